@@ -119,6 +119,7 @@ def _seconds(options: argparse.Namespace, lines: Sequence[str]) -> float:
         UserError: if it fails.
     """
     command = [sys.executable, "-m", "tf_transformer.cli.main", "translate", options.run]
+    command += ["--threads", str(options.threads)]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as text:
         text.writelines(f"{line}\n" for line in lines)
         text.seek(0)

@@ -7,7 +7,6 @@ translation of `tf-transformer translate`. Without --run, it first trains a tiny
 steps.
 """
 
-import os
 import subprocess
 import sys
 import time
@@ -38,13 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands = {
         IMPORT: [sys.executable, "-c", LIGHT],
         HELP: [*COMMAND, "--help"],
-        TRANSLATE: [*COMMAND, "translate", folder],
+        TRANSLATE: [*COMMAND, "translate", folder, "--threads", str(options.threads)],
     }
     report = Report("start_up", vars(options), options.output)
     times = {name: [] for name in commands}
     for number in range(options.rounds + 1):
         for name, command in commands.items():
-            seconds = seconds_to_output(name, command, options.threads)
+            seconds = seconds_to_output(name, command)
             if number:  # the first round reads the files from disk
                 times[name].append(seconds)
     report.add("seconds", times)
@@ -60,13 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("wrote", report.write(), *draw_bars(panel, "seconds", options.output / report.name))
 
 
-def seconds_to_output(name: str, command: Sequence[str], threads: int) -> float:
+def seconds_to_output(name: str, command: Sequence[str]) -> float:
     """Times a command to its first line of output, or to its end if it prints none.
 
     Raises:
         UserError: if the command fails.
     """
-    environment = os.environ | {"TF_NUM_INTRAOP_THREADS": str(threads)}
     begun = time.perf_counter()
     with subprocess.Popen(
         command,
@@ -74,7 +72,6 @@ def seconds_to_output(name: str, command: Sequence[str], threads: int) -> float:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
     ) as process:
         if name == TRANSLATE:
             process.stdin.write(SENTENCE)

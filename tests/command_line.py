@@ -54,9 +54,9 @@ def train_options(words: Sequence[str]) -> argparse.Namespace:
 
 
 def environment() -> dict[str, str]:
-    """Returns the environment with TensorFlow at its loudest, and without measuring threads."""
+    """Returns the environment with TensorFlow at its loudest."""
     loud = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-    return loud | {"PYTHONPATH": str(ROOT), "TF_NUM_INTRAOP_THREADS": str(os.cpu_count())}
+    return loud | {"PYTHONPATH": str(ROOT)}
 
 
 def run_command(

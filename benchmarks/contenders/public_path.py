@@ -1,5 +1,6 @@
 """Translation of text through a public path, or of ids by the search alone."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from harness.sentences import evenly_spaced
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.decoding.batches import by_length, padded
 from tf_transformer.decoding.text_codec import IDS
+from tf_transformer.decoding.threads import use_threads
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.serving.session import SavedModelSession
@@ -26,6 +28,7 @@ def setup(run: str, corpus: str, path: str, exported: str) -> dict:
     path: "search", "python" or "savedmodel".
     exported: an export of the run, written by exported.py.
     """
+    use_threads(int(os.environ["OMP_NUM_THREADS"]))
     opened = Run.open(run)
     translator = load_translator(opened, "best", opened.config.decoding)
     texts = sorted(read_lines(Path(corpus, "source.txt")), key=len)

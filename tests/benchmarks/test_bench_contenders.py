@@ -197,7 +197,9 @@ def test_restricted_attention_is_attention_with_a_band(length):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_public_paths_translate_the_same_sentences(prepared, trained_run, tmp_path):
+def test_public_paths_translate_the_same_sentences(
+    prepared, trained_run, tmp_path, monkeypatch
+):
     """The paths agree word for word: in Python, and in the SavedModel that is made of it."""
     base = tmp_path / "exported"
     exported.setup(str(trained_run.path))["write"](str(base))
@@ -214,5 +216,6 @@ def test_public_paths_translate_the_same_sentences(prepared, trained_run, tmp_pa
         best = tf.constant([beams[0] for beams in search(ids)])
         found = [text.decode() for text in translator.tokenizer.detokenize(best).numpy()]
         assert sorted(found) == sorted(saved(request))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     functions = public_path.setup(str(run.path), prepared, "python", str(base))
     assert functions["work"](batch=3, number=5) == {"sentences": 5}

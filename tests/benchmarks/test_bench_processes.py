@@ -199,25 +199,25 @@ def test_requirements_of_the_peers_are_pinned():
 def test_start_up_takes_the_time_to_the_first_line():
     code = "import time; print('first', flush=True); time.sleep(2)"
     begun = time.perf_counter()
-    seconds = start_up.seconds_to_output("words", [sys.executable, "-c", code], threads=1)
+    seconds = start_up.seconds_to_output("words", [sys.executable, "-c", code])
     assert 0 < seconds <= time.perf_counter() - begun - 2
-    assert start_up.seconds_to_output(start_up.HELP, [*start_up.COMMAND, "--help"], 1) > 0
+    assert start_up.seconds_to_output(start_up.HELP, [*start_up.COMMAND, "--help"]) > 0
 
 
 def test_start_up_tells_what_went_wrong():
     code = "import sys; sys.exit('no such run')"
     with pytest.raises(UserError, match="status 1: no such run"):
-        start_up.seconds_to_output("words", [sys.executable, "-c", code], threads=1)
+        start_up.seconds_to_output("words", [sys.executable, "-c", code])
 
 
 def test_the_package_alone_imports_no_tensorflow():
     command = [sys.executable, "-c", start_up.LIGHT]
-    assert start_up.seconds_to_output(start_up.IMPORT, command, threads=1) > 0
+    assert start_up.seconds_to_output(start_up.IMPORT, command) > 0
     heavy = start_up.LIGHT.replace("tf_transformer", "types as tensorflow").replace(
         "sys.exit", "sys.modules['tensorflow'] = tensorflow; sys.exit"
     )
     with pytest.raises(UserError, match="it imports TensorFlow"):
-        start_up.seconds_to_output(start_up.IMPORT, [sys.executable, "-c", heavy], threads=1)
+        start_up.seconds_to_output(start_up.IMPORT, [sys.executable, "-c", heavy])
 
 
 TRAIN = """

@@ -136,8 +136,7 @@ def test_a_line_is_answered_before_the_next_prompt(trained_run, tmp_path, capsys
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     expected = translated(capsys, trained_run.path, tmp_path / "in")
     terminal, theirs = pty.openpty()
-    # Without --threads, the first measurement of the fastest number would print a line.
-    command = [*TF_TRANSFORMER, "translate", str(trained_run.path), "--threads", "1"]
+    command = [*TF_TRANSFORMER, "translate", str(trained_run.path)]
     streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
     with subprocess.Popen(command, env=environment() | {"TERM": "dumb"}, **streams) as process:
         os.close(theirs)

@@ -1,98 +1,94 @@
-"""The number of threads is measured before TensorFlow computes, and cached."""
+"""Commands share the cores among batches computed at the same time; `load` leaves it alone."""
 
 import json
-import logging
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 
 import pytest
-
-from tf_transformer.config.presets import PRESETS
-from tf_transformer.decoding.threads import numbers_to_try, use_threads
-from tf_transformer.errors import UserError
-
-MOST = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-has_choice = pytest.mark.skipif(MOST < 2, reason="a single core, or no Linux")
-
-# Runs in another process, since this one has already computed. It imports TensorFlow but never
-# computes: a fork of it answers each line, a load and an environment.
-SCRIPT = """
-import json, os, sys
 import tensorflow as tf
-from tf_transformer.config.presets import PRESETS
-from tf_transformer.decoding.threads import use_threads
-for line in sys.stdin:
-    if not os.fork():
-        load, environment = json.loads(line)
-        os.environ.update(environment)
-        os.getloadavg = lambda: (load, 0.0, 0.0)  # whatever else is running
-        use_threads(None, PRESETS["tiny"], [1, 32])
-        print(tf.config.threading.get_intra_op_parallelism_threads(), flush=True)
-        os._exit(0)
-    if os.wait()[1]:
-        sys.exit("the fork has failed")
+from command_line import environment
+
+from tf_transformer.decoding import threads as module
+from tf_transformer.decoding.threads import lite_threads, most_streams, use_threads
+
+# By cores and --threads: threads of an operation, and streams.
+RULE = {
+    (1, None): (1, 1),
+    (2, None): (1, 2),
+    (4, None): (1, 4),
+    (6, None): (1, 4),
+    (8, None): (2, 4),
+    (64, None): (16, 4),
+    (8, 3): (3, 2),
+    (64, 1): (1, 4),
+    (2, 9): (9, 1),
+}
+
+# Each runs in another process, since TensorFlow computes in this one.
+USE_THREADS = """
+import json, sys
+import tensorflow as tf
+from tf_transformer.decoding import threads
+for cores, number in json.loads(sys.argv[1]):
+    threads._cores = lambda: cores
+    threads.use_threads(number)
+    print(tf.config.threading.get_intra_op_parallelism_threads(), threads.most_streams())
+"""
+COMMAND = "main(['translate', sys.argv[1]])"
+LOAD = "load(sys.argv[1]).translate('Good morning.')"
+NUMBER = """
+import sys
+import tensorflow as tf
+from tf_transformer import load
+from tf_transformer.cli.main import main
+from tf_transformer.decoding import threads
+threads._cores = lambda: 12
+{}
+print(tf.config.threading.get_intra_op_parallelism_threads())
 """
 
 
-@pytest.fixture(scope="module")
-def number_used() -> Iterator[Callable[..., int]]:
-    """`number_used(folder, load, ...)`: the number that a new process with this cache uses."""
-    command = [sys.executable, "-c", SCRIPT]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-
-        def number(folder, load: float = 0.0, **environment: str) -> int:
-            asked = [load, {"XDG_CACHE_HOME": str(folder)} | environment]
-            print(json.dumps(asked), file=process.stdin, flush=True)
-            return int(process.stdout.readline())
-
-        yield number
+def printed(code: str, argument: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code, argument],
+        input="Good morning.\n",
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+    return done.stdout.splitlines()
 
 
-@has_choice
-def test_a_measured_number_is_cached_for_the_next_process(number_used, tmp_path):
-    first = number_used(tmp_path)
-    assert first in {1, min(4, MOST), MOST}
-    file = tmp_path / "tf_transformer" / "threads.json"
-    (key,) = kept = json.loads(file.read_text("utf-8"))
-    assert kept == {key: first}
-    file.write_text(json.dumps({key: MOST + 1 - first}))
-    assert number_used(tmp_path) == MOST + 1 - first  # read, not measured
-    file.write_text(json.dumps({key: True}))
-    assert number_used(tmp_path) in {1, min(4, MOST), MOST}
-    assert type(json.loads(file.read_text("utf-8"))[key]) is int  # measured again
+def test_streams_and_the_threads_of_an_operation_share_the_cores():
+    lines = printed(USE_THREADS, json.dumps([*RULE]))
+    assert [tuple(map(int, line.split())) for line in lines] == [*RULE.values()]
 
 
-@has_choice
-def test_a_number_set_by_the_user_or_measured_on_a_busy_machine_is_not_cached(
-    number_used, tmp_path
-):
-    assert number_used(tmp_path, load=9.0 * MOST) in {1, min(4, MOST), MOST}
-    assert number_used(tmp_path, TF_NUM_INTRAOP_THREADS="3") == 0  # TensorFlow reads it
-    assert not (tmp_path / "tf_transformer").exists()
+@pytest.mark.parametrize(("use", "number"), [(COMMAND, "3"), (LOAD, "0")])
+def test_commands_set_the_threads_and_load_does_not(trained_run, use, number):
+    assert printed(NUMBER.format(use), str(trained_run.path))[-1] == number  # 0: all cores
 
 
-def test_the_environment_leaves_no_choice(monkeypatch):
-    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
-    assert numbers_to_try() == [3]
-
-
-def test_after_tensorflow_has_started_a_number_is_refused_and_none_is_measured(
-    tmp_path, monkeypatch, caplog
-):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    caplog.set_level(logging.INFO)
-    import tensorflow as tf
-
-    assert tf.ones([]) == 1  # TensorFlow has started
+def test_once_tensorflow_has_computed_its_number_stays():
+    assert tf.ones([]) == 1
     before = tf.config.threading.get_intra_op_parallelism_threads()
-    use_threads(None, PRESETS["tiny"], [1])
+    use_threads()
+    use_threads(7)
     assert tf.config.threading.get_intra_op_parallelism_threads() == before
-    assert not list(tmp_path.iterdir()) and not caplog.records
-    with pytest.raises(UserError, match="before TensorFlow computes. Received: 7"):
-        use_threads(7, PRESETS["tiny"], [1])
-    with pytest.raises(UserError, match="`threads` must be an int from 1 to 1024"):
-        use_threads(0, None, [1])
+
+
+def test_a_gpu_computes_one_stream_with_the_threads_of_tensorflow(monkeypatch):
+    monkeypatch.setattr(module, "_cores", lambda: 8)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", None)
+    use_threads()
+    assert most_streams() == 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "width", "threads"), [(1, 512, 1), (2, 1024, 2), (8, 512, 4), (8, 256, 1)]
+)
+def test_in_litert_only_wide_models_use_several_threads(cores, width, threads, monkeypatch):
+    monkeypatch.setattr(module, "_cores", lambda: cores)
+    assert lite_threads(width) == threads

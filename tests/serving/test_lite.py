@@ -119,8 +119,6 @@ def test_export_refuses_options_of_another_format(translator, trained_run, tmp_p
     ):
         with pytest.raises(UserError, match=message):
             translator.export(tmp_path / "model", **options)
-    with pytest.raises(UserError, match="`threads` must be"):
-        load(trained_run.path, precision="int8", threads=0)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
-from tf_transformer.config.decoding import in_litert
-from tf_transformer.decoding.threads import MANY, ONE, check_threads, use_threads
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import find_export, read_card, read_config
+from tf_transformer.serving.versions import find_export, read_card
 from tf_transformer.strings import Strings, strings
 from tf_transformer.tasks.registry import TASKS, check_run, task_named
 
@@ -45,16 +43,14 @@ class _Source:
 def load(path: str | Path, *, task: Literal["translation"] | None = None,
          checkpoint: str | int | None = None, ensemble: Strings = (), shortlist: bool = False,
          tag: str | None = None, precision: str = "float32", litert: bool = False,
-         tokenizer: str | Path | None = None,
-         threads: int | None = None) -> "AnyTranslator": ...
+         tokenizer: str | Path | None = None) -> "AnyTranslator": ...
 @overload
 def load(path: str | Path, *, task: Literal["parsing"], checkpoint: str | int | None = None,
-         ensemble: Strings = (), precision: str = "float32",
-         threads: int | None = None) -> "AnyParser": ...
+         ensemble: Strings = (), precision: str = "float32") -> "AnyParser": ...
 @overload
 def load(path: str | Path, *, task: Literal["classification"],
-         checkpoint: str | int | None = None, precision: str = "float32",
-         threads: int | None = None) -> "AnyClassifier": ...
+         checkpoint: str | int | None = None,
+         precision: str = "float32") -> "AnyClassifier": ...
 # fmt: on
 def load(
     path: str | Path,
@@ -67,7 +63,6 @@ def load(
     precision: str = "float32",
     litert: bool = False,
     tokenizer: str | Path | None = None,
-    threads: int | None = None,
 ) -> "AnyTranslator | AnyParser | AnyClassifier":
     """Loads a run, an export or a .keras file.
 
@@ -88,9 +83,6 @@ def load(
         litert: for runs: whether to search in LiteRT, which is faster for one sentence.
         tokenizer: for .keras files: its SentencePiece model, or a run that has it; by default
             tokenizer.model beside the file.
-        threads: number of threads for each operation, from now on in this process. None
-            chooses the fastest for this model, weighing one sentence and many equally; it is
-            measured once, unless TensorFlow has started to compute.
 
     Returns:
         A `Translator`, `Parser` or `SentenceClassifier`; for an export an
@@ -100,7 +92,6 @@ def load(
     Raises:
         UserError: if the path is none of these, or does not support an option.
     """
-    check_threads(threads)
     content = _inspect(Path(path))
     if task not in (None, content.task):
         raise UserError(f"{path} must be of task {quoted(task)}. Received: {content.kind}.")
@@ -117,21 +108,15 @@ def load(
         raise UserError(
             f"`precision` must be one of {PRECISIONS}. Received: {quoted(precision)}."
         )
-    return content.load(threads=threads, **chosen)
+    return content.load(**chosen)
 
 
-def load_run(
-    run: Run, checkpoint: str | None = None, *, threads: int | None = None, **options: Any
-) -> Any:
+def load_run(run: Run, checkpoint: str | None = None, **options: Any) -> Any:
     """Loads a run of any task; see `load` for arguments and errors."""
     run.weights(checkpoint)  # before TensorFlow is imported
     if "ensemble" in options:
         options["ensemble"] = [_open(Path(other)) for other in options["ensemble"]]
     import_tensorflow()
-    if in_litert(**options):
-        options["threads"] = threads  # of LiteRT
-    else:
-        use_threads(threads, run.config, [ONE, MANY])
     return task_named(run.config.task).record().load(run, checkpoint, **options)
 
 
@@ -141,17 +126,14 @@ def _inspect(path: Path) -> _Source:
         return _Source(kind, _DEFAULT_TASK, options, lambda **how: _load_keras(path, **how))
     if export := find_export(path):
         task = _task_of(export)
-        return _Source(
-            "an export", task, frozenset(), lambda threads: _load_export(export, threads)
-        )
+        return _Source("an export", task, frozenset(), lambda: _load_export(export))
     run = _open(path)
     task, options = run.config.task, task_named(run.config.task).options | {"checkpoint"}
     return _Source(f"a run of task {task}", task, options, lambda **how: load_run(run, **how))
 
 
-def _load_export(path: Path, threads: int | None) -> Any:
+def _load_export(path: Path) -> Any:
     import_tensorflow()
-    use_threads(threads, read_config(path), [ONE, MANY])
     return task_named(_task_of(path)).record().load_export(path)
 
 
@@ -159,11 +141,8 @@ def _task_of(export: Path) -> str:
     return read_card(export).get("task", _DEFAULT_TASK)
 
 
-def _load_keras(
-    path: Path, threads: int | None, tokenizer: str | Path | None = None
-) -> "Translator":
+def _load_keras(path: Path, tokenizer: str | Path | None = None) -> "Translator":
     import_tensorflow()
-    use_threads(threads, None, [])
 
     from tf_transformer.tasks.translation.translator import load_keras_file
 

@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,7 @@ from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
-from tf_transformer.config.decoding import in_litert
-from tf_transformer.decoding.threads import MANY, MAX_THREADS, use_threads
+from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import SUFFIXES, new_figure
 from tf_transformer.run import Run
@@ -53,10 +52,10 @@ _SHARED: dict[str, dict[str, Any]] = {
         "trained with it",
     },
     "--threads": {
-        "type": int_from(1, MAX_THREADS),
+        "type": int_from(1, 1_024),
         "metavar": "N",
-        "help": "threads per operation; the other cores work on other batches (default: the "
-        "fastest number, measured once and cached)",
+        "help": "threads per operation; the other cores work on other batches, at most four at "
+        "a time (default: the cores divided by these batches)",
     },
 }
 
@@ -212,13 +211,8 @@ def load_translator(
     *,
     sampled: bool = False,
     task: str = "translation",
-    sentences: Sequence[int] = (MANY,),
 ):
-    """Loads the translator that `options` describe: run, checkpoint, ensemble and search.
-
-    Without --threads, uses the number of threads that translates `sentences` sentences at once
-    the fastest; see `use_threads`.
-    """
+    """Loads the translator that `options` describe: run, checkpoint, ensemble and search."""
     run = open_run(options.run, task)
     others = [open_run(path, task) for path in getattr(options, "ensemble", ())]
     decoding = decoding_config(options, run)
@@ -228,12 +222,8 @@ def load_translator(
             f"Received: {num_hypotheses}."
         )
     import_tensorflow_quietly()
-    precision = getattr(options, "precision", "float32")
     threads = getattr(options, "threads", None)
-    litert = in_litert(precision, getattr(options, "litert", False))
-    if not litert:  # LiteRT has its own threads
-        config = dataclasses.replace(run.config, decoding=decoding)
-        use_threads(threads, config, sentences)
+    use_threads(threads)
 
     from tf_transformer.tasks import models
 
@@ -243,8 +233,8 @@ def load_translator(
         decoding,
         num_hypotheses,
         ensemble=others,
-        precision=precision,
-        litert=litert,
+        precision=getattr(options, "precision", "float32"),
+        litert=getattr(options, "litert", False),
         shortlist=getattr(options, "shortlist", False),
         threads=threads,
         tag=getattr(options, "tag", None),

@@ -4,7 +4,6 @@ B batch, S source length, W beam width, V vocabulary.
 """
 
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ from tf_transformer.decoding.hypotheses import Hypotheses
 from tf_transformer.decoding.lite_file import LITE_PRECISIONS
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.text_codec import TextCodec
-from tf_transformer.decoding.threads import numbers_to_try
 from tf_transformer.errors import UserError
 from tf_transformer.quiet import stderr_held_back
 
@@ -41,19 +39,14 @@ class LiteModel:
 
     Args:
         content: content of the file.
-        threads: number of threads per operation; None measures which is fastest.
+        threads: number of threads per operation.
         precision: precision of the weights in the file.
 
     Attributes:
-        content, threads, precision: the arguments, with the measured number of threads.
+        content, threads, precision: the arguments.
     """
 
-    def __init__(
-        self, content: bytes, threads: int | None = None, precision: str = "float32"
-    ) -> None:
-        if threads is None:
-            numbers = numbers_to_try()
-            threads = min(numbers, key=lambda n: LiteInterpreter(content, n).seconds())
+    def __init__(self, content: bytes, threads: int, precision: str = "float32") -> None:
         self.content, self.threads, self.precision = content, threads, precision
         self._free, self._lock = [LiteInterpreter(content, threads)], threading.Lock()
 
@@ -90,7 +83,7 @@ class LiteInterpreter:
             }
             self._source = max(self._size("encode", "source"), 0) or _COLUMNS
             self.columns = max(self._size("step", "ancestry") - 1, 0) or _COLUMNS
-            self.seconds(rounds=1)  # prepares the interpreter, which writes to stderr
+            self._prepare()  # writes to stderr
 
     def _size(self, name: str, key: str) -> int:
         """Returns the last dimension of an input; -1 if it is not fixed."""
@@ -107,16 +100,11 @@ class LiteInterpreter:
         mask = (source != PAD_ID)[:, np.newaxis, np.newaxis]
         return LiteStep(self, self.run("encode", source=source) | {"memory_mask": mask})
 
-    def seconds(self, rounds: int = 6) -> float:
-        """Returns the fastest time of a step, for one sentence and W of the file, or 4."""
-        step, times = self.encode(np.full([1, 1], EOS_ID, np.int32)), []
+    def _prepare(self) -> None:
+        """Computes a step, for one sentence and W of the file, or 4."""
         width = max(self._size("step", "tokens"), 0) or 4
-        tokens = np.full([1, width], EOS_ID, np.int32)
-        for index in range(rounds):  # the first prepares the shapes
-            start = time.perf_counter()
-            step(tokens, index, np.zeros([1, width, index + 1], np.int32))
-            times.append(time.perf_counter() - start)
-        return min(times)
+        step = self.encode(np.full([1, 1], EOS_ID, np.int32))
+        step(np.full([1, width], EOS_ID, np.int32), 0, np.zeros([1, width, 1], np.int32))
 
 
 class LiteStep:

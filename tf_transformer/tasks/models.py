@@ -17,6 +17,7 @@ from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.lite_file import kept_lite_file
 from tf_transformer.decoding.lite_model import LiteModel, require_lite
 from tf_transformer.decoding.shortlist import Shortlist
+from tf_transformer.decoding.threads import lite_threads
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
@@ -61,7 +62,7 @@ def load_translator(
             precision; or int8, to search in LiteRT and score in float32.
         litert: whether to search in LiteRT in float32 too; see `decoding.lite_file`.
         shortlist: whether to search only the run's shortlist; see `decoding.shortlist`.
-        threads: number of LiteRT threads; None measures which number is fastest.
+        threads: number of LiteRT threads; by default by the model's width.
         tag: text to put before each source; "" if the sources already have their tags; see
             `data.tags`.
 
@@ -86,7 +87,9 @@ def load_translator(
         if _version(file) != before:  # the kept file is found by their hash
             raise _replaced(file)
         content = kept_lite_file(models[0], lite_precision, file)
-        lite = LiteModel(content, threads, lite_precision)
+        lite = LiteModel(
+            content, threads or lite_threads(run.config.model.d_model), lite_precision
+        )
     decoding = decoding or run.config.decoding
     return BatchTranslator(model, tokenizer, decoding, num_hypotheses, candidates, lite)
 

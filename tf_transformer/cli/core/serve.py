@@ -15,11 +15,11 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_shared_options, open_run
 from tf_transformer.cli.parser import float_from, int_from
 from tf_transformer.config.decoding import in_litert
-from tf_transformer.decoding.threads import ONE, use_threads
+from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving.addresses import check_address, host_and_port
-from tf_transformer.serving.versions import find_export, is_version, read_config, versions
+from tf_transformer.serving.versions import find_export, is_version, versions
 from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
@@ -68,8 +68,7 @@ def command(options: argparse.Namespace) -> None:
     else:
         logger.info("loading %s", source)
     import_tensorflow_quietly()
-    config = source.config if isinstance(source, Run) else read_config(source)
-    use_threads(options.threads, config, [ONE])
+    use_threads(options.threads)
 
     from tf_transformer.serving import server  # reports a missing extra before the export
     from tf_transformer.serving.session import SavedModelSession

@@ -28,7 +28,6 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import int_from, integer
 from tf_transformer.config import MAX_BEAM_SIZE
 from tf_transformer.data.corpus import read_lines
-from tf_transformer.decoding.threads import MANY, ONE
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 
@@ -76,10 +75,7 @@ def command(options: argparse.Namespace) -> None:
         raise UserError("--alignments needs a single model. Received: --ensemble.")
     if options.alignments:
         require_writable("--alignments", Path(options.alignments))
-    at_once = ONE if options.line_buffered else MANY
-    translator = load_translator(
-        options, options.n_best or 1, sampled=sampling is not None, sentences=[at_once]
-    )
+    translator = load_translator(options, options.n_best or 1, sampled=sampling is not None)
     layer = _alignment_layer(options, translator)
     done = 0
     with stdin_bars() as bars, _alignment_file(options.alignments) as alignments:

@@ -17,6 +17,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.terminal import print_report
 from tf_transformer.data.tags import usable_tag
+from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
 from tf_transformer.plots.figure import save
@@ -56,6 +57,7 @@ def command(options: argparse.Namespace) -> None:
         require_writable("--data", Path(options.data))
     sources, references = _read_pairs(options.source, options.reference)
     import_tensorflow_quietly()
+    use_threads()
 
     from tf_transformer.studies.lengths import (
         buckets_of,

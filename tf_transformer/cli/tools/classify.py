@@ -11,6 +11,7 @@ from tf_transformer.cli.options import add_run_options, open_run
 from tf_transformer.cli.parser import integer
 from tf_transformer.cli.terminal import print_report
 from tf_transformer.data.corpus import is_visible
+from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.progress import ProgressBars
 from tf_transformer.tasks.classification.labelled import (
@@ -75,6 +76,7 @@ def _check(options: argparse.Namespace) -> None:
 def _load(run, checkpoint: str | None):
     run.weights(checkpoint)
     import_tensorflow_quietly()
+    use_threads()
 
     from tf_transformer.tasks.classification.task import load_classifier
 

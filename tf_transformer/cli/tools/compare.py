@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tf_transformer.api.load import load
+from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.lines import one_line, require_equal_lengths
 from tf_transformer.cli.options import add_shared_options, open_run, picture
 from tf_transformer.cli.parser import int_from
@@ -16,6 +17,7 @@ from tf_transformer.cli.terminal import print_report
 from tf_transformer.config.data import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.tags import usable_tag
+from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.metrics import find_metric, make_metric
 from tf_transformer.progress import ProgressBars
@@ -94,6 +96,9 @@ def command(options: argparse.Namespace) -> None:
     made = {name: make_metric(name, sources, references, tokenize) for name in metrics}
     if options.tag and (exports := [path for path, seeds in runs.items() if not seeds]):
         logger.warning("--tag has no effect on exports: %s", ", ".join(exports))
+    if runs:
+        import_tensorflow_quietly()
+        use_threads()
     systems = [
         _system(path, name, runs[path], sources, tags)
         if path in runs

@@ -12,6 +12,7 @@ from tf_transformer.cli.options import RUN_HELP, add_shared_options, open_run, p
 from tf_transformer.cli.parser import value_of
 from tf_transformer.cli.terminal import print_report
 from tf_transformer.data.corpus import read_pairs
+from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked
 from tf_transformer.progress import ProgressBars
@@ -60,6 +61,7 @@ def command(options: argparse.Namespace) -> None:
         text = "decoding.lookahead is %d, but tuning searches exactly, as with 0"
         logger.warning(text, lookahead)
     import_tensorflow_quietly()
+    use_threads()
 
     from tf_transformer.tasks.translation.tuning import Tuner, draw_tuning, lines
 

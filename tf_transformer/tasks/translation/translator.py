@@ -201,7 +201,6 @@ def load_run(
     name: str = "",
     decoding: DecodingConfig | None = None,
     litert: bool = False,
-    threads: int | None = None,
     **options: Any,
 ) -> Translator:
     """Loads the translator of a run.
@@ -210,9 +209,7 @@ def load_run(
     the card; by default the checkpoint does.
     """
     card = card_of(run, checkpoint, name, **options)
-    batches = load_translator(
-        run, checkpoint, decoding, litert=litert, threads=threads, **options
-    )
+    batches = load_translator(run, checkpoint, decoding, litert=litert, **options)
     translator = Translator(
         batches.model,
         batches.tokenizer,
