@@ -180,16 +180,6 @@ def parsing_run(tmp_path_factory) -> TrainedRun:
 
 
 @pytest.fixture(scope="session")
-def exported_parser(parsing_run, tmp_path_factory) -> Path:
-    """The small parser as a SavedModel."""
-    return made_once(
-        tmp_path_factory,
-        "exported-parser",
-        lambda folder: load(parsing_run.path, task="parsing").export(folder / "trees"),
-    )
-
-
-@pytest.fixture(scope="session")
 def exported_classifier(classification_run, tmp_path_factory) -> Path:
     """The small classifier as a SavedModel."""
     return made_once(

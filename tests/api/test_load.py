@@ -299,8 +299,10 @@ def test_other_paths_are_refused(exported, tmp_path):
 
 def test_an_export_without_the_output_of_its_task_is_refused(exported, tmp_path):
     shutil.copytree(exported, tmp_path / "1")
-    (tmp_path / "1" / "assets.extra" / "model_card.json").write_text('{"task": "parsing"}')
-    with pytest.raises(UserError, match="an export of this package .* gives `tree`. Received"):
+    (tmp_path / "1" / "assets.extra" / "model_card.json").write_text(
+        '{"task": "classification"}'
+    )
+    with pytest.raises(UserError, match="an export of this package .* gives `label`. Received"):
         load(tmp_path)
 
 

@@ -11,7 +11,6 @@ from tf_transformer.run import Run
 from tf_transformer.strings import one_or_more, pairs, strings
 from tf_transformer.tasks.classification.metrics import score_classes
 from tf_transformer.tasks.models import load_translator
-from tf_transformer.tasks.parsing.bracket_rules import COLLINS
 from tf_transformer.tasks.parsing.brackets import score_lines
 from tf_transformer.tasks.parsing.linearisation import delinearise
 from tf_transformer.tasks.parsing.trees import read_trees
@@ -41,7 +40,7 @@ CALLS = {
     "moses": lambda run: moses_tokenize("ab", "de"),
     "classes": lambda run: score_classes("ab", ["a", "b"], ["a", "b"]),
     "labels": lambda run: score_classes(["a"], ["a"], "ab"),
-    "brackets": lambda run: score_lines("ab", ["a", "b"], COLLINS),
+    "brackets": lambda run: score_lines("ab", ["a", "b"]),
     "trees": lambda run: next(read_trees("(S (NN a))")),
     "tokens": lambda run: delinearise("XX", ["a"]),
     "tokenizer": lambda run: train_tokenizer("ab", run.path / "x", vocab_size=300, kind="bpe"),

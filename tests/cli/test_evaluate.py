@@ -33,7 +33,6 @@ def files(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, lines in texts.items():
         Path(name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    Path("unlabelled.prm").write_text("LABELED 0\nDELETE_LABEL TOP\nCUTOFF_LEN 3\n")
 
 
 def evaluate(line: str) -> int:
@@ -119,24 +118,14 @@ def test_trees_are_scored_and_sentences_left_out_are_named(files, capsys):
     )
 
 
-def test_a_parameter_file_sets_the_rules(files, capsys):
-    line = "--hypothesis parsed --reference gold --brackets --rules unlabelled.prm"
-    assert evaluate(line) == 0
-    rows = capsys.readouterr().out.splitlines()
-    assert [row for row in rows if "<= 3 words" in row]
-    assert [row.split()[1:] for row in rows if row.startswith("valid")] == [["2", "1"]]
-
-
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("--reference ref1 --reference gold", "hyp with 2, gold with 4"),
         ("--reference ref1 --report de --lowercase", "--report prints every kind of BLEU"),
         ("--reference ref1 --report de --tokenize none", "--report prints every kind of BLEU"),
-        ("--reference ref1 --rules unlabelled.prm", "--rules are for trees: add --brackets"),
         ("--reference ref1 --reference ref2 --brackets", "compares one --hypothesis with one"),
         ("--reference ref1 --brackets", "ref1:1:1: not a well-formed tree: Ein outside"),
-        ("--reference ref1 --brackets --rules hyp", "hyp:1: a line must begin with one of"),
         # Options that would have no effect.
         ("--reference ref1 --precision int8", "For RUN and --source only: --precision. Rec"),
         ("--reference ref1 --beam 1 --checkpoint 5", "only: --checkpoint, --beam. Received"),

@@ -105,6 +105,11 @@ def test_a_root_that_counts_as_a_bracket_gives_a_warning(parser, capsys):
     ("line", "expected"),
     [
         ("translate run", "for runs of --task translation. .*tf-transformer parse run"),
+        (
+            "export run --output e",
+            "for runs of --task translation or class.*: run, of --task p",
+        ),
+        ("serve run", "for runs of --task translation or class.*tf-transformer parse run"),
         ("parse run --words-of in", "in:1:1: not a well-formed tree"),
     ],
 )

@@ -192,18 +192,15 @@ def test_hostile_clients_are_disconnected_and_others_served(port, attack):
                 pass
 
 
-# --- Exports of other tasks --------------------------------------------------------------
+# --- Classifiers -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("export", "output"), [("exported_parser", "tree"), ("exported_classifier", "label")]
-)
-def test_exports_of_other_tasks_are_served(request, export, output):
-    version = load_version(1, request.getfixturevalue(export), BatchLimits())
+def test_exports_of_classifiers_are_served(exported_classifier):
+    version = load_version(1, exported_classifier, BatchLimits())
     texts = ["the dog sees a cat .", "", "we saw the cat . " * 40]
     client = client_of(version.session, version.lanes, name="other")
     answer = client.post("/v1/models/other:predict", json={"inputs": {"text": texts}})
     expected = version.session.run("serving_default", {"text": np.array(texts, object)})
-    answers = [text.encode() for text in answer.json["outputs"][output]]
-    assert answers == expected[output].tolist()
+    answers = [text.encode() for text in answer.json["outputs"]["label"]]
+    assert answers == expected["label"].tolist()
     version.close()

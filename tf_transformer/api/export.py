@@ -25,7 +25,7 @@ def export_run(
     """Exports a run to BASE/VERSION/ after testing the export; returns that folder.
 
     Args:
-        run: a run of any task.
+        run: a run of one of the tasks in `registry.EXPORTED`.
         base: the folder of the model's versions.
         checkpoint: best, average, last or a step; None for the run's default.
         average: number of last checkpoints to average instead.

@@ -15,13 +15,11 @@ from tf_transformer.tasks.registry import TASKS, check_run, task_named
 if TYPE_CHECKING:  # they import TensorFlow
     from tf_transformer.tasks.classification.exported import ExportedClassifier
     from tf_transformer.tasks.classification.predictor import SentenceClassifier
-    from tf_transformer.tasks.parsing.exported import ExportedParser
     from tf_transformer.tasks.parsing.parser import Parser
     from tf_transformer.tasks.translation.exported import ExportedTranslator
     from tf_transformer.tasks.translation.translator import Translator
 
     AnyTranslator: TypeAlias = Translator | ExportedTranslator
-    AnyParser: TypeAlias = Parser | ExportedParser
     AnyClassifier: TypeAlias = SentenceClassifier | ExportedClassifier
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -46,7 +44,7 @@ def load(path: str | Path, *, task: Literal["translation"] | None = None,
          tokenizer: str | Path | None = None) -> "AnyTranslator": ...
 @overload
 def load(path: str | Path, *, task: Literal["parsing"], checkpoint: str | int | None = None,
-         ensemble: Strings = (), precision: str = "float32") -> "AnyParser": ...
+         ensemble: Strings = (), precision: str = "float32") -> "Parser": ...
 @overload
 def load(path: str | Path, *, task: Literal["classification"],
          checkpoint: str | int | None = None,
@@ -63,7 +61,7 @@ def load(
     precision: str = "float32",
     litert: bool = False,
     tokenizer: str | Path | None = None,
-) -> "AnyTranslator | AnyParser | AnyClassifier":
+) -> "AnyTranslator | Parser | AnyClassifier":
     """Loads a run, an export or a .keras file.
 
     Args:
@@ -86,8 +84,8 @@ def load(
 
     Returns:
         A `Translator`, `Parser` or `SentenceClassifier`; for an export an
-        `ExportedTranslator`, `ExportedParser` or `ExportedClassifier`, which lack the methods
-        that need the original model.
+        `ExportedTranslator` or `ExportedClassifier`, which lack the methods that need the
+        original model.
 
     Raises:
         UserError: if the path is none of these, or does not support an option.

@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,22 +135,23 @@ def add_translator_options(
     add_shared_options(parser, *names)
 
 
-def open_run(path: str, task: str | None = "translation") -> Run:
+def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run:
     """Opens a run.
 
     Args:
         path: the run directory.
-        task: the task that the command is for; None for any.
+        task: the task or tasks that the command is for; None for any.
 
     Raises:
         UserError: if it is not a run, or is one of another task.
     """
     run = Run.open(path)
     check_run(run)
-    if task and run.config.task != task:
+    tasks = (task,) if isinstance(task, str) else task
+    if tasks and run.config.task not in tasks:
         raise UserError(
-            f"This command is for runs of --task {task}. Received: {path}, of --task "
-            f"{run.config.task}. To use that run: tf-transformer "
+            f"This command is for runs of --task {' or '.join(tasks)}. Received: {path}, of "
+            f"--task {run.config.task}. To use that run: tf-transformer "
             f"{task_named(run.config.task).command} {path}"
         )
     return run

@@ -3,16 +3,14 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
 from tf_transformer.cli.terminal import print_report
-from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Rules, read_rules
+from tf_transformer.tasks.parsing.bracket_rules import CUTOFF, DELETED
 from tf_transformer.tasks.parsing.brackets import SentenceScore, Status, score_lines, summarise
 from tf_transformer.tasks.parsing.linearisation import ROOTS
 from tf_transformer.tasks.parsing.trees import read_line
@@ -55,28 +53,21 @@ def seen_before(
     return counts
 
 
-def rules_of(path: str | None) -> Rules:
-    """Reads the rules of an evalb parameter file; without one, returns Collins's."""
-    return COLLINS if path is None else read_rules(read_lines(Path(path)), path)
-
-
-def print_brackets(
-    gold: Sequence[str], output: Sequence[str], rules: Rules, gold_name: str
-) -> None:
+def print_brackets(gold: Sequence[str], output: Sequence[str], gold_name: str) -> None:
     """Prints the scores of all sentences and of short ones; logs each sentence left out."""
-    scores = score_lines(gold, output, rules, gold_name=gold_name)
+    scores = score_lines(gold, output, gold_name=gold_name)
     for number, score in enumerate(scores, start=1):
         if score.status == Status.ERROR:
             logger.warning("sentence %d is left out: %s", number, score.problem)
-    _warn_of_root(gold, rules, gold_name)
-    print_report(f"{_bracket_table(scores, rules.cutoff)}\n")
+    _warn_of_root(gold, gold_name)
+    print_report(f"{_bracket_table(scores)}\n")
 
 
-def _warn_of_root(gold: Sequence[str], rules: Rules, name: str) -> None:
+def _warn_of_root(gold: Sequence[str], name: str) -> None:
     """Warns if the rules count the gold trees' root as a bracket; parsers output TOP."""
     first = next((line for line in gold if line.strip()), "")
     labels = [tree.label for tree in read_line(first, name)]
-    if any(label in ROOTS and rules.counts(label) for label in labels):
+    if any(label in ROOTS and label not in DELETED for label in labels):
         logger.warning(
             "warning  the root of the trees in %s is %s, which these rules count as a bracket: "
             "rename it to TOP, unless the output has it too",
@@ -85,15 +76,15 @@ def _warn_of_root(gold: Sequence[str], rules: Rules, name: str) -> None:
         )
 
 
-def _bracket_table(scores: Sequence[SentenceScore], cutoff: int) -> str:
-    summaries = summarise(scores), summarise(s for s in scores if s.length <= cutoff)
+def _bracket_table(scores: Sequence[SentenceScore]) -> str:
+    summaries = summarise(scores), summarise(s for s in scores if s.length <= CUTOFF)
     rows = [
         [name.replace("_", " ").replace("f1", "F1")]
         + [format(getattr(each, name), form) for each in summaries]
         for names, form in ((_COUNTS, ",d"), (_FIGURES, ".2f"))
         for name in names
     ]
-    header = ["", "all", f"<= {cutoff} words"]
+    header = ["", "all", f"<= {CUTOFF} words"]
     return tabulate(
         rows, header, "plain", disable_numparse=True, colalign=("left", "right", "right")
     )

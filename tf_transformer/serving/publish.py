@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,7 +122,6 @@ class Exportable:
         compare: runs the signatures of a loaded export on awkward texts; yields the expected
             and received values.
         sizes: entries for "sizes" in the card, such as the longest source in tokens.
-        resources: other objects that the graph refers to, such as tables.
         text: whether the signatures take text; otherwise the tokenizer is copied beside the
             model.
     """
@@ -133,7 +132,6 @@ class Exportable:
     requests: Sequence[Request]
     compare: Callable[[SavedModelSession], Iterable[Comparison]]
     sizes: Mapping[str, int]
-    resources: Sequence[tf.Module] = field(default=())
     text: bool = True
 
 
@@ -185,7 +183,6 @@ def _save(exportable: Exportable, path: Path) -> None:
         variable.value for model in exportable.models for variable in model.weights
     ]
     module.tokenizer = exportable.tokenizer if exportable.text else None
-    module.resources = list(exportable.resources)
     # Saving would trace functions again, but takes concrete ones as they are.
     concrete = {name: f.get_concrete_function() for name, f in exportable.functions.items()}
     try:

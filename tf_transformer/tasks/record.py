@@ -3,14 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.corpus import SIDES, SideName
+from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import DevText
 from tf_transformer.run import Run
 
 Progress = Callable[[str, int], None]
+
+
+def _without_exports(*_: object) -> NoReturn:
+    raise UserError("Runs of this task have no exports: load the run itself.")
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class TaskRecord:
         prose: whether both sides of that text are natural-language sentences.
         load: `load(run, checkpoint=None, *, name="", **options)` returns the trained model as
             a user-facing object; `options` are those in `registry.Entry.options`. Its `export`
-            writes a SavedModel.
+            writes a SavedModel if the task is one of `registry.EXPORTED`.
         load_export: loads such an object from the folder of a SavedModel.
         read_dev_text: `read_dev_text(run, source, reference)` reads files for the gate of an
             export; `source` is None if one file holds both inputs and answers.
@@ -37,6 +42,6 @@ class TaskRecord:
     effective_data: Callable[[Run], DataConfig]
     prose: bool
     load: Callable[..., Any]
-    load_export: Callable[[Path], Any]
-    read_dev_text: Callable[[Run, Any, Path], DevText]
+    load_export: Callable[[Path], Any] = _without_exports
+    read_dev_text: Callable[[Run, Any, Path], DevText] = _without_exports
     text_sides: tuple[SideName, ...] = SIDES

@@ -40,7 +40,7 @@ class Entry:
     own_file: str = ""
     encoder_alone: bool = False
     encoder_outputs: Callable[[Run], int] = lambda run: 0
-    options: frozenset[str] = frozenset(("ensemble", "precision", "decoding"))
+    options: frozenset[str] = frozenset(("ensemble", "precision"))
 
     @property
     def main_score(self) -> str:
@@ -64,7 +64,8 @@ _ENTRIES = (
         "translate",
         {"decoding.alpha": 0.6, "decoding.max_extra_length": 50},  # section 6.1
         languages=True,
-        options=Entry.options | {"shortlist", "tag", "text", "format", "litert", "int8"},
+        options=Entry.options
+        | {"decoding", "shortlist", "tag", "text", "format", "litert", "int8"},
     ),
     Entry(
         "parsing",
@@ -84,6 +85,7 @@ _ENTRIES = (
     ),
 )
 TASKS = {entry.name: entry for entry in _ENTRIES}
+EXPORTED = ("translation", "classification")  # tasks whose runs can be exported and served
 
 
 def task_named(name: str) -> Entry:

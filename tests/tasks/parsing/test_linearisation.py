@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 from shared_data import lines_of, shared_data
 
-from tf_transformer.tasks.parsing.bracket_rules import COLLINS
 from tf_transformer.tasks.parsing.brackets import score_sentence, summarise
 from tf_transformer.tasks.parsing.linearisation import (
     delinearise,
@@ -159,7 +158,7 @@ def test_normalised_trees_score_100_against_the_gold_trees(name):
     scores = []
     for tree in trees_of(name, "dev"):
         gold = Tree("TOP", tree.children)
-        scores.append(score_sentence([gold], [normalise(tree)], COLLINS))
+        scores.append(score_sentence([gold], [normalise(tree)]))
     summary = summarise(scores)
     assert summary.f1 == summary.complete_match == 100
     assert summary.errors <= 0.002 * summary.sentences  # unusual tags of punctuation marks

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.parsing.bracket_rules import COLLINS
 from tf_transformer.tasks.parsing.plot import Node, draw_trees, nodes
 from tf_transformer.tasks.parsing.trees import Tree, read_line
 
@@ -22,7 +21,7 @@ def different(part: list[Node]) -> list[str]:
 
 
 def test_brackets_that_only_one_tree_has_are_marked_in_it():
-    gold, output = nodes(read(GOLD), read(OUTPUT), COLLINS)
+    gold, output = nodes(read(GOLD), read(OUTPUT))
     assert different(gold) == ["NP-SBJ", "VP"]
     assert different(output) == ["NP", "VP"]
     assert [node.label for node in output] == ["TOP", "S", "NP", "VP", "NP"]
@@ -30,17 +29,17 @@ def test_brackets_that_only_one_tree_has_are_marked_in_it():
 
 def test_a_bracket_at_another_index_still_matches():
     gold = read("(S (NP (NML (N a))) (VP (V b)))")
-    result = nodes(gold, read("(S (NP (N a)) (VP (V b)))"), COLLINS)
+    result = nodes(gold, read("(S (NP (N a)) (VP (V b)))"))
     assert (different(result[0]), different(result[1])) == (["NML"], [])
 
 
 def test_one_of_two_equal_brackets_is_marked_if_the_other_tree_has_only_one():
-    gold, output = nodes(read("(NP (N a))"), read("(NP (NP (N a)))"), COLLINS)
+    gold, output = nodes(read("(NP (N a))"), read("(NP (NP (N a)))"))
     assert (different(gold), different(output)) == ([], ["NP"])
 
 
 def test_a_constituent_is_centred_over_its_children_and_farther_from_the_words():
-    gold, _ = nodes(read(GOLD), read(OUTPUT), COLLINS)
+    gold, _ = nodes(read(GOLD), read(OUTPUT))
     top, sentence, subject, verb, object_ = gold
     assert [node.level for node in gold] == [4, 3, 1, 2, 1]
     assert verb.below[1] == (object_.x, object_.level)

@@ -1,6 +1,7 @@
 """The parsing task: its data, its dev score, its parser."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,12 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.models import build_model, load_translator
-from tf_transformer.tasks.parsing.base import Counts
-from tf_transformer.tasks.parsing.bracket_rules import COLLINS
 from tf_transformer.tasks.parsing.brackets import score_lines, summarise
 from tf_transformer.tasks.parsing.linearisation import delinearise
-from tf_transformer.tasks.parsing.parser import Parser
+from tf_transformer.tasks.parsing.parser import Counts, Parser
 from tf_transformer.tasks.parsing.task import ParsingTask, check_config
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar, load_grammar
+from tf_transformer.tasks.parsing.trees import read_line
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_the_dev_score_is_the_bracketing_score_of_the_parses(task, parser):
     result = task.evaluator(model)()
     parses = parser.parse(sentences(task))
     gold = [str(tree) for tree in task._gold]
-    expected = summarise(score_lines(gold, list(map(str, parses)), COLLINS))
+    expected = summarise(score_lines(gold, list(map(str, parses))))
     assert result.bracketing == expected
     assert result.metrics["f1"] == expected.f1 > 50
     assert result.metrics["well_formed"] == Counts.of(parses).well_formed
@@ -168,6 +168,30 @@ def test_a_sequence_cut_short_is_counted_and_repaired(task):
     assert [parse.cut for parse in parses] == [parse.repairs > 0 for parse in parses]
     assert Counts.of(parses).cut == 2
     assert parses[0].tree.words() == ["the", "cat", "sees", "a", "dog", "."]
+
+
+def test_given_trees_are_scored_and_attended_to(parser, parsing_run):
+    (tree,) = read_line(parsing_run.lines("dev.ptb")[0])
+    text = " ".join(tree.words())
+    parse = str(parser.parse(text))
+    scored = parser.score(text, parse)
+    ((best,),) = parser.translator.translate([text], grammar=parser.grammar)
+    assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
+    assert scored.text == parse
+    attention = parser.attention(text)
+    assert attention.target[0].startswith("\u2581(")
+    assert len(attention.target) == best.num_tokens
+    assert parser.attention([text], [parse])[0].target == attention.target
+    with pytest.raises(UserError, match="trees:1:1: not a well-formed tree"):
+        parser.score("a dog", "(NP (DT a")
+    assert parser.score(["", " "], ["", "(S (-NONE- *))"])[0].num_tokens == 1
+
+
+@pytest.mark.parametrize("tree", ["(NN dog) (NN dog)", "(NN cat)", "", "(S (-NONE- *))"])
+def test_a_tree_over_other_words_than_its_sentence_is_refused(parser, tree):
+    expected = "Tree 2 must be a single tree over the words of its sentence, 'dog'. Received: "
+    with pytest.raises(UserError, match=re.escape(expected + repr(tree))):
+        parser.score(["dog", "dog"], ["(S (NN dog))", tree])
 
 
 def test_no_sentences_give_no_parses(parser):

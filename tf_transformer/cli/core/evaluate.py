@@ -17,7 +17,7 @@ from tf_transformer.cli.options import (
     require_writable,
 )
 from tf_transformer.cli.parser import Once, given_except
-from tf_transformer.cli.scores import print_brackets, rules_of, seen_before
+from tf_transformer.cli.scores import print_brackets, seen_before
 from tf_transformer.cli.terminal import print_report
 from tf_transformer.config.data import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.config.decoding import in_litert
@@ -33,7 +33,7 @@ from tf_transformer.run.records import read_results
 logger = logging.getLogger(__name__)
 
 # The options allowed with --brackets, and with --hypothesis.
-_TREES = ("hypothesis", "reference", "brackets", "rules")
+_TREES = ("hypothesis", "reference", "brackets")
 _FILES = (*_TREES, "output", "report", "lowercase", "tokenize")
 
 
@@ -65,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="score the files as trees in Penn brackets by labelled precision, recall and more",
     )
-    add("--rules", metavar="FILE", help="evalb parameters of --brackets (default: COLLINS.prm)")
 
 
 def command(options: argparse.Namespace) -> None:
@@ -82,8 +81,7 @@ def command(options: argparse.Namespace) -> None:
     for name, reference in zip(options.reference, references, strict=True):
         require_equal_lengths(file, lines, name, reference)
     if options.brackets:
-        gold, name = references[0], options.reference[0]
-        print_brackets(gold, lines, rules_of(options.rules), name)
+        print_brackets(references[0], lines, options.reference[0])
         return
     origin = _origin(options) if options.record else {}  # before training replaces the weights
     hypotheses = lines if options.hypothesis else _translate(options, lines)
@@ -121,8 +119,6 @@ def _check(options: argparse.Namespace) -> None:
             "--brackets compares one --hypothesis with one --reference, both files of trees. "
             f"Received: {others or 'several references'}."
         )
-    if options.rules and not options.brackets:
-        raise UserError("--rules are for trees: add --brackets.")
     if options.report and (options.lowercase or options.tokenize):
         raise UserError(
             "--report prints every kind of BLEU: leave out --lowercase and --tokenize."

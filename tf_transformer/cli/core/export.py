@@ -21,7 +21,7 @@ from tf_transformer.cli.parser import float_from, int_from
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.run import Run
 from tf_transformer.serving.versions import check_readable, find_export
-from tf_transformer.tasks.registry import task_named
+from tf_transformer.tasks.registry import EXPORTED, task_named
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _OPTIONS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    runs = f"{RUN_HELP}, for any task; several form an ensemble"
+    runs = f"{RUN_HELP}, of a translator or classifier; several form an ensemble"
     add_run_options(parser, nargs="+", help=runs)
     add_decoding_options(parser)
     add_shared_options(parser, "--shortlist", "--tag")
@@ -74,18 +74,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a published model; the new one fails if it is significantly worse"
     gate.add_argument("--better-than", metavar="SAVEDMODEL", help=text)
     gate.add_argument("--source", metavar="FILE", help="dev text to translate")
-    text = "its reference translations; for other tasks, dev trees or labelled dev sentences"
+    text = "its reference translations; for a classifier, labelled dev sentences"
     gate.add_argument("--reference", metavar="FILE", help=text)
     points = float_from(0.0, 100.0)
-    text = "allowed loss in points of BLEU, F1 or accuracy (default: 0)"
+    text = "allowed loss in points of BLEU or accuracy (default: 0)"
     gate.add_argument("--margin", type=points, default=0.0, metavar="POINTS", help=text)
 
 
 def command(options: argparse.Namespace) -> None:
     """Exports a run to DIR/VERSION/, as a SavedModel or for LiteRT.
 
-    The model maps text to translations, trees or labels. Several runs are exported as one
-    ensemble. The files are tested against the model in Python before they are published. See
+    The model maps text to translations or labels. Several runs are exported as one ensemble.
+    The files are tested against the model in Python before they are published. See
     docs/guides/exporting.md.
     """
     output = Path(options.output)
@@ -93,7 +93,7 @@ def command(options: argparse.Namespace) -> None:
     _check_format(options)
     if options.tag and options.no_text:
         raise UserError("--tag is for a model that takes text. Received: --no-text as well.")
-    run = open_run(options.run[0], None)
+    run = open_run(options.run[0], EXPORTED)
     others = [open_run(path, run.config.task) for path in options.run[1:]]
     average = _average(options)
     published = _published(options, run)

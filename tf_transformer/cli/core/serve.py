@@ -20,7 +20,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving.addresses import check_address, host_and_port
 from tf_transformer.serving.versions import find_export, is_version, versions
-from tf_transformer.tasks.registry import task_named
+from tf_transformer.tasks.registry import EXPORTED, task_named
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ def _source(options: argparse.Namespace) -> Path | Run:
         )
     if exported:
         return exported
-    run = open_run(options.model, None)
+    run = open_run(options.model, EXPORTED)
     supported = task_named(run.config.task).options
     if wrong := [flag for flag, name in flags.items() if name not in supported]:
         raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from tf_transformer.cli.options import picture
 from tf_transformer.cli.parser import integer
-from tf_transformer.cli.scores import rules_of
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.plot import draw_trees
@@ -21,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("gold", metavar="GOLD", help="file of correct trees")
     add("trees", metavar="OUTPUT", help="file of a parser's trees")
     add("--line", type=integer, default=1, metavar="N", help="line to draw (default: 1)")
-    add("--rules", metavar="FILE", help="evalb parameters (default: COLLINS.prm)")
     add("--output", required=True, metavar="FILE", help="picture to write, .png, .svg or .pdf")
 
 
@@ -33,7 +31,7 @@ def command(options: argparse.Namespace) -> None:
     """
     output = picture(options.output)
     gold, tree = (_tree(path, options.line) for path in (options.gold, options.trees))
-    draw_trees(gold, tree, output, rules_of(options.rules))
+    draw_trees(gold, tree, output)
     logger.info("%s", output)
 
 

@@ -46,8 +46,7 @@ def command(options: argparse.Namespace) -> None:
     chunks = _chunks(options.words_of, options.line_buffered)
     translator = load_translator(options, task="parsing")
 
-    from tf_transformer.tasks.parsing.base import Counts
-    from tf_transformer.tasks.parsing.parser import Parser
+    from tf_transformer.tasks.parsing.parser import Counts, Parser
     from tf_transformer.tasks.parsing.tree_grammar import load_grammar
 
     run = open_run(options.run, "parsing")

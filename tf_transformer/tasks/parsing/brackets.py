@@ -7,11 +7,11 @@ from enum import IntEnum
 from tf_transformer.errors import UserError
 from tf_transformer.strings import strings
 from tf_transformer.tasks.parsing.bracket_rules import (
+    DELETED_FOR_LENGTH,
     Line,
-    Rules,
     crossings,
-    keep_quotes_of_both,
     matches,
+    same_label,
 )
 from tf_transformer.tasks.parsing.trees import Tree, read_line
 
@@ -77,7 +77,7 @@ class Bracketing:
 
 
 def score_lines(
-    gold: Sequence[str], output: Sequence[str], rules: Rules, *, gold_name: str = "gold"
+    gold: Sequence[str], output: Sequence[str], *, gold_name: str = "gold"
 ) -> list[SentenceScore]:
     """Compares the lines of two files, each with the tree of one sentence.
 
@@ -94,38 +94,36 @@ def score_lines(
     for number, (gold_line, line) in enumerate(zip(*columns, strict=True), start=1):
         gold_trees = read_line(gold_line, gold_name, number)
         try:
-            scores.append(score_sentence(gold_trees, read_line(line, "output", number), rules))
+            scores.append(score_sentence(gold_trees, read_line(line, "output", number)))
         except UserError as error:
-            length = score_sentence(gold_trees, (), rules).length
+            length = score_sentence(gold_trees, ()).length
             scores.append(SentenceScore(length, Status.ERROR, problem=str(error)))
     return scores
 
 
-def score_sentence(gold: Sequence[Tree], output: Sequence[Tree], rules: Rules) -> SentenceScore:
+def score_sentence(gold: Sequence[Tree], output: Sequence[Tree]) -> SentenceScore:
     """Compares the trees on a line of the gold file with those on the same line of output.
 
     Words that the rules delete are removed from both before positions are counted, and so are
     brackets left without words. A label ends before its first - or =. If a bracket occurs
     several times, it matches as often as both sides have it.
     """
-    gold_line, output_line = Line(gold, rules), Line(output, rules)
-    length = sum(leaf.label not in rules.delete_for_length for leaf in gold_line.leaves)
+    gold_line, output_line = Line(gold), Line(output)
+    length = sum(leaf.label != DELETED_FOR_LENGTH for leaf in gold_line.leaves)
     if not any(output_line.kept):
         return SentenceScore(length, Status.SKIPPED)
-    if sum(gold_line.kept) != sum(output_line.kept):
-        keep_quotes_of_both(gold_line, output_line)
-    problem = _difference(gold_line.words(), output_line.words(), rules)
+    problem = _difference(gold_line.words(), output_line.words())
     if problem:
         return SentenceScore(length, Status.ERROR, problem=problem)
     gold_brackets, output_brackets = gold_line.brackets(), output_line.brackets()
     return SentenceScore(
         length,
-        matched=len(matches(gold_line, output_line, rules)),
+        matched=len(matches(gold_line, output_line)),
         gold=len(gold_brackets),
         output=len(output_brackets),
         crossing=crossings(gold_brackets, output_brackets),
         words=sum(gold_line.kept),
-        correct_tags=sum(map(rules.same_label, gold_line.tags(), output_line.tags())),
+        correct_tags=sum(map(same_label, gold_line.tags(), output_line.tags())),
     )
 
 
@@ -160,11 +158,11 @@ def _percent(part: int, whole: int) -> float:
     return 100 * part / whole if whole else 0.0
 
 
-def _difference(gold: list[str], output: list[str], rules: Rules) -> str:
+def _difference(gold: list[str], output: list[str]) -> str:
     """Describes the first difference between the words; "" if there is none."""
     if len(gold) != len(output):
         return f"{len(gold)} words in the gold tree, {len(output)} in the output"
     for one, other in zip(gold, output, strict=True):
-        if not rules.same_word(one, other):
+        if one != other:
             return f"{one} in the gold tree, {other} in the output"
     return ""

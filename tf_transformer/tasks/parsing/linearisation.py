@@ -17,7 +17,6 @@ TRACE = "-NONE-"
 # Words that practically always have the tag in the GUM and CRAFT treebanks.
 _WORDS_OF = {",": ",", ".": ". ? !", ":": "; -- ... … —", "``": "`` “ ‘", "''": "'' ”"}
 _TAG_OF = {word: tag for tag, words in _WORDS_OF.items() for word in words.split()}
-SELF_TAGGED = frozenset((*_TAG_OF, '"'))  # words from which `leaf_tag` derives the tag
 
 
 def strip_label(label: str) -> str:

@@ -1,36 +1,21 @@
-"""Parser that finds well-formed trees over exactly a sentence's words, and its export."""
+"""Parser that finds well-formed trees over exactly a sentence's words; counts and scores."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import overload
+from collections.abc import Iterable
+from typing import Self, overload
 
-import numpy as np
-import tensorflow as tf
-
-from tf_transformer.config import PAD_ID, DecodingConfig
+from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.alignment import Attention
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.hypotheses import Hypothesis
-from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.serving.functions import Outputs, in_groups, of_vectors
-from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.publish import Comparison, Expected, Exportable, compare, publish
-from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.warmup import TEXTS, Request
-from tf_transformer.strings import Strings, one_or_more, pairs
-from tf_transformer.tasks.models import Card
-from tf_transformer.tasks.parsing.base import BaseParser
+from tf_transformer.strings import Strings, one_or_more, pairs, strings
+from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
 from tf_transformer.tasks.parsing.linearisation import Parse, delinearise
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
-from tf_transformer.tasks.parsing.tree_graph import TreeGraph, split_words
-from tf_transformer.tasks.parsing.treebank import pair_of, words_of
-from tf_transformer.tasks.parsing.trees import read_line
-
-SIGNATURE = "serving_default"
+from tf_transformer.tasks.parsing.treebank import pair_of, rooted, words_of
+from tf_transformer.tasks.parsing.trees import Tree, read_line, read_trees
 
 
 def check_rules(decoding: DecodingConfig) -> None:
@@ -43,28 +28,101 @@ def check_rules(decoding: DecodingConfig) -> None:
         )
 
 
-class Parser(BaseParser):
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """Counts of defects in the model's output, before repair.
+
+    Attributes:
+        sentences: number of sentences, without blank ones.
+        repaired: sentences whose sequence was not a tree over their words and was repaired.
+        repairs: total number of repairs.
+        cut: sentences whose sequence was cut off at the length limit.
+    """
+
+    sentences: int = 0
+    repaired: int = 0
+    repairs: int = 0
+    cut: int = 0
+
+    @classmethod
+    def of(cls, parses: Iterable[Parse]) -> Self:
+        """Counts the parses; those of blank sentences are left out."""
+        parses = [parse for parse in parses if parse.tree]
+        repairs = [parse.repairs for parse in parses]
+        repaired = sum(count > 0 for count in repairs)
+        return cls(len(parses), repaired, sum(repairs), sum(parse.cut for parse in parses))
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(*map(int.__add__, *map(dataclasses.astuple, (self, other))))
+
+    @property
+    def well_formed(self) -> float:
+        """Share of sentences that needed no repair; 1 if there are no sentences."""
+        return 1 - self.repaired / self.sentences if self.sentences else 1.0
+
+    def summary(self) -> str:
+        """Formats a line such as "9 sentences; well-formed: 88.9%; repaired: 1, by ..."."""
+        return (
+            f"{self.sentences:,} sentences; well-formed: {self.well_formed:.1%}; repaired: "
+            f"{self.repaired:,}, by {self.repairs:,} changes; cut at the length limit: "
+            f"{self.cut:,}"
+        )
+
+
+class Parser:
     """Parses with a translator from sentences to linearised trees.
 
     Args:
         translator: the trained model.
         grammar: constrains its search to trees over the words; None for no constraint.
-        card: creates the model card of its exports.
 
     Raises:
         UserError: if the search rules of the translator conflict with the grammar.
     """
 
-    def __init__(
-        self,
-        translator: BatchTranslator,
-        grammar: TreeGrammar | None = None,
-        *,
-        card: Card | None = None,
-    ) -> None:
+    def __init__(self, translator: BatchTranslator, grammar: TreeGrammar | None = None) -> None:
         if grammar:
             check_rules(translator.decoding)
-        self.translator, self.grammar, self._card = translator, grammar, card or dict
+        self.translator, self.grammar = translator, grammar
+
+    @overload
+    def parse(self, sentences: str, progress: Progress | None = None) -> Parse: ...
+    @overload
+    def parse(self, sentences: Strings, progress: Progress | None = None) -> list[Parse]: ...
+    def parse(self, sentences, progress=None):
+        """Returns the best tree of a sentence, or of each sentence of a list, by beam search.
+
+        Sentences are split into words at white space; brackets in them become -LRB- and -RRB-.
+        A sequence that is not a tree over the words is repaired; see
+        `linearisation.delinearise`.
+
+        Args:
+            sentences: a string, or a list of strings.
+            progress: called with the number of sentences done so far.
+        """
+        one, texts = one_or_more("sentences", sentences)
+        parses = self._parse([words_of(text) for text in texts], progress)
+        return parses[0] if one else parses
+
+    def evaluate(self, trees: Strings, progress: Progress | None = None) -> Bracketing:
+        """Parses the words of gold trees and scores the parses by Collins's rules.
+
+        Args:
+            trees: the gold trees, each a string in Penn brackets.
+            progress: called with the number of sentences done so far.
+
+        Raises:
+            UserError: if a tree is not well-formed.
+        """
+        lines = strings("trees", trees)
+        gold = list(rooted(read_trees(lines, "trees")))
+        if len(gold) != len(lines):
+            raise UserError(
+                "`trees` must have one tree in each string. Received: "
+                f"{len(gold)} trees in {len(lines)} strings."
+            )
+        sentences = [pair_of(tree)[0].split() for tree in gold]
+        return score_parses(gold, self._parse(sentences, progress))
 
     def _parse(self, sentences: list[list[str]], progress: Progress | None) -> list[Parse]:
         texts = [" ".join(words) for words in sentences]
@@ -142,91 +200,10 @@ class Parser(BaseParser):
             sequences.append(gold[0][1])
         return sentences, sequences
 
-    def export(
-        self, output: str | Path, *, version: int | None = None, gate: Gate | None = None
-    ) -> Path:
-        """Writes a SavedModel for TF Serving, after testing it; returns OUTPUT/VERSION.
 
-        Args:
-            output: the model's folder.
-            version: its number; None for the next free one.
-            gate: refuses an export that is worse than the published model; see `serving.gate`.
-
-        Raises:
-            ValueError: if there is no grammar, which an export has in its graph.
-            UserError: if the export cannot be written, or fails its test.
-        """
-        if self.grammar is None:
-            raise ValueError("An export needs a parser with a `grammar`. Received: None.")
-        card = self._card() | {"decoding": dataclasses.asdict(self.translator.decoding)}
-        return publish(_exportable(self, self.grammar), Path(output), version, card, gate=gate)
-
-
-def _exportable(parser: Parser, grammar: TreeGrammar) -> Exportable:
-    """Returns the description of a parser that an export needs."""
-    translator, text = parser.translator, {"text": np.array(TEXTS[:2], object)}
-    graph = TreeGraph(grammar)
-    return Exportable(
-        models=models_of(translator.model),
-        tokenizer=translator.tokenizer,
-        functions={SIGNATURE: of_vectors(_parse(translator, grammar, graph), text=tf.string)},
-        requests=[Request(SIGNATURE, text), Request(SIGNATURE, text, ("tree",))],
-        compare=lambda session: _comparisons(session, parser),
-        sizes={
-            "max_source_tokens": translator.codec.source_limit,  # with EOS
-            "max_target_tokens": translator.codec.target_limit,
-            "words_in_lexicon": len(grammar.lexicon.words),
-        },
-        resources=graph.tables,
+def score_parses(gold: Iterable[Tree], parses: Iterable[Parse]) -> Bracketing:
+    """Scores parses against the gold trees by Collins's rules."""
+    return summarise(
+        score_sentence((tree,), (parse.tree,) if parse.tree else ())
+        for tree, parse in zip(gold, parses, strict=True)
     )
-
-
-def _parse(
-    translator: BatchTranslator, grammar: TreeGrammar, graph: TreeGraph
-) -> Callable[[tf.Tensor], Outputs]:
-    codec, decoding = translator.codec, translator.decoding
-    search = in_groups(
-        lambda source, context: translator.searcher.search(
-            source, grammar=grammar, context=context
-        ),
-        [IDS, tf.TensorSpec([None, None, None], tf.bool)],
-        decoding.batch_tokens // decoding.beam_size,
-    )
-
-    def parse(text: tf.Tensor) -> Outputs:
-        words = split_words(text)
-        joined = tf.strings.reduce_join(words, axis=-1, separator=" ")
-        source, source_cut = codec.encode(joined)
-        ids = source.to_tensor(PAD_ID)
-        # No sequence is long enough to tag words beyond its length limit.
-        beams = search(ids, graph.context(words[:, : codec.target_limit + 1]))
-        is_empty = source.row_lengths() == 1  # EOS only: the result of the search is ignored
-        tokens = tf.where(is_empty[:, tf.newaxis], PAD_ID, beams.tokens[:, 0])
-        tree, repairs = graph.trees(tokens, words)
-        blank = words.row_lengths() == 0
-        return {
-            "tree": tf.where(blank, "", tree),
-            "score": tf.where(is_empty, 0.0, beams.scores[:, 0]),
-            "repairs": tf.where(blank, 0, repairs),
-            "cut": (beams.lengths[:, 0] >= codec.max_lengths(ids)) & ~is_empty,
-            "source_cut": source_cut,
-        }
-
-    return parse
-
-
-def _comparisons(session: SavedModelSession, parser: Parser) -> Iterator[Comparison]:
-    """Compares all outputs with those of Python."""
-    texts = [text for text in (*TEXTS, '" ( a-b ) ... ! 3') if isinstance(text, str)]
-    parses, words = parser.parse(texts), [" ".join(words_of(text)) for text in texts]
-    hypotheses = parser.translator.translate(words, grammar=parser.grammar)
-    _, cut = parser.translator.codec.encode(tf.constant(words))
-    expected: Expected = {
-        "tree": [str(parse) for parse in parses],
-        "score": [best.score for best, *_ in hypotheses],
-        "repairs": [parse.repairs for parse in parses],
-        "cut": [parse.cut for parse in parses],
-        "source_cut": cut.numpy().tolist(),
-    }
-    answer = session.run(SIGNATURE, {"text": np.array(texts, object)})
-    yield from compare(SIGNATURE, texts, expected, answer)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import families_for, missing_glyphs_logged, new_figure, save
-from tf_transformer.tasks.parsing.bracket_rules import COLLINS, Line, Rules, matches
+from tf_transformer.tasks.parsing.bracket_rules import Line, matches
 from tf_transformer.tasks.parsing.linearisation import TRACE
 from tf_transformer.tasks.parsing.trees import Tree
 
@@ -40,7 +40,7 @@ class Node:
     same: bool
 
 
-def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> None:
+def draw_trees(gold: Tree, output: Tree, path: Path) -> None:
     """Draws the gold tree above the words and the output below, upside down.
 
     Brackets that the other tree lacks are boxed, with dashed lines, in vermilion.
@@ -49,7 +49,6 @@ def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> 
         gold: the gold tree; its traces are left out.
         output: the predicted tree.
         path: the picture's file, a .png, .svg or .pdf.
-        rules: decide which brackets count and which match.
 
     Raises:
         UserError: if the words differ, matplotlib is missing or the file cannot be written.
@@ -62,7 +61,7 @@ def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> 
             f"{' '.join(words) or 'none'}, and {' '.join(output.words()) or 'none'}."
         )
     centres = _centres(words)
-    above, below = nodes(gold, output, rules)
+    above, below = nodes(gold, output)
     top, bottom = (max(node.level for node in half) for half in (above, below))
     width = max(centres[-1] + _width(words[-1]) / 2 + _MARGIN, _NARROWEST)
     figure = new_figure(width, (top + bottom + 2.2) * _LEVEL, layout=None)
@@ -82,10 +81,10 @@ def draw_trees(gold: Tree, output: Tree, path: Path, rules: Rules = COLLINS) -> 
         save(figure, path, dpi=150)
 
 
-def nodes(gold: Tree, output: Tree, rules: Rules) -> tuple[list[Node], list[Node]]:
+def nodes(gold: Tree, output: Tree) -> tuple[list[Node], list[Node]]:
     """Returns the constituents of both trees, in preorder."""
-    lines = Line([gold], rules), Line([output], rules)
-    pairs = matches(*lines, rules)
+    lines = Line([gold]), Line([output])
+    pairs = matches(*lines)
     nodes = []
     for side, (tree, line) in enumerate(zip((gold, output), lines, strict=True)):
         counted = {bracket.index for bracket in line.brackets()}

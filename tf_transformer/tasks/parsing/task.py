@@ -1,37 +1,31 @@
 """Constituency parsing (paper 6.3): turns sentences into trees; scored by bracketing F1."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from tf_transformer.config import Config, DataConfig, DecodingConfig
+from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.normalization import SPACE_PIECE
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.comparison import DevText
-from tf_transformer.evaluation.metrics import Ratio
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import card_of, check_positions, load_translator
+from tf_transformer.tasks.models import check_positions, load_translator
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
-from tf_transformer.tasks.parsing.base import Counts, score_parses
-from tf_transformer.tasks.parsing.bracket_rules import COLLINS
-from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence
-from tf_transformer.tasks.parsing.exported import ExportedParser
+from tf_transformer.tasks.parsing.brackets import Bracketing
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.parsing.linearisation import Parse, normalise
-from tf_transformer.tasks.parsing.parser import Parser, check_rules
+from tf_transformer.tasks.parsing.parser import Counts, Parser, check_rules, score_parses
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar, load_grammar
 from tf_transformer.tasks.parsing.treebank import (
     check_treebank,
-    pair_of,
     read_pairs,
     read_treebank,
 )
-from tf_transformer.tasks.parsing.trees import Tree, read_line
+from tf_transformer.tasks.parsing.trees import Tree
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
 
@@ -115,24 +109,6 @@ def effective_data(run: Run) -> DataConfig:
     )
 
 
-def read_dev_text(run: Run, source: None, reference: Path) -> DevText:
-    """Reads trees in Penn brackets, to be scored by F1 with Collins's rules as in training.
-
-    Raises:
-        UserError: see `read_treebank`.
-    """
-    gold = list(read_treebank(reference))
-
-    def parts(trees: Sequence[str]) -> list[tuple[int, int]]:
-        """Returns numerators and denominators of F1, 2 matched / (gold + output), in %."""
-        pairs = zip(gold, trees, strict=True)
-        scores = [score_sentence((tree,), read_line(line), COLLINS) for tree, line in pairs]
-        return [(200 * each.matched, each.gold + each.output) for each in scores]
-
-    sentences = [pair_of(tree)[0] for tree in gold]
-    return DevText(sentences, Ratio("F1", "evalb's rules COLLINS", parts), "tree")
-
-
 class ParsingTask(SequenceTask):
     """Data, model and dev score of a parsing run."""
 
@@ -170,14 +146,7 @@ class ParsingTask(SequenceTask):
         return evaluate
 
 
-def load_parser(
-    run: Run,
-    checkpoint: str | Path | None = None,
-    *,
-    name: str = "",
-    decoding: DecodingConfig | None = None,
-    **options: Any,
-) -> Parser:
+def load_parser(run: Run, checkpoint: str | None = None, **options: Any) -> Parser:
     """Loads a parser whose search is constrained to trees.
 
     See `tasks.translation.translator.load_run` for the arguments.
@@ -185,9 +154,8 @@ def load_parser(
     Raises:
         UserError: if a run lacks the checkpoint, a tokenizer or the lexicon.
     """
-    card = card_of(run, checkpoint, name, **options)
-    batches = load_translator(run, checkpoint, decoding, **options)
-    return Parser(batches, load_grammar(run, batches.tokenizer), card=card)
+    batches = load_translator(run, checkpoint, None, **options)
+    return Parser(batches, load_grammar(run, batches.tokenizer))
 
 
 TASK = TaskRecord(
@@ -196,6 +164,4 @@ TASK = TaskRecord(
     effective_data=effective_data,
     prose=False,
     load=load_parser,
-    load_export=ExportedParser,
-    read_dev_text=read_dev_text,
 )

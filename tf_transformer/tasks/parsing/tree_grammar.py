@@ -36,8 +36,6 @@ class TreeGrammar:
     Attributes:
         lexicon: the tags of each word.
         kinds: int32 [V], OPEN, CLOSE or TAG; 0 for other tokens.
-        labels: V strings, the tag, or the label of an opening bracket.
-        tag_columns: int32 [V], index of each tag, from 1; 0 for other tokens.
 
     Raises:
         UserError: if a tag is not a piece of the tokenizer.
@@ -57,10 +55,8 @@ class TreeGrammar:
         for column, tag in enumerate(lexicon.tags, start=1):
             kinds[ids[tag]], tag_columns[ids[tag]] = TAG, column
         self.kinds = tf.constant(kinds)
-        texts = {index: text.removeprefix("(") for text, index in ids.items()}
-        self.labels = [texts.get(index, "") for index in range(len(kinds))]
         self._closing = tf.constant(closing)  # int32 [V], closing token of an opening one
-        self.tag_columns = tf.constant(tag_columns)
+        self._tag_columns = tf.constant(tag_columns)  # int32 [V], from 1; 0 for other tokens
 
     def context(self, sentences: Sequence[str]) -> np.ndarray:
         """Returns the tags that each word may have: bool [B, N, G], False after the last word.
@@ -94,7 +90,7 @@ class TreeGrammar:
         may_open = (chain < LONGEST_CHAIN) & (depth < MAX_DEPTH - 2)
         may_open = unfinished & may_open[..., tf.newaxis]
         return (
-            tf.gather(tags, self.tag_columns, axis=-1)
+            tf.gather(tags, self._tag_columns, axis=-1)
             | (may_open & (self.kinds == OPEN))
             | self._closes(tokens, kinds, unfinished[..., 0])
         )
