@@ -92,7 +92,7 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _usage(action: argparse.Action) -> str:
-    """Formats an argument, such as "--beam W", "RUN" or "[RECIPE]"."""
+    """Formats an argument, such as "--beam W", "RUN" or "[RUN]"."""
     choices = f"{{{','.join(action.choices)}}}" if action.choices else ""
     value = action.metavar or choices or action.dest.upper()
     value = {"+": f"{value} ...", "?": f"[{value}]", 0: ""}.get(action.nargs, value)

@@ -12,6 +12,7 @@ from command_line import train_options
 from tf_transformer.api.configuration import configure
 from tf_transformer.cli.training_options import config_of
 from tf_transformer.config.presets import preset, train_command
+from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.studies.cost import Lengths, training_flops
@@ -54,7 +55,28 @@ def test_a_card_tells_everything(trained_run):
     ):
         assert part in text, part
     assert "model.norm_first" not in text.partition("## Command")[0]
-    assert "  model.d_model  " in text
+    departures = [line.split() for line in text.splitlines()]
+    for expected in (
+        ["model.d_model", "64", "paper", "512", "(3.1)"],
+        ["model.dropout", "0.05", "paper", "0.1", "(5.4)"],
+        ["training.batch_tokens", "1,024", "paper", "25,000", "(5.1)"],
+        ["data.max_ratio", "4.0"],
+        ["data.normalization", "identity"],
+        ["data.character_coverage", "1.0"],
+    ):
+        assert expected in departures
+    assert not [line for line in departures if line[:1] == ["training.beta_2"]]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_normalization_shown_is_that_of_the_tokenizer(run, there):
+    """Even if it is not the configured one; None if the tokenizer is missing."""
+    run.tokenizer.unlink()
+    if there:
+        options = {"kind": "bpe", "normalization": "nmt_nfkc"}
+        train_tokenizer(["a b c"] * 9, run.tokenizer, vocab_size=266, **options)
+    expected = ["data.normalization", "nmt_nfkc" if there else "None"]
+    assert expected in [line.split() for line in run_card(run).splitlines()]
 
 
 def test_the_card_of_an_unfinished_run_says_how_far_it_is(run):

@@ -40,7 +40,6 @@ GROUPS = {
         "classify": "label stdin to stdout, one sentence per line",
     },
     "studies": {
-        "recipe": "list how a run departs from the paper",
         "ablate": "train the rows of the paper's Table 3, scaled down",
         "heads": "measure which heads a run needs and prune the others",
         "lengths": "draw BLEU against source length",

@@ -15,10 +15,9 @@ from tf_transformer.config.settings import find_by_name
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings with their values and sources, and features that this package lacks."""
+    """Settings with their values and sources."""
 
     settings: dict[str, tuple[Any, str]]
-    missing: tuple[str, ...] = ()
 
     def apply(self, config: Config) -> Config:
         """Returns the configuration with the recipe's settings."""
@@ -68,8 +67,7 @@ RECIPES = {
             "decoding.beam_size": (4, "its documented decoding"),
             "decoding.alpha": (0.6, "its documented decoding"),
             "decoding.max_extra_length": (100, "extra_length"),
-        },
-        missing=("an embedding of the target space",),
+        }
     ),
     "modern": Recipe(
         {

@@ -1,4 +1,4 @@
-"""The settings in which a run departs from the paper or from another recipe."""
+"""The settings in which a run departs from the paper."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,9 @@ from typing import Any
 
 from tf_transformer.config import Config
 from tf_transformer.config.presets import TABLE3
-from tf_transformer.config.recipes import RECIPES, recipe
+from tf_transformer.config.recipes import RECIPES
 
+_PAPER = RECIPES["paper"].settings
 # Settings that are compared with Table 3, and the sections of the paper that describe them.
 _MODEL_SOURCES = {
     "model.vocab_size": "5.1",
@@ -36,11 +37,11 @@ _ALWAYS = ("data.max_length", "data.max_ratio", "data.normalization", "data.char
 
 @dataclass(frozen=True)
 class Departure:
-    """A setting that differs from a recipe: the run's value, the recipe's, and its source."""
+    """A setting that differs from the paper: the run's value, the paper's, and its section."""
 
     setting: str
     run: Any
-    recipe: Any
+    paper: Any
     source: str
 
 
@@ -49,20 +50,17 @@ def reference(config: Config) -> str:
     return config.preset if config.preset in TABLE3 else "base"
 
 
-def departures(config: Config, name: str) -> list[Departure]:
-    """Lists the settings in which a configuration differs from the recipe `name`.
+def departures(config: Config) -> list[Departure]:
+    """Lists the settings in which a configuration differs from the paper.
 
-    The recipe `paper` includes the run's row of Table 3, which overrides the recipe's steps,
-    dropout and label smoothing. A head size that is not set counts as d_model / num_heads.
+    The run's row of Table 3 overrides the recipe's label smoothing. A head size that is not set
+    counts as d_model / num_heads.
     """
-    expected = dict(recipe(name).settings)
-    if name == "paper":
-        row = _resolved(TABLE3[reference(config)])
-        expected |= {
-            setting: (row[setting], source) for setting, source in _MODEL_SOURCES.items()
-        }
-        if config.model.decoder_layers:
-            expected["model.decoder_layers"] = (row["model.num_layers"], "3.1")
+    expected = dict(_PAPER)
+    row = _resolved(TABLE3[reference(config)])
+    expected |= {setting: (row[setting], source) for setting, source in _MODEL_SOURCES.items()}
+    if config.model.decoder_layers:
+        expected["model.decoder_layers"] = (row["model.num_layers"], "3.1")
     values = _resolved(config)
     return [
         Departure(setting, values[setting], value, source)
@@ -76,7 +74,7 @@ def additions(config: Config, measured: Mapping[str, Any] | None = None) -> dict
 
     `measured` holds settings read from the run's files, which override those of `config`.
     """
-    known = {*_MODEL_SOURCES, "model.decoder_layers", *RECIPES["paper"].settings, *_NEUTRAL}
+    known = {*_MODEL_SOURCES, "model.decoder_layers", *_PAPER, *_NEUTRAL}
     values, defaults = config.flat() | dict(measured or {}), Config().flat()
     return {
         setting: value
@@ -85,30 +83,22 @@ def additions(config: Config, measured: Mapping[str, Any] | None = None) -> dict
     }
 
 
-def describe_departures(
-    config: Config, name: str, measured: Mapping[str, Any] | None = None
-) -> list[str]:
+def describe_departures(config: Config, measured: Mapping[str, Any] | None = None) -> list[str]:
     """Writes a line for each departure, then one for each setting that the paper lacks.
 
     For `measured` see `additions`.
     """
-    differing = departures(config, name)
-    versus = f"{name}'s" if name != "paper" else f"the paper's {reference(config)}"
-    lines = [f"{len(differing)} departures from {versus} recipe"] + _aligned(
-        [
-            (row.setting, _text(row.run), f"{name} {_text(row.recipe)}", f"({row.source})")
-            for row in differing
-        ]
-    )
-    lines += [
-        f"{name} also has {feature}, which this package lacks"
-        for feature in recipe(name).missing
+    differing = [
+        (row.setting, _text(row.run), f"paper {_text(row.paper)}", f"({row.source})")
+        for row in departures(config)
     ]
-    if name == "paper":
-        added = additions(config, measured).items()
-        rows = [(setting, _text(value)) for setting, value in added]
-        lines += ["settings the paper does not have", *_aligned(rows)]
-    return lines
+    added = [(setting, _text(value)) for setting, value in additions(config, measured).items()]
+    return [
+        f"{len(differing)} departures from the paper's {reference(config)} recipe",
+        *_aligned(differing),
+        "settings the paper does not have",
+        *_aligned(added),
+    ]
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -57,7 +57,7 @@ def run_card(run: Run, sustained_tflops: float | None = None) -> str:
     own = settings_of(run.tokenizer)
     sections = {
         "Model": _model(run),
-        "Departures from the paper": _code(describe_departures(run.config, "paper", own)),
+        "Departures from the paper": _code(describe_departures(run.config, own)),
         "Data": _data(run),
         "Changes during training": _changes(run),
         "Dev set": _scores(run, best),

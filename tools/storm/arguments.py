@@ -51,7 +51,7 @@ _OUTPUTS = (
 _NEED_TEXT = ("train", "doctor", "ablate")
 # Commands that end by themselves and leave the run usable.
 _WITH_RUN = ("translate", "evaluate", "score", "export", "shortlist", "average", "convert",
-             "curves", "attention", "heads", "lengths", "recipe", "card")  # fmt: skip
+             "curves", "attention", "heads", "lengths", "card")  # fmt: skip
 _SECONDS = 20
 
 
