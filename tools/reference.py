@@ -78,7 +78,7 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
         for action in group._group_actions
     }  # fmt: skip
     for action in parser._actions:
-        if action.help is argparse.SUPPRESS or action.dest == "help":
+        if action.dest == "help":
             continue
         meaning = (action.help or "").replace("%(default)s", str(action.default))
         if action.dest in exclusive:

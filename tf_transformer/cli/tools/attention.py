@@ -43,8 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "picture to write, .png, .svg or .pdf (default: attention.png, or none with --data)"
     add("--output", metavar="FILE", help=text)
     add("--data", metavar="FILE", help="write pieces and weights as JSON")
-    # Hidden; only here to tell users who know it from `translate` why it is refused.
-    add("--ensemble", nargs="+", default=(), help=argparse.SUPPRESS)
 
 
 def command(options: argparse.Namespace) -> None:
@@ -74,8 +72,6 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.ensemble:
-        raise UserError("attention is for a single model. Received: --ensemble.")
     for name in ("sentence", "target"):
         value = getattr(options, name)
         if value is not None and not value.strip():
