@@ -69,8 +69,8 @@ for split, part in splits.items():
 # ## Checks before training
 #
 # `doctor` takes the same options as `train` and looks for common mistakes: lines that do not
-# belong together, copies, swapped languages, test sentences in the training text, too little
-# memory. It ends with the number of warnings.
+# belong together, copies, test sentences in the training text. It ends with the number of
+# warnings.
 
 # %%
 data = "--train text/train --valid text/dev --source en --target de"

@@ -113,7 +113,7 @@ def test_curves_show_accuracy(classifier):
 def test_doctor_checks_labelled_sentences(classifier, capsys):
     assert main(["doctor", "run"]) == 0
     checks = capsys.readouterr().out
-    assert "overlap" in checks and "unused pieces" in checks and "tokenised text" not in checks
+    assert "overlap" in checks and "filters" in checks and "copies" not in checks
     data = ["--train", "train.tsv", "--valid", "dev.tsv"]
     assert main(["doctor", "--model", "classification-small", *data]) == 0
     assert "vocab_size=8000" in capsys.readouterr().out

@@ -139,4 +139,4 @@ def test_doctor_writes_nothing_into_a_run_whose_text_has_changed(parser, capsys)
 def test_doctor_leaves_out_checks_for_prose(parser, capsys):
     assert main(["doctor", "run"]) == 0
     checks = capsys.readouterr().out
-    assert "overlap" in checks and "tokenised text" not in checks
+    assert "overlap" in checks and "copies" not in checks

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_transformer.config import Config
 from tf_transformer.data.tokenizer_training import VocabularyTooLarge
-from tf_transformer.doctor.diagnosis import quick_findings
+from tf_transformer.doctor.checks import quick_findings
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked
 from tf_transformer.progress import ProgressBars, is_watched
@@ -126,7 +126,8 @@ def train_run(
     with workers.chief_first():
         run, task = _prepare(config, output, accept_new_data, lower_vocabulary, bars)
         if workers.is_chief:
-            _warn(task, config)
+            for finding in quick_findings(task_named(config.task).record(), task):
+                logger.warning("warning  %s", finding)
     logger.info("device: %s", devices.describe(strategy))
     trainer = Trainer(run, task, workers, stopper, verbose=int(bars))
     return run, trainer.train()
@@ -177,9 +178,3 @@ def _lowered(config: Config, size: int, why: str) -> Config:
     message = "vocabulary: %s pieces instead of the preset's %s: %s"
     logger.info(message, f"{size:,}", f"{before:,}", why)
     return config.replace({"model.vocab_size": size})
-
-
-def _warn(task: SequenceTask, config: Config) -> None:
-    prose = task_named(config.task).record().prose
-    for finding in quick_findings(task, prose=prose):
-        logger.warning("warning  %s", finding)

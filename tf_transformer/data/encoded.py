@@ -19,7 +19,6 @@ from tf_transformer.errors import UserError
 from tf_transformer.files import parse_json, sha256
 
 INFO_FILE = "corpus.json"
-COUNTED_IDS = 2**20  # at once, since NumPy converts them to int64
 
 
 @dataclass(frozen=True)
@@ -143,15 +142,6 @@ class EncodedCorpus:
     def padded(self, side: SideName, rows: np.ndarray, length: int) -> np.ndarray:
         """Returns sentences of a side as int32 [len(rows), length], padded with PAD."""
         return self._sides[side].padded(rows, length)
-
-    def piece_counts(self, vocab_size: int) -> np.ndarray:
-        """Counts the occurrences of each id on all text sides together: int64 [V]."""
-        counts = np.zeros(vocab_size, np.int64)
-        for side in (self._sides[name] for name in self.text_sides):
-            for start in range(0, len(side.ids), COUNTED_IDS):
-                ids = side.ids[start : start + COUNTED_IDS]
-                counts += np.bincount(ids, minlength=vocab_size)
-        return counts
 
 
 # --- Metadata ------------------------------------------------------------------------------

@@ -72,11 +72,6 @@ class Tokenizer(tf.Module):
         """Maps targets like `tokenize`, but without a tag and by the target model, if any."""
         return self._tokenize(text, "target")
 
-    def of(self, side: SideName) -> "Tokenizer":
-        """Returns a tokenizer whose source model is that of `side`."""
-        is_other = side == "target" and "target" in self.models
-        return Tokenizer(target_model_path(self.path)) if is_other else self
-
     def copy(self, path: Path) -> None:
         """Writes the model to `path`, and the target model, if there is one, beside it."""
         paths = {"target": target_model_path(path), "source": path}
@@ -85,8 +80,8 @@ class Tokenizer(tf.Module):
                 with replacing(file) as temporary:
                     temporary.write_bytes(self.models[side])
 
-    def detokenize(self, ids: MaybeRagged, side: SideName = "target") -> tf.Tensor:
-        """Maps ids, int32 [B, T], of targets by default, to strings [B].
+    def detokenize(self, ids: MaybeRagged) -> tf.Tensor:
+        """Maps ids of targets, int32 [B, T], to strings [B].
 
         Strings end before the first EOS; PAD and BOS are dropped.
         """
@@ -94,7 +89,7 @@ class Tokenizer(tf.Module):
             ids = ids.to_tensor(PAD_ID)
         ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
         # PAD and BOS are control symbols, which SentencePiece decodes to nothing.
-        return self._call("detokenize", tf.ragged.boolean_mask(ids, ~ended), side)
+        return self._call("detokenize", tf.ragged.boolean_mask(ids, ~ended), "target")
 
     def pieces(self, ids: MaybeRagged, side: SideName = "source") -> MaybeRagged:
         """Returns the subword of each id, as strings with the shape of `ids`."""

@@ -77,12 +77,6 @@ def test_sentences_may_be_segmented_anew_at_each_step(tokenizer, corpus):
     assert classes[: len(rows)].tolist() == [corpus.target(row)[0] for row in rows]
 
 
-def test_pieces_are_counted_in_the_sentences_alone(corpus):
-    counts = corpus.piece_counts(300)
-    assert counts.sum() == corpus.source_lengths.sum()
-    assert counts[EOS_ID] == len(corpus)
-
-
 def test_it_has_lengths_like_any_corpus(corpus, tokenizer, tmp_path):
     """A run's model card reads it as an `EncodedCorpus`, where a label counts as one token."""
     encode_labelled([EXAMPLES], tokenizer, LABELS, tmp_path / "c", max_length=256)
