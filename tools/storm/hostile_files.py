@@ -30,8 +30,6 @@ _TEXTS = {
     "open.ptb": b"(S (A b)\n",
     "no-tab.tsv": f"{_LINE}\n".encode(),
     "one-label.tsv": f"{_LINE}\tA sentence.\n".encode(),
-    "rules.prm": f"DEBUG {'9' * 5_000}\n".encode(),
-    "rules-key.prm": f"{_LINE} 1\n".encode(),
     "picture.png": b"no picture",
 }
 _CONFIGS = {
