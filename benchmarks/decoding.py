@@ -67,9 +67,6 @@ def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
         name, given = f"{OURS} {precision}".removesuffix(" float32"), _options(work, precision)
         given["lookahead"] = options.lookahead if natural else 0
         chosen.append(Spec(name, "decoding_ours", options=given))
-        if options.shortlist:
-            given = given | {"shortlist": True}
-            chosen.append(Spec(f"{name}, shortlist", "decoding_ours", options=given))
     peers = {
         "ctranslate2": ("CTranslate2", "ctranslate2", "ctranslate2", "float32"),
         "ctranslate2-int8": ("CTranslate2 int8", "ctranslate2", "ctranslate2", "int8"),
@@ -123,8 +120,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--precisions", nargs="+", choices=known, default=["float32"], help=text)
     text = "lookahead of tf_transformer's search, for natural lengths only"
     add("--lookahead", type=int, default=0, metavar="N", help=text)
-    text = "also measure tf_transformer with a shortlist of the vocabulary"
-    add("--shortlist", action="store_true", help=text)
     text = "use the fastest of these numbers of threads for each contender, and print it"
     add("--best-of-threads", type=positive, nargs="+", default=[], metavar="N", help=text)
     add("--gpu", action="store_true", help="compute on the first GPU")
@@ -147,7 +142,6 @@ def _work(options: argparse.Namespace) -> str:
         model=model_sizes(options.model, options.vocab_size),
         run=run and str(run),
         number=max(*options.batch_sizes, 64),
-        shortlist=options.shortlist,
     )
 
 

@@ -14,20 +14,16 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.batches import in_batches
 from tf_transformer.decoding.lite_file import lite_file
 from tf_transformer.decoding.lite_model import LiteModel, LiteSearcher
-from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import load_weights
 
 
-def setup(
-    work: str, precision: str, shortlist: bool = False, lookahead: int = 0, streams: int = 1
-) -> dict:
+def setup(work: str, precision: str, lookahead: int = 0, streams: int = 1) -> dict:
     """Args:
     work: the folder of the work.
     precision: "float32" or "bfloat16"; or "litert" or "int8", in LiteRT.
-    shortlist: search only among likely tokens for each sentence.
     lookahead: lookahead of the search, unless its lengths are forced.
     streams: parts of a batch computed at the same time.
     """
@@ -41,8 +37,6 @@ def setup(
     lite = None
     if in_litert:
         lite = LiteModel(lite_file(model, in_litert), int(os.environ["OMP_NUM_THREADS"]))
-    path = given.folder / "shortlist.npz"
-    tokens = Shortlist.read(path, model.vocab_size) if shortlist else None
 
     @functools.cache
     def searcher(beam: int, forced: int, alpha: float):
@@ -51,7 +45,7 @@ def setup(
         limits["lookahead"] = 0 if forced else lookahead
         decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
         vocabulary = SimpleNamespace(vocab_size=model.vocab_size)  # enough to search over ids
-        translator = BatchTranslator(model, vocabulary, decoding, shortlist=tokens)
+        translator = BatchTranslator(model, vocabulary, decoding)
         graph = tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)
         if lite:
             find = LiteSearcher(lite, translator.codec, decoding, 1).compiled()

@@ -1,8 +1,7 @@
 """Writes the sentences to decode, and the same weights for every library.
 
 The folder contains weights.npz (the package's), marian.npz (with the names of Hugging Face's
-MarianMT), ct2/ (CTranslate2), shortlist.npz (if requested), model.json, pieces.json and
-sentences.json.
+MarianMT), ct2/ (CTranslate2), model.json, pieces.json and sentences.json.
 """
 
 import json
@@ -15,40 +14,27 @@ import tensorflow as tf
 from harness.child import serve
 from harness.sentences import evenly_spaced
 
-from tf_transformer.config import (
-    BOS_ID,
-    EOS_ID,
-    PAD_ID,
-    SHORTLIST_FREQUENT,
-    SHORTLIST_PAIRS,
-    SHORTLIST_TRANSLATIONS,
-    ModelConfig,
-)
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
 from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.files import replacing_folder
 from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights, save_weights
 from tf_transformer.tasks.models import build_model
-from tf_transformer.tasks.translation.shortlist import Pairs, learn, own_pairs
 
 _NEVER = -1e4  # logit of pad and BOS, which the package's search never chooses
 
 
-def setup(
-    corpus: str, model: dict, run: str | None, number: int, shortlist: bool = False
-) -> dict:
+def setup(corpus: str, model: dict, run: str | None, number: int) -> dict:
     """Args:
     corpus: a folder written by corpus.py.
     model: arguments of ModelConfig, for random weights.
     run: a run directory, whose best weights and tokenizer are used instead.
     number: number of sentences, at evenly spaced quantiles of the corpus's lengths.
-    shortlist: also learn a shortlist.
     """
 
     def write(path: str) -> dict:
@@ -59,9 +45,6 @@ def setup(
             save_weights(folder / "weights.npz", transformer)
             np.savez(folder / "marian.npz", **marian_tensors(transformer))
             to_ctranslate2(transformer, tokenizer, folder / "ct2")
-            if shortlist:
-                learned = _shortlist(Path(corpus), run, transformer.vocab_size)
-                learned.write(folder / "shortlist.npz")
             pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
             _write(folder / "pieces.json", [piece.decode() for piece in pieces])
             _write(folder / "model.json", asdict(transformer.config))
@@ -83,17 +66,6 @@ def _sentences(corpus: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
         lines = list(read_lines(corpus / "source.txt"))
         ids = tokenizer.tokenize(tf.constant(lines)).to_list()
     return sorted((row for row in ids if row), key=len)
-
-
-def _shortlist(corpus: Path, run: str | None, vocab_size: int) -> Shortlist:
-    """Learns a shortlist like the command, from the run's text or the corpus."""
-    if run:
-        pairs, _ = own_pairs(Run.open(run), SHORTLIST_PAIRS)
-    else:
-        encoded = EncodedCorpus.open(corpus / "encoded")
-        pairs = Pairs(encoded, np.arange(len(encoded)))
-    sizes = SHORTLIST_TRANSLATIONS, SHORTLIST_FREQUENT
-    return learn(pairs, vocab_size, *sizes, progress=lambda *_: None)
 
 
 def _write(path: Path, what) -> None:

@@ -94,7 +94,7 @@ def test_an_invalid_line_of_the_metrics_is_named(workplace, capsys, command, lin
 EVERY_COMMAND = (
     "train", "translate run", "evaluate run --source dev.en --reference dev.de", "card run",
     "score run --source dev.en --target dev.de", "average run", "curves run",
-    "doctor run", "export run --output new", "shortlist run", "parse run", "classify run",
+    "doctor run", "export run --output new", "parse run", "classify run",
     "heads run --source dev.en --reference dev.de --output new",
     "lengths run --source dev.en --reference dev.de --output new.png",
     "attention run --sentence Hello --output new.png",

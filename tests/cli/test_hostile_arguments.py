@@ -78,7 +78,10 @@ HOSTILE = [
     ),
     # Files.
     (["score", "run", "--source=new\nline", "--target=a\nb"], r"^error: .*a\\nb"),
-    (["shortlist", "translation-begun", f"--train={'x' * 300}"], "x.en: File name too long$"),
+    (
+        ["train", f"--train={'x' * 300}", "--valid=a", "--source=en", "--target=de"],
+        "x.en: File name too long$",
+    ),
     (["draw", "stray.ptb", "a", "--output=a.png"], "x{80}\\.\\.\\. outside"),
     (["card", "run-deep"], "is not a valid config.json"),
     (["card", "run-digits"], "is not a valid config.json"),

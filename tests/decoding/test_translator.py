@@ -9,7 +9,6 @@ from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding import threads
 from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
-from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import BatchTranslator
 
 
@@ -44,13 +43,8 @@ def test_batches_computed_at_the_same_time_give_the_same_results(
     assert_same([[one] for one in fresh.score(*pairs)], [[one] for one in scores])
 
 
-@pytest.mark.parametrize("listed", [False, True])
-def test_the_search_is_traced_once_for_batches_of_every_shape(
-    translator, texts, listed, monkeypatch
-):
-    size = translator.model.vocab_size
-    shortlist = Shortlist(np.zeros((size, 1)), np.arange(30)) if listed else None
-    other = with_settings(translator, shortlist=shortlist)
+def test_the_search_is_traced_once_for_batches_of_every_shape(translator, texts, monkeypatch):
+    other = with_settings(translator)
     traces = traces_of(monkeypatch, other.searcher, "search")
     for batch in (texts[:1], texts, texts[3:5], texts[6:]):
         other.translate(batch)

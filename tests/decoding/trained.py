@@ -23,13 +23,11 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 
 
 def with_settings(
-    translator: BatchTranslator, number: int = 1, *, shortlist=None, lite=None, **settings
+    translator: BatchTranslator, number: int = 1, *, lite=None, **settings
 ) -> BatchTranslator:
     """The translator with other settings of decoding, for `number` hypotheses of each text."""
     decoding = dataclasses.replace(DECODING, **settings)
-    return BatchTranslator(
-        translator.model, translator.tokenizer, decoding, number, shortlist, lite
-    )
+    return BatchTranslator(translator.model, translator.tokenizer, decoding, number, lite)
 
 
 def traces_of(monkeypatch, searcher: Searcher, name: str) -> list[str]:

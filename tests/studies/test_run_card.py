@@ -192,10 +192,10 @@ def test_the_command_of_a_preset_is_short():
 
 
 def test_a_recorded_score_lists_options_that_change_translations():
-    plain = {"precision": "float32", "shortlist": False, "ensemble": [], "tag": None}
+    plain = {"precision": "float32", "ensemble": [], "tag": None}
     assert _options(plain) == _options({}) == ""
-    changed = {"precision": "int8", "shortlist": True, "ensemble": ["b"], "tag": "<2de>"}
-    assert _options(changed) == ", int8, shortlist, ensemble of 2, tag <2de>"
+    changed = {"precision": "int8", "ensemble": ["b"], "tag": "<2de>"}
+    assert _options(changed) == ", int8, ensemble of 2, tag <2de>"
 
 
 def test_the_command_of_a_run_that_began_from_another_gives_what_that_run_would_change(run):

@@ -30,7 +30,7 @@ def export_run(
         checkpoint: best, average, last or a step; None for the run's default.
         average: number of last checkpoints to average instead.
         options: arguments to load the run with: `decoding`, `ensemble`, `precision`,
-            `shortlist`, as far as its task has them.
+            `tag`, as far as its task has them.
         **how: arguments of the loaded model's `export`, such as `version`.
 
     Raises:

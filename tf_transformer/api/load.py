@@ -39,7 +39,7 @@ class _Source:
 # fmt: off
 @overload
 def load(path: str | Path, *, task: Literal["translation"] | None = None,
-         checkpoint: str | int | None = None, ensemble: Strings = (), shortlist: bool = False,
+         checkpoint: str | int | None = None, ensemble: Strings = (),
          tag: str | None = None, precision: str = "float32", litert: bool = False,
          tokenizer: str | Path | None = None) -> "AnyTranslator": ...
 @overload
@@ -56,7 +56,6 @@ def load(
     task: str | None = None,
     checkpoint: str | int | None = None,
     ensemble: Strings = (),
-    shortlist: bool = False,
     tag: str | None = None,
     precision: str = "float32",
     litert: bool = False,
@@ -74,7 +73,6 @@ def load(
             decoding.checkpoint.
         ensemble: for runs: other runs with the same tokenizer, to decode with the mean of
             all probabilities.
-        shortlist: for runs: whether to search with its shortlist.
         tag: for runs: text before each source, one of the tags it was trained with.
         precision: for runs: float32 or bfloat16, for weights and computation; or int8, which
             implies `litert`.
@@ -96,7 +94,7 @@ def load(
     options: dict[str, Any] = {
         "checkpoint": str(checkpoint) if isinstance(checkpoint, int) else checkpoint,
         "ensemble": strings("ensemble", ensemble),
-        "shortlist": shortlist, "tag": tag, "tokenizer": tokenizer, "litert": litert,
+        "tag": tag, "tokenizer": tokenizer, "litert": litert,
         "precision": "" if precision == PRECISIONS[0] else precision,
     }  # fmt: skip
     chosen = {name: value for name, value in options.items() if value}

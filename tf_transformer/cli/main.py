@@ -33,7 +33,6 @@ GROUPS = {
         "tune": "choose length penalty, beam size and weights on dev text",
         "attention": "draw the attention weights of a run",
         "generate": "translate text to create training pairs",
-        "shortlist": "learn the likely target tokens of each source token",
         "convert": "convert to CTranslate2, or from Marian",
         "parse": "parse stdin to stdout, one tree per line",
         "draw": "draw a parse below the correct tree",

@@ -41,11 +41,6 @@ _SHARED: dict[str, dict[str, Any]] = {
         "action": "store_true",
         "help": "decode with LiteRT, which is faster for one sentence at a time",
     },
-    "--shortlist": {
-        "action": "store_true",
-        "help": "restrict each translation to tokens that are likely for its source, as "
-        "learned by `tf-transformer shortlist RUN`",
-    },
     "--tag": {
         "metavar": "TAG",
         "help": "tag to put before each sentence, such as '<2de>'; the run must have been "
@@ -197,8 +192,6 @@ def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
             raise UserError(
                 "--sample does not search: leave out --beam, --alpha and --lookahead."
             )
-        if options.shortlist:
-            raise UserError("--shortlist is for the search. Received: --sample as well.")
         return SamplingConfig(**values)
     if values:
         first = next(iter(values)).replace("_", "-")
@@ -236,7 +229,6 @@ def load_translator(
         ensemble=others,
         precision=getattr(options, "precision", "float32"),
         litert=getattr(options, "litert", False),
-        shortlist=getattr(options, "shortlist", False),
         threads=threads,
         tag=getattr(options, "tag", None),
     )

@@ -5,9 +5,6 @@ from tf_transformer.config.data import NORMALIZATIONS, DataConfig
 from tf_transformer.config.decoding import (
     MAX_ALPHA,
     MAX_BEAM_SIZE,
-    SHORTLIST_FREQUENT,
-    SHORTLIST_PAIRS,
-    SHORTLIST_TRANSLATIONS,
     TEMPERATURES,
     DecodingConfig,
     SamplingConfig,
@@ -21,7 +18,7 @@ from tf_transformer.config.training import TrainingConfig
 __all__ = [
     "BOS_ID", "Config", "DataConfig", "DecodingConfig", "EOS_ID", "MAX_ALPHA",
     "MAX_BEAM_SIZE", "MAX_COUNT", "MAX_TOKENS", "ModelConfig", "NORMALIZATIONS", "PAD_ID",
-    "SAMPLING", "SETTINGS", "SHORTLIST_FREQUENT", "SHORTLIST_PAIRS", "SHORTLIST_TRANSLATIONS",
-    "SamplingConfig", "SearchOptions", "TEMPERATURES", "TrainingConfig", "UNK_ID",
+    "SAMPLING", "SETTINGS", "SamplingConfig", "SearchOptions", "TEMPERATURES", "TrainingConfig",
+    "UNK_ID",
 ]
 # fmt: on

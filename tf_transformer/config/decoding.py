@@ -16,9 +16,6 @@ MAX_BEAM_SIZE = 1_000
 MAX_ALPHA = 10.0
 # Beyond these, logits divided by the temperature soon overflow or become equal.
 TEMPERATURES = (0.01, 100.0)
-# Defaults of `tf-transformer shortlist`: sentence pairs to learn from, translations per token,
-# and frequent tokens that every shortlist includes.
-SHORTLIST_PAIRS, SHORTLIST_TRANSLATIONS, SHORTLIST_FREQUENT = 200_000, 50, 100
 
 
 # fmt: off

@@ -58,7 +58,7 @@ def beam_search(
     every step. Rules only exclude hypotheses; they never renormalise probabilities.
 
     Args:
-        step: decoding step of a model; V is static, or at least `candidates.least_tokens(W)`.
+        step: decoding step of a model; V is static.
         cache: nest of tensors with dimension 0 = B. Only axes of static size 0 may grow.
         max_lengths: int32 [B], length limits. `rules.make_rules` describes all the rules.
         beam_size: W.

@@ -33,7 +33,7 @@ def best_candidates(
     beam, then to the lower token id.
 
     Args:
-        logits: float32 [B, W, V], V static, or at least `least_tokens(W)`.
+        logits: float32 [B, W, V], V static.
         log_probs: float32 [B, W], of the beams so far.
         next_token: constraints on the token. Excluding tokens does not renormalise the
             probabilities of the others.
@@ -78,25 +78,17 @@ def drawn_candidates(
     return Candidates(parents, tokens[..., 0], log_probs + drawn[..., 0])
 
 
-def least_tokens(beam_size: int) -> int:
-    """Returns the smallest V that a search allows when V is not static."""
-    return (2 * beam_size + len(BANNED_IDS) + 1) * BLOCK_SIZE
-
-
 def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Equals `tf.math.top_k` of float [B, W, V], ties included, but is faster for large V.
 
     Only the k blocks with the largest maxima can hold one of the k largest values, so the
-    rest is never sorted. Blocks stay in ascending order, which keeps the order of ties. If V is
-    not static, it must be at least k * BLOCK_SIZE.
+    rest is never sorted. Blocks stay in ascending order, which keeps the order of ties.
     """
     width, size = values.shape[1:]
     block_size = _block_size(size)
-    if size is None:
-        size = tf.shape(values)[-1]
-    elif size <= k * block_size:
+    if size <= k * block_size:
         return tf.math.top_k(values, k)
-    if values.shape[-1] is None or size % block_size:
+    if size % block_size:
         padding = [[0, 0], [0, 0], [0, -size % block_size]]
         values = tf.pad(values, padding, constant_values=-float("inf"))
     blocks = tf.reshape(values, [-1, width, -(-size // block_size), block_size])
@@ -109,10 +101,10 @@ def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     return best, block * block_size + position % block_size
 
 
-def _block_size(vocab_size: int | None) -> int:
+def _block_size(vocab_size: int) -> int:
     """Returns a size from 32 to 128, one that divides V if possible: padding copies logits."""
     sizes = (64, *range(BLOCK_SIZE, 31, -1))
-    return next((size for size in sizes if vocab_size and not vocab_size % size), BLOCK_SIZE)
+    return next((size for size in sizes if not vocab_size % size), BLOCK_SIZE)
 
 
 def log_sum_exp(logits: tf.Tensor, likely: tf.Tensor) -> tf.Tensor:
@@ -136,9 +128,7 @@ def _best_tokens(
 
     k leaves room for banned tokens and EOS among the `count` best, unless V is smaller.
     """
-    k = count + len(BANNED_IDS) + 1
-    if logits.shape[-1] is not None:
-        k = min(k, logits.shape[-1])
+    k = min(count + len(BANNED_IDS) + 1, logits.shape[-1])
     possible = _without_excluded(logits, next_token)
     best_logits, tokens = blocked_top_k(possible, k)  # [B, W, V] -> [B, W, k]
     free = possible is logits
@@ -169,7 +159,7 @@ def _without_excluded(logits: tf.Tensor, next_token: NextToken) -> tf.Tensor:
 
 def _without(logits: tf.Tensor, forbidden: tf.Tensor) -> tf.Tensor:
     """Sets to -inf the logits [B, W, V] of the tokens `forbidden`, int32 [B, W, R]."""
-    vocabulary_size = tf.shape(logits)[-1]
+    vocabulary_size = logits.shape[-1]
     flat = tf.reshape(logits, [-1])
     starts = tf.range(tf.size(flat) // vocabulary_size)[:, tf.newaxis] * vocabulary_size
     beams = tf.reshape(forbidden, [tf.shape(starts)[0], tf.shape(forbidden)[-1]])

@@ -23,15 +23,11 @@ from tf_transformer.quiet import stderr_held_back
 _COLUMNS = 16  # step by which cache and source grow: LiteRT has to prepare every new shape
 
 
-def require_lite(precision: str, ensemble: bool, shortlist: bool) -> None:
+def require_lite(precision: str, ensemble: bool) -> None:
     """Raises UserError for what a search in LiteRT does not support."""
-    unsupported = {"an ensemble": ensemble, "a shortlist": shortlist}
-    unsupported[precision] = precision not in LITE_PRECISIONS
+    unsupported = {"an ensemble": ensemble, precision: precision not in LITE_PRECISIONS}
     if wrong := [name for name, requested in unsupported.items() if requested]:
-        raise UserError(
-            "LiteRT is for one model in float32 or int8, with its whole vocabulary. "
-            f"Received: {wrong[0]}."
-        )
+        raise UserError(f"LiteRT is for one model in float32 or int8. Received: {wrong[0]}.")
 
 
 class LiteModel:

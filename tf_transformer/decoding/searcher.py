@@ -10,13 +10,10 @@ import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.decoding.beam_search import beam_search
-from tf_transformer.decoding.candidates import least_tokens
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.hypotheses import Hypotheses
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.sampling import sample
-from tf_transformer.decoding.search_loop import SearchModel
-from tf_transformer.decoding.shortlist import Shortlist, restricted
 from tf_transformer.decoding.text_codec import IDS, TextCodec
 from tf_transformer.models.transformer import Transformer
 
@@ -29,15 +26,11 @@ class Searcher:
         codec: determines the length limit for each source.
         decoding: beam size, alpha and rules.
         num_hypotheses: hypotheses of each source, at most the beam size unless sampled.
-        shortlist: restricts a search to tokens that are likely for its source.
 
     Attributes:
         compiled: `compiled(sampling, prefixed, grammar, alphas)` is a TensorFlow function
             `find(source, options) -> Hypotheses`, traced once for all batches. Options are
             tensors by name: prefix, if `prefixed`, and seed or the grammar's context.
-
-    Raises:
-        ValueError: if the shortlist's vocabulary is not the model's.
     """
 
     def __init__(
@@ -46,18 +39,11 @@ class Searcher:
         codec: TextCodec,
         decoding: DecodingConfig,
         num_hypotheses: int = 1,
-        shortlist: Shortlist | None = None,
     ) -> None:
-        if shortlist and shortlist.vocab_size != model.vocab_size:
-            raise ValueError(
-                "`shortlist` must have the model's vocabulary size. Received: shortlist "
-                f"{shortlist.vocab_size}, model {model.vocab_size}."
-            )
         self._model = model
         self._codec = codec
         self._decoding = decoding
         self._num_hypotheses = num_hypotheses
-        self._shortlist = shortlist
         self.compiled = functools.cache(self._compile)
 
     def search(
@@ -81,23 +67,12 @@ class Searcher:
             max_lengths: int32 [B], limits that may only lower the configured ones.
             grammar: see `beam_search`.
             context: see `beam_search`.
-
-        Raises:
-            ValueError: if there are both a grammar and a shortlist.
         """
         if alpha is not None:
             alpha = tf.where(alpha > 0, alpha, 0.0)  # NaN is not above 0 either
-        model: SearchModel = self._model
-        choice = None
-        self._refuse_with_shortlist("grammar", grammar)
-        if self._shortlist:
-            least = least_tokens(self._decoding.beam_size)
-            choice = self._shortlist.choose(source, prefix, least)
-            model = restricted(self._model, choice)
-            prefix = None if prefix is None else tf.gather(choice.indices, prefix)
-        hypotheses = beam_search(
-            model.step_function(),
-            model.initial_cache(source),
+        return beam_search(
+            self._model.step_function(),
+            self._model.initial_cache(source),
             self._codec.max_lengths(source, max_lengths),
             beam_size=self._decoding.beam_size,
             num_hypotheses=self._num_hypotheses,
@@ -109,9 +84,6 @@ class Searcher:
             context=context,
             **self._rules(source),
         )
-        if choice is None:
-            return hypotheses
-        return hypotheses._replace(tokens=tf.gather(choice.ids, hypotheses.tokens))
 
     def sample(
         self,
@@ -121,12 +93,7 @@ class Searcher:
         seed: tf.Tensor,
         prefix: tf.Tensor | None = None,
     ) -> Hypotheses:
-        """Draws hypotheses; `seed` is int32 [B], the seed of each sentence.
-
-        Raises:
-            ValueError: if there is a shortlist.
-        """
-        self._refuse_with_shortlist("sampling", sampling)
+        """Draws hypotheses; `seed` is int32 [B], the seed of each sentence."""
         return sample(
             self._model.step_function(),
             self._model.initial_cache(source),
@@ -139,12 +106,6 @@ class Searcher:
             prefix=prefix,
             **self._rules(source),
         )
-
-    def _refuse_with_shortlist(self, name: str, value: object) -> None:
-        if self._shortlist and value:
-            raise ValueError(
-                f"`{name}` needs the whole vocabulary. Received: a shortlist as well."
-            )
 
     def _rules(self, source: tf.Tensor) -> dict:
         """Returns the configured rules, other than length limits, as arguments of a search."""

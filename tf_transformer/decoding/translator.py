@@ -16,7 +16,6 @@ from tf_transformer.decoding.hypotheses import Hypotheses, Hypothesis
 from tf_transformer.decoding.lite_model import LiteModel, LiteSearcher, require_lite
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.searcher import Searcher
-from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.text_codec import Ids, TextCodec
 from tf_transformer.decoding.threads import most_streams
 from tf_transformer.models.transformer import Transformer
@@ -33,7 +32,6 @@ class BatchTranslator:
         decoding: beam size, alpha, lengths and tokens per batch; the paper's by default.
         num_hypotheses: translations to return for each sentence, at most the beam size unless
             they are sampled.
-        shortlist: restricts a search to tokens that are likely for its source.
         lite: searches in LiteRT instead of the model, which still scores and aligns.
         streams: batches searched at the same time; None for as many as the cores allow.
 
@@ -43,8 +41,8 @@ class BatchTranslator:
         scorer: scores and attention of given translations, see `ForcedScorer`.
 
     Raises:
-        ValueError: if the vocabulary of tokenizer or shortlist is not the model's.
-        UserError: if `lite` is combined with a shortlist or an ensemble.
+        ValueError: if the tokenizer's vocabulary is not the model's.
+        UserError: if `lite` is combined with an ensemble.
     """
 
     def __init__(
@@ -53,19 +51,18 @@ class BatchTranslator:
         tokenizer: Tokenizer,
         decoding: DecodingConfig | None = None,
         num_hypotheses: int = 1,
-        shortlist: Shortlist | None = None,
         lite: LiteModel | None = None,
         *,
         streams: int | None = None,
     ) -> None:
         if lite:
-            require_lite(lite.precision, isinstance(model, Ensemble), shortlist is not None)
+            require_lite(lite.precision, isinstance(model, Ensemble))
         decoding = decoding or DecodingConfig()
         self._streams = streams or (most_streams(lite.threads) if lite else None)
         self.model, self.tokenizer, self.decoding = model, tokenizer, decoding
-        self.num_hypotheses, self.shortlist, self.lite = num_hypotheses, shortlist, lite
+        self.num_hypotheses, self.lite = num_hypotheses, lite
         self.codec = TextCodec(model, tokenizer, decoding)
-        self.searcher = Searcher(model, self.codec, decoding, num_hypotheses, shortlist)
+        self.searcher = Searcher(model, self.codec, decoding, num_hypotheses)
         self._compiled: Callable[..., Callable[..., Hypotheses]] = self.searcher.compiled
         if lite:
             self._compiled = LiteSearcher(lite, self.codec, decoding, num_hypotheses).compiled
@@ -74,10 +71,11 @@ class BatchTranslator:
     def with_decoding(
         self, decoding: DecodingConfig, num_hypotheses: int, streams: int | None = None
     ) -> "BatchTranslator":
-        """Returns a translator with other settings, but the same model and shortlist."""
+        """Returns a translator with other settings, but the same model."""
         streams = streams or self._streams
-        options = num_hypotheses, self.shortlist, self.lite
-        return BatchTranslator(self.model, self.tokenizer, decoding, *options, streams=streams)
+        return BatchTranslator(
+            self.model, self.tokenizer, decoding, num_hypotheses, self.lite, streams=streams
+        )
 
     def translate(
         self,
@@ -101,8 +99,8 @@ class BatchTranslator:
             grammar: restricts a beam search to well-formed hypotheses.
 
         Raises:
-            ValueError: if the numbers of prefixes and texts differ, or two of `sampling`,
-                `grammar` and a shortlist are combined.
+            ValueError: if the numbers of prefixes and texts differ, or `sampling` and
+                `grammar` are combined.
         """
         if sampling and grammar:
             raise ValueError("`grammar` restricts a beam search. Received: `sampling` as well.")

@@ -45,7 +45,7 @@ def project(x, kernel, bias=None, over=1, sizes=None):
     """
     kernel = ops.cast(kernel, x.dtype)
     flat = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), kernel)
-    sizes = sizes or (kernel.shape[1] or ops.shape(kernel)[1],)
+    sizes = sizes or (kernel.shape[1],)
     outputs = ops.reshape(flat, (*outer_shape(x, over), *sizes))
     if bias is None:
         return outputs

@@ -77,12 +77,9 @@ class PositionalEmbedding(PositionalEncoding):
         embedded = ops.cast(ops.take(self.embeddings, inputs, axis=0), self.compute_dtype)
         return embedded * self.d_model**0.5 + self.encoded(inputs, self.d_model, offset)
 
-    def output_kernel(self, candidates=None):
-        """Returns the embeddings as a kernel [D, V], or [D, C] for candidate ids [C]."""
-        rows = self.embeddings
-        if candidates is not None:
-            rows = ops.take(rows, candidates, axis=0)
-        return ops.transpose(ops.cast(rows, self.compute_dtype))
+    def output_kernel(self):
+        """Returns the embeddings as a kernel [D, V]."""
+        return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
 
     def compute_mask(self, inputs, mask=None):
         # Keras does not pass `reverse`, but only ids are integers. Logits carry no mask: Keras
@@ -130,12 +127,9 @@ class OutputProjection(keras.layers.Layer):
         if self.use_bias:
             self.output_bias = _add_output_bias(self)
 
-    def output_kernel(self, candidates=None):
-        """Returns the kernel [D, V], or [D, C] for candidate ids [C]."""
-        columns = self.kernel
-        if candidates is not None:
-            columns = ops.take(columns, candidates, axis=1)
-        return ops.cast(columns, self.compute_dtype)
+    def output_kernel(self):
+        """Returns the kernel [D, V]."""
+        return ops.cast(self.kernel, self.compute_dtype)
 
     def call(self, inputs):
         return project_to_logits(inputs, self.output_kernel(), self.output_bias)

@@ -206,24 +206,18 @@ class Transformer(ConfiguredModel):
             "past": past,
         }
 
-    def step_function(self, candidates=None):
+    def step_function(self):
         """Returns the step of `decoding.beam_search`, which decodes one position of every beam.
 
         Call this once, outside the search loop: it prepares kernels that all steps share.
-
-        Args:
-            candidates: int32 [C], ids of the only tokens to compute logits for, which are then
-                [B, W, C]; all V if None.
 
         Returns:
             `step(tokens, index, ancestry, cache) -> (logits, cache)` with tokens [B, W],
             their position `index`, ancestry [B, W, index + 1] (the slot in which each earlier
             step of a beam was computed), float32 logits [B, W, V].
         """
-        output_kernel = self.projection.output_kernel(candidates)
+        output_kernel = self.projection.output_kernel()
         output_bias = self.projection.output_bias
-        if candidates is not None and output_bias is not None:
-            output_bias = ops.take(output_bias, candidates, axis=0)
         fused = self.decoder.fused_projections()
 
         def step(tokens, index, ancestry, cache):

@@ -50,7 +50,7 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     run = Run.create_or_resume(path, config, _remarks(known, changed, accept_new_data))
     _take_over(run, known, texts, changed, begun)
     run.checksums.keep_texts(texts)
-    files = (*run.tokenizer_files(), run.shortlist)
+    files = run.tokenizer_files()
     run.checksums.keep(*(file for file in files if not run.checksums.knows(file)))
     return run
 

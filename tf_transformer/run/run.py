@@ -36,7 +36,6 @@ class Run:
         self.config = config
         self.tokenizer = path / "tokenizer.model"
         self.lengths = path / "lengths.json"
-        self.shortlist = path / "shortlist.npz"
         self.origin = path / "origin.json"
         self.data = path / "data"
         self.logs = path / "logs"

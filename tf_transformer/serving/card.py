@@ -17,7 +17,6 @@ def model_card(
     file: Path,
     precision: str = "float32",
     *,
-    shortlist: bool = False,
     tag: str | None = None,
     ensemble: Mapping[str, Path] = MappingProxyType({}),
 ) -> dict[str, Any]:
@@ -28,7 +27,6 @@ def model_card(
         checkpoint: best, average, last, a step, or "average of last 5".
         file: the checkpoint's file.
         precision: data type of the exported weights.
-        shortlist: whether the export searches with the run's shortlist.
         tag: text that the export puts before each source.
         ensemble: weight files of the other models, by run directory.
     """
@@ -38,7 +36,6 @@ def model_card(
         "ensemble": {path: {"sha256": sha256(other)} for path, other in ensemble.items()},
         "precision": precision,
         "tokenizer_sha256": sha256(run.tokenizer),
-        "shortlist_sha256": sha256(run.shortlist) if shortlist else None,
         "tag": tag,
         "evaluation_of_these_weights": evaluation_of(run, file) if not ensemble else None,
         "best_evaluation": best_record(run),

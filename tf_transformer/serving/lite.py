@@ -40,15 +40,14 @@ def export_lite(
         fixed: whether to fix the shapes, for a single source up to the translator's limit.
 
     Raises:
-        UserError: if the version exists or cannot be written, the model is in bfloat16 or has a
-            shortlist, or LiteRT in float32 translates differently.
+        UserError: if the version exists or cannot be written, the model is in bfloat16, or
+            LiteRT in float32 translates differently.
         ValueError: if the model is an ensemble.
     """
     model = only_model(translator.model)
-    if translator.shortlist or model.compute_dtype != "float32":
+    if model.compute_dtype != "float32":
         raise UserError(
-            "LiteRT needs a model in float32 or int8, without a shortlist. Received: "
-            f"{'a shortlist' if translator.shortlist else model.compute_dtype}."
+            f"LiteRT needs a model in float32 or int8. Received: {model.compute_dtype}."
         )
     with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
         lite = translator.lite

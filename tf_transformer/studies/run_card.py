@@ -158,7 +158,6 @@ def _options(result: dict) -> str:
     options = {
         precision: precision != "float32",
         "LiteRT": result.get("litert"),
-        "shortlist": result.get("shortlist"),
         f"ensemble of {1 + len(result.get('ensemble', ()))}": result.get("ensemble"),
         f"tag {result.get('tag')}": result.get("tag"),
     }

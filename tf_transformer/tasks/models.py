@@ -16,7 +16,6 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.lite_file import kept_lite_file
 from tf_transformer.decoding.lite_model import LiteModel, require_lite
-from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.threads import lite_threads
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
@@ -45,7 +44,6 @@ def load_translator(
     ensemble: Sequence[Run] = (),
     precision: str = "float32",
     litert: bool = False,
-    shortlist: bool = False,
     threads: int | None = None,
     tag: str | None = None,
 ) -> BatchTranslator:
@@ -61,27 +59,24 @@ def load_translator(
         precision: float32 or bfloat16, for computation and weights, regardless of the training
             precision; or int8, to search in LiteRT and score in float32.
         litert: whether to search in LiteRT in float32 too; see `decoding.lite_file`.
-        shortlist: whether to search only the run's shortlist; see `decoding.shortlist`.
         threads: number of LiteRT threads; by default by the model's width.
         tag: text to put before each source; "" if the sources already have their tags; see
             `data.tags`.
 
     Raises:
-        UserError: if a run lacks the checkpoint, a tokenizer or the shortlist; if the
-            tokenizers differ; if a run was not trained with the tag; for LiteRT with an
-            ensemble, a shortlist or bfloat16; or if training replaces the weights meanwhile.
+        UserError: if a run lacks the checkpoint or a tokenizer; if the tokenizers differ; if a
+            run was not trained with the tag; for LiteRT with an ensemble or bfloat16; or if
+            training replaces the weights meanwhile.
     """
     lite_precision = precision if in_litert(precision, litert) else None
     if lite_precision:
-        require_lite(lite_precision, bool(ensemble), shortlist)
+        require_lite(lite_precision, bool(ensemble))
         precision = "float32"
     file = run.weights(checkpoint)
     before = _version(file)
     models = [_load_model(member, checkpoint, precision) for member in (run, *ensemble)]
     tokenizer = _shared_tokenizer(run, ensemble, tag)
     model = Ensemble(models) if ensemble else models[0]
-    run.checksums.require(run.shortlist)
-    candidates = Shortlist.read(run.shortlist, model.vocab_size) if shortlist else None
     lite = None
     if lite_precision:
         if _version(file) != before:  # the kept file is found by their hash
@@ -91,7 +86,7 @@ def load_translator(
             content, threads or lite_threads(run.config.model.d_model), lite_precision
         )
     decoding = decoding or run.config.decoding
-    return BatchTranslator(model, tokenizer, decoding, num_hypotheses, candidates, lite)
+    return BatchTranslator(model, tokenizer, decoding, num_hypotheses, lite)
 
 
 def card_of(
@@ -110,7 +105,7 @@ def card_of(
         checkpoint: as in `load_translator`.
         name: description of the weights; the checkpoint by default.
         ensemble: further runs in the export.
-        **options: passed to `model_card`, such as `precision` and `shortlist`.
+        **options: passed to `model_card`, such as `precision` and `tag`.
     """
     name = name or str(checkpoint or run.config.decoding.checkpoint)
     weights = {str(other.path): other.weights(checkpoint) for other in ensemble}

@@ -49,7 +49,7 @@ _OUTPUTS = (
 # Commands that would use the built-in corpus if they had no text.
 _NEED_TEXT = ("train", "doctor", "ablate")
 # Commands that end by themselves and leave the run usable.
-_WITH_RUN = ("translate", "evaluate", "score", "export", "shortlist", "average", "convert",
+_WITH_RUN = ("translate", "evaluate", "score", "export", "average", "convert",
              "curves", "attention", "heads", "lengths", "card")  # fmt: skip
 _SECONDS = 20
 

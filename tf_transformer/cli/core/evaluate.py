@@ -40,7 +40,7 @@ _FILES = (*_TREES, "output", "report", "lowercase", "tokenize")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    shared = ("--ensemble", "--shortlist", "--tag", "--precision", "--litert")
+    shared = ("--ensemble", "--tag", "--precision", "--litert")
     add_translator_options(parser, *shared, nargs="?")
     add("--source", metavar="FILE", help="text to translate with RUN")
     text = "existing translations to score, instead of RUN's"
@@ -152,7 +152,6 @@ def _origin(options: argparse.Namespace) -> dict[str, Any]:
         "checkpoint": options.checkpoint or run.config.decoding.checkpoint,
         "weights": sha256(run.weights(options.checkpoint)),
         "ensemble": list(options.ensemble),
-        "shortlist": options.shortlist,
         "tag": options.tag,
         "precision": options.precision,
         "litert": in_litert(options.precision, options.litert),

@@ -32,7 +32,6 @@ _OPTIONS = {
     "ensemble": "An ensemble",
     "format": "--format litert",
     "precision": "--precision",
-    "shortlist": "--shortlist",
     "tag": "--tag",
     "text": "--no-text",
 }
@@ -44,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runs = f"{RUN_HELP}, of a translator or classifier; several form an ensemble"
     add_run_options(parser, nargs="+", help=runs)
     add_decoding_options(parser)
-    add_shared_options(parser, "--shortlist", "--tag")
+    add_shared_options(parser, "--tag")
     add("--average", metavar="lastN", help="export the mean of the run's last N checkpoints")
     add(
         "--precision",
@@ -134,7 +133,6 @@ def _check_format(options: argparse.Namespace) -> None:
             f"Received: {options.precision}."
         )
     others = {
-        "--shortlist": options.shortlist,
         "--no-text": options.no_text,
         "--tag": options.tag,
         "--better-than": options.better_than,
@@ -154,7 +152,6 @@ def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[s
         "decoding": decoding if decoding != run.config.decoding else None,
         "ensemble": others,
         "precision": options.precision if options.precision != PRECISIONS[0] else None,
-        "shortlist": options.shortlist,
         "tag": options.tag,
     }
     return {name: value for name, value in values.items() if value}

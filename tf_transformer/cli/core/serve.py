@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "responses to log, each as a line of JSON (default: errors)"
     levels = ("off", "errors", "all")
     add("--access-log", choices=levels, default="errors", help=text)
-    add_shared_options(parser, "--shortlist", "--threads", "--precision", "--litert", "--tag")
+    add_shared_options(parser, "--threads", "--precision", "--litert", "--tag")
 
 
 def command(options: argparse.Namespace) -> None:
@@ -122,7 +122,6 @@ def _source(options: argparse.Namespace) -> Path | Run:
     exported = find_export(Path(options.model))
     # By flag: its name in `registry.Entry.options`, and whether it is set.
     for_runs = {
-        "--shortlist": ("shortlist", options.shortlist),
         "--precision int8": ("int8", options.precision == "int8"),
         "--precision": ("precision", options.precision != "float32"),
         "--litert": ("litert", options.litert),
@@ -206,7 +205,7 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
 
     precision = "float32" if options.precision == "int8" else options.precision
     with tempfile.TemporaryDirectory() as folder:
-        values = {"precision": precision, "shortlist": options.shortlist, "tag": options.tag}
+        values = {"precision": precision, "tag": options.tag}
         supported = task_named(run.config.task).options
         loading = {name: value for name, value in values.items() if name in supported}
         yield export_run(run, Path(folder) / "model", options=loading)
@@ -223,7 +222,6 @@ def _lite_session(run: Run, options: argparse.Namespace) -> Callable:
         run.config.decoding,
         precision=options.precision,
         litert=options.litert,
-        shortlist=options.shortlist,
         tag=options.tag,
         threads=options.threads,
     )

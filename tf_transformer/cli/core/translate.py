@@ -37,7 +37,7 @@ STDOUT_IS_DATA = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser, "--ensemble", "--shortlist", "--tag")
+    add_translator_options(parser, "--ensemble", "--tag")
     add_line_buffered_option(parser)
     add_shared_options(parser, "--threads", "--precision", "--litert")
     add(

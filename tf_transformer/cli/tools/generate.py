@@ -32,7 +32,7 @@ LEAST_LOG_PROB = -1_000.0  # any translation is more probable
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add = parser.add_argument
-    add_translator_options(parser, "--ensemble", "--shortlist", "--tag")
+    add_translator_options(parser, "--ensemble", "--tag")
     add("--input", required=True, metavar="FILE", help="text to translate, plain or .gz")
     add("--output", required=True, metavar="FILE", help="table to write, .tsv or .tsv.gz")
     add(
@@ -87,7 +87,6 @@ def command(options: argparse.Namespace) -> None:
         "--input": text.sha256,
         "run": [sha256(run.weights(options.checkpoint)) for run in runs],
         "search": _search(decoding_config(options, runs[0]), sampled=sampling is not None),
-        "--shortlist": options.shortlist,
         "--tag": options.tag,
     }
     translator = load_translator(options, sampled=sampling is not None)

@@ -16,7 +16,6 @@ from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.ensemble import Ensemble, models_of, only_model
 from tf_transformer.decoding.hypotheses import Hypothesis, Translation
 from tf_transformer.decoding.lite_model import LiteModel
-from tf_transformer.decoding.shortlist import Shortlist
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.models.transformer import Transformer
@@ -38,7 +37,6 @@ class Translator(BaseTranslator):
         model: a trained `Transformer`, or an `Ensemble` of them.
         tokenizer: the tokenizer it was trained with.
         decoding: settings of the search; the paper's by default.
-        shortlist: restricts the search to likely translations of the source tokens.
         lite: a LiteRT version of the model, used for the search.
         card: creates the model card of its exports.
     """
@@ -49,19 +47,16 @@ class Translator(BaseTranslator):
         tokenizer: Tokenizer,
         decoding: DecodingConfig | None = None,
         *,
-        shortlist: Shortlist | None = None,
         lite: LiteModel | None = None,
         card: Card | None = None,
     ) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.decoding = decoding or DecodingConfig()
-        self._shortlist, self._lite, self._card = shortlist, lite, card or dict
+        self._lite, self._card = lite, card or dict
         self._batches = functools.lru_cache(maxsize=8)(self._make_batches)
 
     def _make_batches(self, decoding: DecodingConfig, number: int) -> BatchTranslator:
-        return BatchTranslator(
-            self.model, self.tokenizer, decoding, number, self._shortlist, self._lite
-        )
+        return BatchTranslator(self.model, self.tokenizer, decoding, number, self._lite)
 
     def _search(self, call: Call) -> Sequence[Sequence[Translation]]:
         decoding, sampling = search_options(call.options, self.decoding, call.sample)
@@ -172,7 +167,7 @@ class Translator(BaseTranslator):
         if format == "litert":
             batches, fixed = self._make_batches(decoding, 1), fixed_length is not None
             return export_lite(batches, Path(output), version, card, fixed)
-        batches = BatchTranslator(self.model, self.tokenizer, decoding, 1, self._shortlist)
+        batches = BatchTranslator(self.model, self.tokenizer, decoding)
         return translations.export(batches, Path(output), version, card, text=text, gate=gate)
 
     def _check_export(
@@ -214,7 +209,6 @@ def load_run(
         batches.model,
         batches.tokenizer,
         batches.decoding,
-        shortlist=batches.shortlist,
         lite=batches.lite,
         card=card,
     )
