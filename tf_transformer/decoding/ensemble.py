@@ -2,17 +2,14 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
 
 import tensorflow as tf
 
-from tf_transformer.decoding.search_loop import SearchModel, StepFunction
+from tf_transformer.decoding.search_loop import StepFunction
 from tf_transformer.models.transformer import Transformer
 
-Model = TypeVar("Model", bound=SearchModel)
 
-
-class Ensemble(Generic[Model]):
+class Ensemble:
     """Decodes with several models as with one `Transformer`.
 
     Its logits are log(1/M sum_m p_m), which are already normalised.
@@ -24,7 +21,7 @@ class Ensemble(Generic[Model]):
         ValueError: if there is no model, or their vocabularies differ in size.
     """
 
-    def __init__(self, models: Sequence[Model]) -> None:
+    def __init__(self, models: Sequence[Transformer]) -> None:
         sizes = [model.vocab_size for model in models]
         if len(set(sizes)) != 1:
             raise ValueError(
@@ -35,9 +32,7 @@ class Ensemble(Generic[Model]):
         self.longest_source = _least(model.longest_source for model in models)
         self.longest_target = _least(model.longest_target for model in models)
 
-    def __call__(
-        self: "Ensemble[Transformer]", inputs: dict, training: bool = False
-    ) -> tf.Tensor:
+    def __call__(self, inputs: dict, training: bool = False) -> tf.Tensor:
         """Returns logits: {"source": [B, S], "target": [B, T]} -> [B, T, V]."""
         return mean_log_probs([model(inputs, training=training) for model in self.models])
 

@@ -36,25 +36,6 @@ class StepFunction(Protocol):
         """
 
 
-class SearchModel(Protocol):
-    """The interface that a search needs of a model or an ensemble.
-
-    Attributes:
-        vocab_size: number of tokens.
-        longest_source, longest_target: limits on positions; None if unlimited.
-    """
-
-    vocab_size: int
-    longest_source: int | None
-    longest_target: int | None
-
-    def initial_cache(self, source: tf.Tensor) -> Cache:
-        """Encodes sources, int32 [B, S], into the cache of the first step."""
-
-    def step_function(self) -> StepFunction:
-        """Returns the step that a search calls."""
-
-
 class State(NamedTuple):
     """The sentences still being searched, after t steps."""
 
