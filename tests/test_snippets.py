@@ -8,8 +8,8 @@ from snippets import ROOT, snippets
 EXACT_TRAINING = "docs/explanation/exact-training.md"
 LAYERS, TREES = "docs/guides/layers.md", "docs/explanation/trees.md"
 ELSEWHERE = {
-    "README.md", "docs/guides/decoding.md", "docs/guides/evaluation.md",
-    "docs/guides/exporting.md", "docs/guides/serving.md",
+    "README.md", "docs/guides/decoding.md", "docs/guides/exporting.md",
+    "docs/guides/serving.md",
 }  # fmt: skip
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from command_line import assert_refused, translated
-from metric_package import declare_metrics
 
 from tf_transformer.cli.main import main
 from tf_transformer.serving.versions import CARD, read_card
@@ -67,22 +66,12 @@ def test_settings_of_an_export_are_compared_unless_its_card_is_unreadable(
             "test.de nowhere --source empty",
             "must have the same number of lines.* Received: test.de with 20, empty with 0",
         ),
-        ("test.de short --metric blue", "Did you mean 'bleu'"),
         ("test.de short --output a.gif", "must end in .png, .svg or .pdf"),
     ],
 )
 def test_incomparable_systems_are_refused_before_any_translation(texts, capsys, line, expected):
     words = ["compare", *line.split(), "--reference", "test.de"]
     assert_refused(capsys, words, expected, status=1)
-
-
-def test_a_metric_that_cannot_be_loaded_is_refused_before_any_translation(
-    texts, capsys, monkeypatch
-):
-    declare_metrics(texts, "broken", "1", {"broken": "no_such_module:scores"})
-    monkeypatch.syspath_prepend(texts)
-    words = ["compare", *damaged_export(texts), "--metric", "broken"]
-    assert_refused(capsys, words, "no_such_module:scores, cannot be used", status=1)
 
 
 def test_a_tag_for_exports_and_runs_without_tags_gives_a_warning(trained_run, texts, capsys):

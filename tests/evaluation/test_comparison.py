@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tf_transformer.evaluation.comparison import Spread, paired_tests
-from tf_transformer.evaluation.metrics import SentenceMean, make_metric
+from tf_transformer.evaluation.metrics import Ratio, make_metric
 
 ROWS = 10
 RNG = np.random.default_rng(5)
@@ -18,9 +18,7 @@ SYSTEMS = [[str(number) for number in numbers] for numbers in (BASELINE, OTHER, 
 
 @pytest.fixture(scope="module")
 def tested():
-    metric = SentenceMean(
-        "value", "1", lambda _, lines, __: [float(line) for line in lines], [""] * ROWS, [[]]
-    )
+    metric = Ratio("value", "1", lambda lines: [[float(line), 1.0] for line in lines])
     return paired_tests(metric, SYSTEMS)
 
 
@@ -47,7 +45,7 @@ def test_the_first_has_no_p_value_and_an_equal_system_one_of_1(tested):
 def test_a_difference_of_zero_is_no_difference():
     lines = ["a b c d e", "f g h i j"]
     spaced = [line.replace(" ", "  ") for line in lines]  # chrF ignores spaces
-    _, other = paired_tests(make_metric("chrf", [], [lines]), [lines, spaced])
+    _, other = paired_tests(make_metric("chrf", [lines]), [lines, spaced])
     assert (other.bootstrap, other.randomisation) == (1.0, 1.0)
 
 
@@ -55,7 +53,7 @@ def test_bleu_and_chrf_are_tested_too():
     lines = ["the cat sat on the mat .", "a dog ran through the park", "it is raining today"]
     worse = [" ".join(line.split()[::-1]) for line in lines]
     for name in ("bleu", "chrf"):
-        metric = make_metric(name, [], [lines])
+        metric = make_metric(name, [lines])
         mixed = [lines[0], "x", "y"], [lines[0], lines[1], "x"]
         first, second, low, high = paired_tests(metric, [lines, worse, *mixed])
         assert first.low == pytest.approx(100) and second.low < 70
@@ -70,3 +68,10 @@ def test_a_spread_is_the_standard_deviation_of_a_sample():
     assert spread.deviation == pytest.approx(np.std(values, ddof=1))
     assert Spread.of([3.0]) == Spread(3.0, None)
     assert [str(Spread(3.456, 0.5)), str(Spread(3.0))] == ["3.46 ± 0.50", "3.00"]
+
+
+def test_a_ratio_divides_sums_and_is_zero_without_any():
+    parts = {"half": (50, 1), "none": (0, 4), "left out": (0, 0)}
+    metric = Ratio("F1", "1", lambda outputs: [parts[each] for each in outputs])
+    assert metric.corpus_score(["half", "none", "left out"], None).score == 10
+    assert metric.corpus_score(["left out"], None).score == 0

@@ -24,7 +24,7 @@ class Silent:
 
 
 def gate_of(published, sources, references, margin: float = 0.0) -> Gate:
-    bleu = make_metric("bleu", sources, [references])
+    bleu = make_metric("bleu", [references])
     return Gate(published, DevText(sources, bleu, "translation"), margin)
 
 

@@ -26,14 +26,14 @@ SYSTEMS = [
 
 @pytest.fixture(scope="module")
 def compared():
-    metrics = {"chrf": make_metric("chrf", REFERENCE, [REFERENCE])}
+    metrics = {"chrf": make_metric("chrf", [REFERENCE])}
     return compare(SYSTEMS, metrics, [], [REFERENCE], most=1)
 
 
 def test_the_seed_nearest_to_the_mean_is_tested(compared):
     assert compared.scores["chrf"].tested[1].bootstrap == 1.0  # the same output as the first's
     mean = sum(
-        make_metric("chrf", [], [REFERENCE]).corpus_score(output, None).score
+        make_metric("chrf", [REFERENCE]).corpus_score(output, None).score
         for output in SYSTEMS[1].outputs
     )
     assert compared.scores["chrf"].spreads[1].mean == pytest.approx(mean / 3)
@@ -71,7 +71,7 @@ def test_the_report_has_known_settings_and_costs_in_every_format(compared, form,
 
 
 def test_a_bar_in_a_sentence_does_not_break_a_markdown_table(compared):
-    metrics = {"bleu": make_metric("bleu", [], [REFERENCE])}
+    metrics = {"bleu": make_metric("bleu", [REFERENCE])}
     parts = sections(compare([SYSTEMS[2], System("w", [WRONG])], metrics, [], [REFERENCE]))
     assert "it rains \\| today" in render(parts, "markdown")
 

@@ -19,7 +19,7 @@ from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.tags import usable_tag
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.metrics import find_metric, make_metric
+from tf_transformer.evaluation.metrics import SACREBLEU, make_metric
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.serving.versions import find_export, read_config
@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "text to translate; not needed to compare files of translations"
     add("--source", metavar="FILE", help=text)
     add_shared_options(parser, "--tag")
-    metric = "bleu, chrf or one from another package; repeatable (default: bleu and chrf)"
-    add("--metric", metavar="NAME", action="append", help=metric)
+    metric = "score to compare; repeatable (default: bleu and chrf)"
+    add("--metric", choices=[*SACREBLEU], action="append", help=metric)
     tokenize = "sacreBLEU's tokeniser (default: that of the first run or export; 13a for files)"
     add("--tokenize", choices=BLEU_TOKENIZERS, help=tokenize)
     add(
@@ -74,13 +74,11 @@ def command(options: argparse.Namespace) -> None:
     if len(set(paths)) < max(2, len(paths)):
         raise UserError(f"compare takes two different systems or more. Received: {paths}.")
     output = picture(options.output) if options.output else None
-    metrics = dict.fromkeys(options.metric or ("bleu", "chrf"))
-    added = [name for name in metrics if find_metric(name)]  # by other packages
     references = [_lines(path) for path in options.reference]
     sources = _lines(options.source) if options.source else []
     finished = {path: _lines(path) for path in paths if Path(path).is_file()}
-    if options.source is None and (added or len(finished) < len(paths)):
-        raise UserError("Runs, exports and metrics of other packages need --source.")
+    if options.source is None and len(finished) < len(paths):
+        raise UserError("Runs and exports need --source.")
     texts = dict(zip(options.reference, references, strict=True)) | finished
     if options.source:
         texts[options.source] = sources
@@ -93,7 +91,9 @@ def command(options: argparse.Namespace) -> None:
         for seeds in runs.values()
         for run in seeds
     }
-    made = {name: make_metric(name, sources, references, tokenize) for name in metrics}
+    metrics = {
+        name: make_metric(name, references, tokenize) for name in options.metric or SACREBLEU
+    }
     if options.tag and (exports := [path for path, seeds in runs.items() if not seeds]):
         logger.warning("--tag has no effect on exports: %s", ", ".join(exports))
     if runs:
@@ -108,7 +108,7 @@ def command(options: argparse.Namespace) -> None:
     # All seeds of `train --seeds` have seen the same text, so the first represents them.
     if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
         seen_before(trained, sources, references, options.tag)
-    compared = compare(systems, made, sources, references, options.sentences, tokenize)
+    compared = compare(systems, metrics, sources, references, options.sentences, tokenize)
     text = render(sections(compared), options.format)
     if options.format == "text":
         print_report(text)

@@ -120,7 +120,7 @@ def read_dev_text(run: Run, source: Path, reference: Path) -> DevText:
     if not pairs:
         raise UserError(f"{source} and {reference} are empty. Expected at least one line.")
     sources, references = zip(*pairs, strict=True)
-    metric = make_metric("bleu", sources, [references], run.config.data.bleu_tokenizer)
+    metric = make_metric("bleu", [references], run.config.data.bleu_tokenizer)
     return DevText(sources, metric, "translation")
 
 
