@@ -129,7 +129,7 @@ def test_a_classifier_can_start_from_the_encoder_of_a_translator(
     classifier, trained_run, capsys
 ):
     source = str(trained_run.path)
-    assert main(["train", *DATA, "--encoder-from", source, "--output", "fine"]) == 0
+    assert main(["train", *DATA, "--init-from", source, "--output", "fine"]) == 0
     printed = capsys.readouterr().out
     assert f"weights: loaded from {source}" in printed
     assert "no weights for classes/kernel, classes/bias, which start untrained" in printed
@@ -155,7 +155,7 @@ def test_an_encoder_that_does_not_fit_is_refused(
 ):
     Path("begun").mkdir()
     Path("begun/config.json").write_text((trained_run.path / "config.json").read_text())
-    source = ["--encoder-from", str(trained_run.path)]
+    source = ["--init-from", str(trained_run.path)]
     assert_refused(
         capsys, ["train", *DATA, *source, "--output", "x", *changes], expected, status=1
     )

@@ -108,17 +108,10 @@ def test_the_file_has_every_field():
         assert list(record[section]) == expected
 
 
-def test_a_file_of_an_older_version_may_lack_newer_fields_and_the_task():
+def test_a_file_may_lack_settings():
     record = json.loads(preset("big").to_json())
-    del record["training"]["jit_compile"], record["decoding"], record["task"]
+    del record["training"]["jit_compile"], record["decoding"]
     assert Config.from_json(json.dumps(record)) == preset("big")
-
-
-def test_gains_are_1_if_a_file_is_older_than_these_settings():
-    record = json.loads(preset("big").to_json())
-    del record["model"]["query_key_gain"], record["model"]["value_gain"]
-    expected = preset("big").replace({"model.query_key_gain": 1, "model.value_gain": 1})
-    assert Config.from_json(json.dumps(record)) == expected != preset("big")
 
 
 @pytest.mark.parametrize("name", ["task", "preset"])
@@ -129,7 +122,8 @@ def test_a_task_or_preset_of_the_wrong_type_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "null", "3", "[]", '"preset"', "{}", '{"preset": "", "model": 3}']
+    "text",
+    ["", "{", "null", "3", "[]", '"preset"', "{}", '{"preset": "", "task": "", "model": 3}'],
 )
 def test_a_damaged_file_is_refused(text):
     with pytest.raises(UserError, match="not a valid config.json"):
@@ -151,7 +145,7 @@ def test_a_damaged_file_is_refused(text):
 )
 def test_the_error_for_an_invalid_field_names_it(section, fields, named):
     with pytest.raises(UserError, match=named):
-        Config.from_json(json.dumps({"preset": "", section: fields}))
+        Config.from_json(json.dumps({"preset": "", "task": "", section: fields}))
 
 
 def test_set_may_complete_what_the_file_begins(tmp_path):

@@ -217,8 +217,3 @@ def test_damaged_corpus_is_refused(corpus, tmp_path, name, damage):
     damage(tmp_path / "c" / name)
     with pytest.raises(UserError, match="is not a complete encoded corpus"):
         EncodedCorpus.open(tmp_path / "c")
-
-
-def test_a_corpus_of_an_earlier_version_without_checksums_is_accepted(corpus, tmp_path):
-    change_info(tmp_path / "c" / "corpus.json", checksum=None, checksums=None)
-    assert EncodedCorpus.open(tmp_path / "c").source(0).tolist() == corpus.source(0).tolist()

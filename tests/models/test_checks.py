@@ -45,18 +45,6 @@ def test_another_first_label_than_the_models_is_refused(first_label):
     model.compile("sgd", "mse", metrics=[TokenCount(**wrong)])  # counts any labels
 
 
-def test_an_old_file_with_a_refused_loss_is_loaded_without_it(tmp_path, caplog):
-    model = guesser()
-    model.first_label = 1
-    model.compile("sgd", LabelSmoothedCrossEntropy(first_label=1))
-    model.save(tmp_path / "old.keras")
-    again = keras.saving.load_model(tmp_path / "old.keras")
-    assert "is loaded without loss and optimizer: The labels" in caplog.text
-    assert again.predict(BATCH[0], verbose=0).shape == model.predict(BATCH[0], verbose=0).shape
-    with pytest.raises(ValueError, match="No loss to compute"):
-        again.fit(*BATCH, verbose=0)
-
-
 def test_the_most_tokens_at_once_are_not_negative_and_0_means_all():
     model = guesser()
     model.compile("adam", LOSS, max_tokens_per_device=0)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.errors import UserError
 from tf_transformer.fast.optimizers import Adam
 from tf_transformer.models.classifier import Classifier
@@ -78,36 +77,6 @@ def test_a_classifier_warns_of_the_settings_of_a_decoder_that_it_ignores(caplog)
     assert model.name == "mine" and model.config.key_dim == 3
     assert not {*Classifier.unused} & {*model.get_config()}
     assert model.get_config()["num_classes"] == 3
-
-
-# `get_config` of version 0.1.0, which wrote `max_length` None with sinusoidal positions.
-OLD_CONFIG = {
-    "name": "transformer", "trainable": True,
-    "dtype": {
-        "module": "keras", "class_name": "DTypePolicy", "config": {"name": "mixed_bfloat16"},
-        "registered_name": None,
-    },
-    "vocab_size": 20, "d_model": 8, "positions": "sinusoidal", "max_length": None,
-    "num_layers": 2, "num_heads": 2, "d_ff": 8, "key_dim": None, "value_dim": 5, "dropout": 0.3,
-    "norm_first": True, "attention_bias": True, "activation": "swish", "norm_epsilon": 1e-5,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("cls", "own"),
-    [
-        (Transformer, {"tie_embeddings": False, "output_bias": True}),
-        (Classifier, {"num_classes": 3}),
-    ],
-)
-def test_the_config_of_an_earlier_version_can_be_read(cls, own):
-    old = OLD_CONFIG | own
-    model = cls.from_config(old | {"norm_first": 1})
-    assert model.dtype_policy.name == "mixed_bfloat16"
-    rates = {"attention_dropout": 0.0, "activation_dropout": 0.0}
-    added = {"max_length": ModelConfig().max_length} | EARLIER_GAINS | rates
-    added |= {"decoder_layers": None} if cls is Transformer else {}
-    assert model.get_config() == old | added
 
 
 # --- Frozen layers -----------------------------------------------------------------------

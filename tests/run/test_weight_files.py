@@ -22,14 +22,14 @@ def test_best_weights_hold_the_scores_that_chose_them(tmp_path):
     source, best = tmp_path / "a.npz", tmp_path / "best.npz"
     assert best_scores(best) == {}
     save_weights(source, filled(1.5))
-    save_best(source, best, {"bleu": 30.5})
+    save_best(source, best, {"bleu": 30.5}, "dev")
     assert best_scores(best) == {"bleu": 30.5}
     model = small_model()
     load_weights(best, model)
     assert float(model.get_weights()[0][0, 0]) == 1.5
     write_arrays(best, read_arrays(best) | {"best/bleu": np.array("one")})
     assert best_scores(best) == {}
-    save_best(source, best, {"bleu": 30.5})
+    save_best(source, best, {"bleu": 30.5}, "dev")
     best.write_bytes(best.read_bytes()[:-9])
     assert best_scores(best) == {}
 

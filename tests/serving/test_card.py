@@ -58,8 +58,9 @@ def test_the_best_weights_have_the_evaluation_that_chose_them(folder):
     run = Run.open(folder)
     record = run.history()[0]
     best = run.checkpoints.best
+    last, dev_set = run.checkpoints.find("last"), record["dev_set"]
     for score, expected in ((record["valid_bleu"], record["step"]), (1000.0, None)):
-        save_best(run.checkpoints.find("last"), best, {"bleu": score})  # 1000: of an average
+        save_best(last, best, {"bleu": score}, dev_set)  # 1000: of an average
         card = model_card(run, "best", best)
         found = card["evaluation_of_these_weights"]
         assert (found and found["step"]) == expected
@@ -69,12 +70,12 @@ def test_the_card_of_replaced_weights_is_refused(folder):
     run = Run.open(folder)
     card = card_of(run, "best")
     assert card()["checkpoint"]["name"] == "best"
-    save_best(run.checkpoints.find("last"), run.checkpoints.best, {"bleu": 1000.0})
+    save_best(run.checkpoints.find("last"), run.checkpoints.best, {"bleu": 1000.0}, "dev")
     with pytest.raises(UserError, match="best.npz has been replaced since .* Load it again"):
         card()
 
 
-@pytest.mark.parametrize(("dev_set", "expected"), [("old", 80), ("new", 160), ("", 160)])
+@pytest.mark.parametrize(("dev_set", "expected"), [("old", 80), ("new", 160)])
 def test_an_equal_score_on_another_dev_set_does_not_count(folder, dev_set, expected):
     run = Run.open(folder)
     first, second, _ = run.history()

@@ -149,18 +149,6 @@ def test_the_printed_command_resumes_the_run(trained_run):
     assert train_options(words[-4:]).output == str(trained_run.path)
 
 
-@pytest.mark.parametrize("lost", ["train_seconds", "replicas"])
-def test_without_times_or_devices_the_cost_is_unknown(run, lost):
-    run.write_history([{name: r[name] for name in r if name != lost} for r in run.history()])
-    state = run.checkpoints.latest_state()
-    with np.load(state) as archive:
-        arrays = {name: archive[name] for name in archive.files if name != f"progress/{lost}"}
-    np.savez(state, **arrays)
-    text = run_card(run)
-    assert f"- unknown: the records of this run lack {lost}\n" in text
-    assert "BLEU" in text and "## Command" in text
-
-
 def test_a_card_that_cannot_be_written_after_training_is_a_warning(run, caplog):
     run.metrics.write_text("damaged")
     with caplog.at_level("WARNING"):
@@ -192,9 +180,9 @@ def test_the_command_of_a_preset_is_short():
 
 
 def test_a_recorded_score_lists_options_that_change_translations():
-    plain = {"precision": "float32", "ensemble": [], "tag": None}
-    assert _options(plain) == _options({}) == ""
-    changed = {"precision": "int8", "ensemble": ["b"], "tag": "<2de>"}
+    plain = {"precision": "float32", "litert": False, "ensemble": [], "tag": None}
+    assert _options(plain) == ""
+    changed = plain | {"precision": "int8", "ensemble": ["b"], "tag": "<2de>"}
     assert _options(changed) == ", int8, ensemble of 2, tag <2de>"
 
 

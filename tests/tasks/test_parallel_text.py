@@ -45,9 +45,9 @@ def pairs(file: Path) -> Iterator[tuple[str, str]]:
     return ((word, word.upper()) for word in file.read_text().split())
 
 
-def written(data: DataConfig, version: str = "1") -> DataConfig:
+def written(data: DataConfig) -> DataConfig:
     folder = Path(data.train[0]).parent / "text"
-    return write_parallel_text(data, folder, ("low", "high"), pairs, version)
+    return write_parallel_text(data, folder, ("low", "high"), pairs)
 
 
 def text_of(prefix: str, side: str) -> str:
@@ -63,7 +63,7 @@ def test_each_pair_becomes_a_line_of_both_sides(data):
     assert text_of(text.train[1], "high") == text_of(text.valid[0], "high") == "YES\n"
 
 
-def test_text_is_written_again_only_if_its_file_or_format_changed(data):
+def test_text_is_written_again_only_if_its_file_changed(data):
     prefix = written(data).train[0]
 
     def inode() -> int:
@@ -72,10 +72,8 @@ def test_text_is_written_again_only_if_its_file_or_format_changed(data):
     first = inode()
     written(data)
     assert inode() == first
-    written(data, version="2")
-    assert inode() != first
     Path(data.train[0]).write_text("no")
-    written(data, version="2")
+    written(data)
     assert text_of(prefix, "low") == "no\n"
 
 
@@ -85,16 +83,6 @@ def test_damaged_text_is_written_again_with_a_warning(data, caplog):
     written(data)
     assert text_of(prefix, "high") == "WE\nWON\n"
     assert "damaged: written again" in caplog.text
-
-
-def test_text_of_an_earlier_version_is_kept(data, caplog):
-    prefix = written(data).train[0]
-    stamp = Path(f"{prefix}.sha256")
-    stamp.write_text(stamp.read_text().splitlines(keepends=True)[0])
-    inode = Path(f"{prefix}.low").stat().st_ino
-    written(data)
-    assert Path(f"{prefix}.low").stat().st_ino == inode
-    assert caplog.messages == []
 
 
 def test_a_missing_file_is_refused(data):

@@ -1,6 +1,5 @@
 """The model, translator, tokenizer and corpora of a run."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import sentencepiece
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, Config, DecodingConfig
-from tf_transformer.data.encoded import old_fingerprint
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.tokenizer_training import train_tokenizer
@@ -186,19 +184,6 @@ def test_moved_text_is_not_encoded_again(run, trained_run, tmp_path, caplog):
     moved = with_settings(run, files)
     assert corpus_task(moved).dev_set == corpus_task(run).dev_set
     assert (run.data / "train" / "source_ids.bin").stat().st_ino == inode
-    assert caplog.messages == []
-
-
-def test_text_of_an_earlier_version_is_identified_by_sizes_and_times(run, caplog):
-    task = corpus_task(run)
-    files = [Path(text.path) for text in task.texts["train"]]
-    settings = f"{task.data.max_length} {task.data.max_ratio}"
-    file = run.data / "train" / "corpus.json"
-    info = json.loads(file.read_text())
-    info["fingerprint"] = old_fingerprint(files, task.tokenizer.models.values(), settings)
-    del info["checksum"], info["checksums"]
-    file.write_text(json.dumps(info))
-    assert corpus_task(run).train.fingerprint == info["fingerprint"]
     assert caplog.messages == []
 
 

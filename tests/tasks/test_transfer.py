@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.api.configuration import configure
-from tf_transformer.config import Config
 from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -109,8 +108,3 @@ def test_settings_that_do_not_fit_the_run_are_refused(source, overrides, expecte
     settings = {"training.init_from": str(source)}
     with pytest.raises(UserError, match=expected):
         check_config(configure(settings=settings, overrides=overrides))
-
-
-def test_the_earlier_name_of_init_from_is_read():
-    text = Config().to_json().replace('"init_from": ""', '"encoder_from": "runs/a"')
-    assert Config.from_json(text).training.init_from == "runs/a"

@@ -28,9 +28,7 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
     text = f"training recipe for any model: {', '.join(RECIPES)}; other options override it"
     add("--recipe", metavar="NAME", help=text)
     add(
-        "--encoder-from",  # its former name
         "--init-from",
-        dest="init_from",
         metavar="RUN",
         help="start from the weights and tokenizer of a run, and from its training settings "
         "unless --model or --recipe is given",

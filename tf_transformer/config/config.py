@@ -11,7 +11,7 @@ import yaml
 
 from tf_transformer.config.data import DataConfig
 from tf_transformer.config.decoding import DecodingConfig, SamplingConfig
-from tf_transformer.config.model import EARLIER_GAINS, ModelConfig
+from tf_transformer.config.model import ModelConfig
 from tf_transformer.config.settings import (
     Setting,
     find_field,
@@ -52,12 +52,7 @@ class Config:
         """Parses config.json; raises UserError for an unknown or wrongly typed field."""
         try:
             record = json.loads(text)
-            names = {"preset": record.pop("preset")}
-            names["task"] = record.pop("task", cls.task)  # older files lack it
-            record["model"] = EARLIER_GAINS | record.get("model", {})
-            training = record.get("training", {})
-            if "encoder_from" in training:  # its former name
-                training["init_from"] = training.pop("encoder_from")
+            names = {name: record.pop(name) for name in ("preset", "task")}
             values = {
                 f"{section}.{name}": value
                 for section, fields in record.items()

@@ -9,8 +9,6 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
 # Gain of the query, key and value kernels: as if they were one Xavier kernel [D, 3 D].
 DEFAULT_GAIN = 2**-0.5
-# Gains of models that were saved before these settings existed.
-EARLIER_GAINS = {"query_key_gain": 1.0, "value_gain": 1.0}
 
 
 # fmt: off

@@ -97,14 +97,14 @@ class EncodedCorpus:
         target: Side,
         report: FilterReport,
         fingerprint: str,
-        sizes: Sequence[int] = (),
+        sizes: Sequence[int],
     ):
         self._sides = {"source": source, "target": target}
         self.source_lengths = source.lengths
         self.target_lengths = target.lengths
         self.report = report
         self.fingerprint = fingerprint
-        self.sizes = list(sizes or [len(self)])
+        self.sizes = list(sizes)
 
     @classmethod
     def open(cls, directory: Path) -> Self:
@@ -117,8 +117,7 @@ class EncodedCorpus:
             info = read_info(directory)
             source, target = (Side(directory, name, info["dtype"]) for name in SIDES)
             report = FilterReport(**info["report"])
-            sizes = info.get("sizes", ())  # missing in earlier versions
-            return cls(source, target, report, str(info["fingerprint"]), sizes)
+            return cls(source, target, report, str(info["fingerprint"]), info["sizes"])
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{directory} is not a complete encoded corpus: {error}. Encode the text again."
@@ -158,15 +157,11 @@ def write_info(directory: Path, info: dict[str, Any]) -> None:
 def read_info(directory: Path) -> dict[str, Any]:
     """Reads INFO_FILE and verifies the checksums of all files of the corpus.
 
-    A corpus written by an earlier version has no checksums and is not verified.
-
     Raises:
         OSError, ValueError, KeyError, TypeError, AttributeError: if a file is missing or
             damaged.
     """
     info = parse_json((directory / INFO_FILE).read_text("utf-8"))
-    if not ({"checksums", "checksum"} & info.keys()):
-        return info
     if info["checksum"] != _checksum(info):
         raise ValueError(f"{INFO_FILE} is damaged")
     for name, recorded in info["checksums"].items():
@@ -185,14 +180,4 @@ def fingerprint(texts: Sequence[Text], models: Iterable[bytes], settings: str) -
     """Returns a hash of the text, the tokenizer's models and the filters."""
     digest = hashlib.sha256(b"".join(models))
     digest.update(f"{identity(texts)} {settings}".encode())
-    return digest.hexdigest()
-
-
-def old_fingerprint(files: Sequence[Path], models: Iterable[bytes], settings: str) -> str:
-    """Returns the fingerprint that earlier versions made from path, size and time of files."""
-    digest = hashlib.sha256(b"".join(models))
-    for file in files:
-        state = file.stat()
-        digest.update(f"{file.resolve()} {state.st_size} {state.st_mtime_ns}\n".encode())
-    digest.update(settings.encode())
     return digest.hexdigest()

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 import keras
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.config.settings import settings_of
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding
 from tf_transformer.layers.frozen import set_trainable, trainable_changes
@@ -125,13 +124,7 @@ class ConfiguredModel(TokenModel):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:
-        config = EARLIER_GAINS | config
-        # Earlier versions wrote None for sinusoidal positions.
-        if config.get("max_length", 0) is None:
-            del config["max_length"]
-        for name, setting in settings_of(ModelConfig).items():
-            if setting.type is bool and name in config:  # they also accepted 1 and the like
-                config[name] = bool(config[name])
+        config = {**config}
         changes, recompute = config.pop("trainable_changes", {}), config.pop("recompute", ())
         model = cls(**config)
         for name in recompute:

@@ -1,6 +1,5 @@
 """A Keras model whose `fit` is exact on any number of devices and under accumulation."""
 
-import logging
 from functools import partial
 
 import keras
@@ -20,8 +19,6 @@ from tf_transformer.models.chunked_loss import ChunkedLoss
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy, labels_of, token_weights
 from tf_transformer.models.metrics import full_precision
 from tf_transformer.models.sums import ReplicaSeeds, sum_over_parts, sum_over_replicas
-
-logger = logging.getLogger(__name__)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -129,12 +126,7 @@ class TokenModel(KerasModel):
 
     def compile_from_config(self, config):
         # Keras compiles a loaded model itself only if its class does not override `compile`.
-        try:
-            self.compile(**keras.saving.deserialize_keras_object(config))
-        except ValueError as error:  # earlier versions accepted more
-            logger.warning("%s is loaded without loss and optimizer: %s", self.name, error)
-            self.compile()
-            return
+        self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 

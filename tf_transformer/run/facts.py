@@ -74,7 +74,7 @@ def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
         return _with_signature(run, record)
     best, history = best_scores(file), run.history()
     if best:  # an equal score on another dev set is of other weights
-        history = comparable(history, best_dev_set(file) or None)
+        history = comparable(history, best_dev_set(file))
     for record in history:
         is_step = file.stem == f"step-{record['step']:08d}"
         if is_step or any(score_of(record, name) == best[name] for name in best):

@@ -14,6 +14,13 @@ Record = dict[str, Any]
 
 _LARGEST = 2**53  # whole numbers up to here are exact as floats
 
+# What readers of evaluations and of test results rely on.
+_EVALUATION = ("step", "valid_perplexity", "dev_set", "train_seconds", "tokens_per_second")
+_RESULT = (
+    "files", "lines", "checkpoint", "ensemble", "tag", "precision", "litert", "decoding",
+    "scores", "seen",
+)  # fmt: skip
+
 # Settings, or beginnings of them, that may change between sessions: none of them affects the
 # model, its loss or the state of its optimizer.
 _CHANGEABLE = (
@@ -48,13 +55,12 @@ def comparable(history: Sequence[Record], dev_set: str | None = None) -> list[Re
     """Selects the records of evaluations on one dev set.
 
     Args:
-        history: records of a run. One without a dev set matches any: when the dev text
-            changes, training marks all earlier records with the old one.
+        history: records of a run.
         dev_set: identity of the dev set; by default that of the last record.
     """
-    if dev_set is None:
-        dev_set = history[-1].get("dev_set", "") if history else ""
-    return [record for record in history if record.get("dev_set", dev_set) == dev_set]
+    if dev_set is None and history:
+        dev_set = history[-1]["dev_set"]
+    return [record for record in history if record["dev_set"] == dev_set]
 
 
 def line(record: Record, headline: str, is_best: bool, unit: str = "tokens") -> str:
@@ -96,7 +102,7 @@ def read_history(path: Path, *required: str) -> list[Record]:
     """
 
     def check(record: Record) -> str:
-        if expected := _lacking(record, "step", "valid_perplexity", *required):
+        if expected := _lacking(record, *_EVALUATION, *required):
             return expected
         for name, value in record.items():
             if name == "dev_set" and isinstance(value, str):
@@ -129,8 +135,7 @@ def read_results(path: Path) -> list[Record]:
     Raises:
         UserError: if a line is not a JSON object with all fields of a result.
     """
-    names = ("files", "lines", "checkpoint", "decoding", "scores", "seen")
-    return _read_lines(path, lambda record: _lacking(record, *names))
+    return _read_lines(path, lambda record: _lacking(record, *_RESULT))
 
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:

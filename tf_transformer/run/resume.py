@@ -99,5 +99,3 @@ def _take_over(
         run.record_change(NAMES[role], identity(known[role] or ()), identity(texts[role]))
     if begun and "valid" in changed:
         logger.warning("scores on the old dev text no longer choose the best weights")
-        old = {"dev_set": identity(known["valid"] or ())}
-        run.write_history([old | record for record in run.history()])

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from tf_transformer.config import Config
-from tf_transformer.config.model import DEFAULT_GAIN, EARLIER_GAINS
 from tf_transformer.errors import UserError
 from tf_transformer.files import LOCK_FILE, parse_json, write_text
 from tf_transformer.run.checkpoints import CheckpointFolder
@@ -84,7 +83,6 @@ class Run:
         if (path / "config.json").exists():
             before = cls.open(path)
             before.checkpoints.require_state_beside_best()
-            config = before._with_recorded_gains(config)
             allowed = dict(may_change or {})
             current = before._with_recorded_tokenizer(config)
             changes = forbidden_changes(before.config, current, allowed)
@@ -135,17 +133,6 @@ class Run:
         except OSError:
             return config
         return config.replace({"data.tokenizer": recorded}) if same else config
-
-    def _with_recorded_gains(self, config: Config) -> Config:
-        """Replaces default gains by those of this run, once its training has begun.
-
-        Thus the same command still resumes a run from before gains were settings.
-        """
-        if not self.checkpoints.state_steps():
-            return config
-        model, recorded = config.model, self.config.model
-        defaults = {name for name in EARLIER_GAINS if getattr(model, name) == DEFAULT_GAIN}
-        return config.replace({f"model.{name}": getattr(recorded, name) for name in defaults})
 
     @property
     def has_no_text(self) -> bool:

@@ -159,7 +159,7 @@ def read_record(path: Path) -> Record | None:
     return {name: value.item() for name, value in read_named(path, _RECORD).items()} or None
 
 
-def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str = "") -> None:
+def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str) -> None:
     """Copies weights to best.npz, with the scores that chose them and their dev set."""
     marks: Arrays = {f"{_BEST}{name}": np.array(score, float) for name, score in scores.items()}
     marks[_DEV_SET] = np.array(dev_set)

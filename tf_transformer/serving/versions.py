@@ -68,7 +68,7 @@ def read_config(path: Path) -> Config | None:
     try:
         config = Config.from_json(json.dumps(card["config"]))
         return config.replace({f"decoding.{k}": v for k, v in card["decoding"].items()})
-    except (KeyError, AttributeError, UserError):  # no card, or one of another version
+    except (KeyError, AttributeError, UserError):  # no card
         return None
 
 

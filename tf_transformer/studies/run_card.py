@@ -154,12 +154,11 @@ def _scores(run: Run, best: dict[str, Any]) -> list[str]:
 
 def _options(result: dict) -> str:
     """Lists the options of a result that change translations, unless they are defaults."""
-    precision = result.get("precision", "float32")
     options = {
-        precision: precision != "float32",
-        "LiteRT": result.get("litert"),
-        f"ensemble of {1 + len(result.get('ensemble', ()))}": result.get("ensemble"),
-        f"tag {result.get('tag')}": result.get("tag"),
+        result["precision"]: result["precision"] != "float32",
+        "LiteRT": result["litert"],
+        f"ensemble of {1 + len(result['ensemble'])}": result["ensemble"],
+        f"tag {result['tag']}": result["tag"],
     }
     return "".join(f", {text}" for text, given in options.items() if given)
 
@@ -197,11 +196,8 @@ def _seen(record: dict[str, Any]) -> str:
 
 def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
     outputs = encoder_outputs(run)
-    try:
-        devices = _devices(run)
-        per_evaluation = costs(run.history(), run.config.model, _lengths(run), outputs)
-    except KeyError as missing:
-        return [f"- unknown: the records of this run lack {missing.args[0]}"]
+    devices = _devices(run)
+    per_evaluation = costs(run.history(), run.config.model, _lengths(run), outputs)
     unit = "labels" if outputs else "target tokens"
     table = ["", f"| step | {unit} | training s | FLOPs counted |", "|---|---|---|---|"]
     table += [

@@ -37,7 +37,6 @@ def write_parallel_text(
     folder: Path,
     sides: tuple[str, str],
     read_pairs: Callable[[Path], Iterator[tuple[str, str]]],
-    version: str = "1",
 ) -> DataConfig:
     """Writes data files into `folder` as parallel text; returns the data with the new paths.
 
@@ -48,7 +47,6 @@ def write_parallel_text(
         folder: the folder to write into.
         sides: the names of source and target.
         read_pairs: reads the pairs of a file.
-        version: version of the output of `read_pairs`; text of another version is rewritten.
 
     Raises:
         UserError: if a file cannot be read or parsed.
@@ -56,7 +54,7 @@ def write_parallel_text(
 
     def write(file: Path, prefix: Path) -> str:
         """Writes PREFIX.SIDE for both sides, and a stamp with hashes of input and output."""
-        stamp, digest = Path(f"{prefix}.sha256"), _digest(file, version)
+        stamp, digest = Path(f"{prefix}.sha256"), _digest(file)
         sources, targets = (Path(f"{prefix}.{side}") for side in sides)
         if _is_unchanged(stamp, digest, (sources, targets)):
             return str(prefix)
@@ -83,13 +81,10 @@ def write_parallel_text(
 
 
 def _is_unchanged(stamp: Path, digest: str, written: Sequence[Path]) -> bool:
-    """Tells by the stamp whether `written` comes from the same file and is undamaged.
-
-    Stamps of earlier versions hold only the hash of the input file.
-    """
+    """Tells by the stamp whether `written` comes from the same file and is undamaged."""
     try:
         stamped = stamp.read_text()
-        damaged = stamped != digest and stamped != digest + _digests(written)
+        damaged = stamped != digest + _digests(written)
     except (OSError, UnicodeDecodeError):
         return False
     if damaged and stamped.startswith(digest):
@@ -101,8 +96,8 @@ def _digests(written: Sequence[Path]) -> str:
     return "".join(f"{sha256(path)}\n" for path in written)
 
 
-def _digest(path: Path, version: str) -> str:
+def _digest(path: Path) -> str:
     try:
-        return f"{version} {sha256(path)}\n"
+        return f"{sha256(path)}\n"
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None

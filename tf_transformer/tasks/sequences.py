@@ -14,12 +14,7 @@ from tf_transformer.data.batching import BatchPlan, Mixture
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.datasets import make_dataset
-from tf_transformer.data.encoded import (
-    INFO_FILE,
-    EncodedCorpus,
-    fingerprint,
-    old_fingerprint,
-)
+from tf_transformer.data.encoded import INFO_FILE, EncodedCorpus, fingerprint
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.tags import require_whole, symbol_pieces, symbols_of
@@ -98,14 +93,12 @@ class SequenceTask:
     def _encoded(self, name: Role, names: tuple[str, ...], progress: Progress) -> EncodedCorpus:
         texts = corpora(names, self.data)
         folder = self.run.data / name
-        paths, models = text_files(self.data, name), self.tokenizer.models.values()
-        hashed = [Text.of(path, self.texts[name]) for path in paths]
+        hashed = [Text.of(path, self.texts[name]) for path in text_files(self.data, name)]
         tags = "".join(f" {number}:{text.tag}" for number, text in enumerate(texts) if text.tag)
-        settings = self._settings() + tags
-        made_from = fingerprint(hashed, models, settings)
+        made_from = fingerprint(hashed, self.tokenizer.models.values(), self._settings() + tags)
         try:
             corpus = self.corpus_class.open(folder)
-            if corpus.fingerprint in (made_from, old_fingerprint(paths, models, settings)):
+            if corpus.fingerprint == made_from:
                 return corpus
             reason = "it was encoded from other text or with other settings"
         except UserError as error:
@@ -141,9 +134,7 @@ class SequenceTask:
 
     def _settings(self) -> str:
         """Returns the settings that encoding depends on, besides text and tokenizer."""
-        limits = f"{self.data.max_length} {self.data.max_ratio}"
-        # Corpora of earlier versions do not record how many pairs come from each text.
-        return f"{limits} mixed" if self.data.mix else limits
+        return f"{self.data.max_length} {self.data.max_ratio}"
 
     def _encoder(self) -> Callable[..., EncodedCorpus]:
         """Returns a function that encodes texts, with the length limits of the data."""

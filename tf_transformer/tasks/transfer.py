@@ -3,13 +3,12 @@
 import dataclasses
 
 from tf_transformer.config import Config, DataConfig
-from tf_transformer.config.model import EARLIER_GAINS
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
 # Settings of `model` that affect no weight's shape and may differ from those of the source run.
-_FREE = (*_RATES, *EARLIER_GAINS)
+_FREE = (*_RATES, "query_key_gain", "value_gain")
 # Settings without effect in an encoder-only model.
 _OUTPUT = ("decoder_layers", "tie_embeddings", "output_bias")
 # Settings that are not taken over from the source run but reset to their defaults.

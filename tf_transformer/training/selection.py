@@ -38,7 +38,7 @@ class BestWeights:
             history: records of earlier evaluations.
         """
         self.mend(history)
-        best, score = self._score(history), score_of(record, self.best_by)
+        best, score = self._score(), score_of(record, self.best_by)
         if best is not None and best >= score:
             return False
         save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
@@ -50,7 +50,7 @@ class BestWeights:
         if not records:
             return
         records = sorted(records, key=self._score_of, reverse=True)
-        best, problem = self._score(history), self._problem()
+        best, problem = self._score(), self._problem()
         better = [record for record in records if best is None or self._score_of(record) > best]
         kept = next((record for record in better if is_valid(self._path(record))), None)
         path = None
@@ -79,13 +79,9 @@ class BestWeights:
     def _score_of(self, record: Record) -> float:
         return score_of(record, self.best_by)
 
-    def _score(self, history: Sequence[Record]) -> float | None:
+    def _score(self) -> float | None:
         """Returns the score of best.npz on the current dev set; None if there is none."""
-        measured_on = best_dev_set(self.folder.best)
-        if measured_on is None:  # written by an earlier version
-            one_dev_set = len(comparable(history, self.dev_set)) == len(history)
-            measured_on = self.dev_set if one_dev_set else None
-        if measured_on != self.dev_set:
+        if best_dev_set(self.folder.best) != self.dev_set:
             return None
         return best_scores(self.folder.best).get(self.best_by)
 
@@ -117,7 +113,7 @@ def _is_out_of_patience(run: Run) -> bool:
     """Tells whether a run has no better score in its last `training.patience` evaluations."""
     training, history = run.config.training, run.history()
     # Without files it is the built-in dev set, which only the records name.
-    last = history[-1] if history else {}
-    dev_set = identity(run.checksums.texts("valid") or ()) or last.get("dev_set", "")
+    last = history[-1]["dev_set"] if history else ""
+    dev_set = identity(run.checksums.texts("valid") or ()) or last
     best = BestWeights(run.checkpoints, training.best_by, dev_set)
     return best.patience_used_up(history, training.patience)

@@ -87,7 +87,8 @@ def test_finished_runs_in_a_folder_of_seeds_are_ordered_by_seed(tmp_path, caplog
     steps = {"seed-10": 20, "seed-9": 20, "seed-8": 10, "seed-7": 20, "other": 20}
     config = Config().replace({"training.steps": 20})
     for name, step in steps.items():
-        record = {"step": step, "valid_perplexity": 2.0, "valid_bleu": 30.0}
+        record = {"step": step, "valid_perplexity": 2.0, "valid_bleu": 30.0, "dev_set": "one"}
+        record |= {"train_seconds": 3.0, "tokens_per_second": 400.0}
         (tmp_path / name / "checkpoints").mkdir(parents=True)
         (tmp_path / name / "config.json").write_text(config.to_json())
         (tmp_path / name / "metrics.jsonl").write_text(json.dumps(record))

@@ -1,6 +1,5 @@
 """The translation task: its data, its batches, its dev score, its tokenizer."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
 
@@ -10,7 +9,6 @@ from sacrebleu.metrics import BLEU
 
 from tf_transformer.config import PAD_ID, Config
 from tf_transformer.data.corpora import corpora
-from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
@@ -148,22 +146,3 @@ def test_the_dev_score_follows_the_weights(task):
     untrained = evaluate().scores.bleu.value
     load_weights(task.run.checkpoints.best, model)
     assert evaluate().scores.bleu.value > untrained + 20
-
-
-def test_a_run_of_an_earlier_version_keeps_its_tokenizer(trained_run, run):
-    """It has no checksums, and its config.json does not name the normalization."""
-    (run.path / "checksums.json").unlink()
-    asked, record = run.config, json.loads((run.path / "config.json").read_text())
-    del record["data"]["normalization"], record["data"]["character_coverage"]
-    (run.path / "config.json").write_text(json.dumps(record))
-    lines = trained_run.lines("train.en") + trained_run.lines("train.de")
-    options = {"vocab_size": 600, "kind": "bpe", "normalization": "nmt_nfkc"}
-    train_tokenizer(lines, run.tokenizer, **options)
-    before = run.tokenizer.read_bytes()
-    resumed = Run.create_or_resume(run.path, asked)
-    assert resumed.checkpoints.state_steps()  # the state is still there
-    task = task_of(resumed)
-    assert task.tokenizer.detokenize(task.tokenizer.tokenize(["x²"])).numpy() == [b"x2"]
-    with pytest.raises(UserError, match="data.normalization was None, now 'identity'"):
-        Run.create_or_resume(run.path, asked.replace({"data.normalization": "identity"}))
-    assert run.tokenizer.read_bytes() == before

@@ -67,7 +67,7 @@ def cost_of(runs: Sequence[Run]) -> dict[str, str]:
     records = [record for history in histories for record in history]
     model = runs[0].config.model
     figures = {"parameters": f"{parameter_count(model, encoder_outputs(runs[0])):,}"}
-    if not all("train_seconds" in record for record in records) or not all(histories):
+    if not all(histories):
         return figures
     seconds = sum(record["train_seconds"] for record in records)
     tokens = sum(record["train_seconds"] * record["tokens_per_second"] for record in records)

@@ -30,7 +30,6 @@ from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
 
 WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
-_FORMAT = "2"  # a new number makes older runs rewrite their text
 SAMPLES, LONGEST_SAMPLE = 3, 12  # sentences, words
 
 
@@ -105,7 +104,7 @@ def effective_data(run: Run) -> DataConfig:
     A tree without words becomes two blank lines.
     """
     return write_parallel_text(
-        run.config.data, run.data / "text", (WORDS, SEQUENCES), read_pairs, _FORMAT
+        run.config.data, run.data / "text", (WORDS, SEQUENCES), read_pairs
     )
 
 
