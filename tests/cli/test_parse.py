@@ -83,10 +83,9 @@ def test_an_unconstrained_search_needs_no_lexicon_and_is_repaired(parser, capfd)
 
 @pytest.mark.parametrize(("constraint", "tag"), [("tags", "DT"), ("words", "NN")])
 def test_constrained_to_words_alone_a_search_may_use_any_tag(parser, capfd, constraint, tag):
-    run, file = Run.open("run"), Path("run/lexicon.json")
+    file = Path("run/lexicon.json")
     lexicon = Lexicon.load(file)
     Lexicon(lexicon.tags, lexicon.words | {"cat": ("DT",)}).save(file)
-    run.checksums.keep(file)
     Path("in").write_text("the cat sees a dog .\n")
     with stdin_of(Path("in")):
         assert main(["parse", "run", "--constraint", constraint]) == 0

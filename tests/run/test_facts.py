@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.run import Run
-from tf_transformer.run.facts import best_record, data_files
+from tf_transformer.run.facts import best_record, changed_text, data_files
 
 
 @pytest.fixture
@@ -45,14 +45,18 @@ def test_lines_of_gzipped_files_are_counted_and_missing_files_are_listed(copied,
     assert (missing.sha256, missing.lines()) == (None, None)
 
 
-def test_a_file_that_changed_since_training_is_marked(trained_run, copied, tmp_path):
+def test_text_that_changed_since_training_is_named(trained_run, copied, tmp_path):
     for name in ("train.en", "train.de", "dev.en", "dev.de"):
         shutil.copy(trained_run.corpus / name, tmp_path)
     move_data(copied, tmp_path)
-    assert [file.changed for file in data_files(copied)] == [False] * 4
+    assert changed_text(copied) == []
     with (tmp_path / "dev.en").open("a") as file:
         file.write("one more line\n")
-    assert [file.changed for file in data_files(copied)] == [False, False, True, False]
+    assert changed_text(copied) == ["valid"]
+    (tmp_path / "train.en").write_text("another text\n")
+    assert changed_text(copied) == ["train", "valid"]
+    (tmp_path / "train.en").unlink()  # `data_files` says so
+    assert changed_text(copied) == ["valid"]
 
 
 def test_without_languages_the_configured_names_are_files(trained_run):

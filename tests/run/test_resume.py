@@ -62,7 +62,7 @@ def test_changed_training_text_is_refused_and_nothing_is_written(tmp_path, texts
     run = started(tmp_path / "run", texts)
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     rewrite(texts / f"train.{language}")
-    with pytest.raises(UserError, match=rf"train\.{language} has changed .*--accept-new-data"):
+    with pytest.raises(UserError, match="texts/train has changed .*--accept-new-data"):
         open_for_training(run.path, config_of(texts))
     after = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert after == before
@@ -106,7 +106,7 @@ def test_other_text_in_another_folder_is_refused(tmp_path, texts):
     run = started(tmp_path / "run", texts)
     moved = texts.rename(tmp_path / "elsewhere")
     rewrite(moved / "train.en")
-    other = r"on .*/texts/train\.en, .* text: .*/elsewhere/train\.en, .*--accept-new-data"
+    other = "on .*/texts/train. Received other text: .*/elsewhere/train. .*--accept-new-data"
     with pytest.raises(UserError, match=other):
         open_for_training(run.path, config_of(moved))
     assert Run.open(run.path).config == config_of(texts)
@@ -123,18 +123,9 @@ def test_fewer_files_count_as_changed_text(tmp_path, texts):
 
 def test_without_text_the_built_in_corpus_is_named_as_other_text(tmp_path, texts):
     run = started(tmp_path / "run", texts)
-    expected = (
-        f"on {texts}/train.en, {texts}/train.de. Received other text: the built-in corpus."
-    )
+    expected = f"on {texts}/train. Received other text: the built-in corpus."
     with pytest.raises(UserError, match=f"{expected} To resume, give all options"):
         open_for_training(run.path, preset("tiny"))
-
-
-def test_of_many_files_of_other_text_four_are_named(tmp_path, texts):
-    run = started(tmp_path / "run", texts)
-    three = config_of(texts, train=(str(texts / "train"),) * 3)
-    with pytest.raises(UserError, match=r"train\.en, \S+train\.de and 2 more files\. To"):
-        open_for_training(run.path, three)
 
 
 def test_another_language_is_refused_even_if_new_data_is_accepted(tmp_path, texts):
@@ -144,29 +135,9 @@ def test_another_language_is_refused_even_if_new_data_is_accepted(tmp_path, text
         open_for_training(run.path, swapped, accept_new_data=True)
 
 
-def test_a_run_that_recorded_no_text_accepts_any(tmp_path, texts, caplog):
-    run = started(tmp_path / "run", texts)
-    run.checksums.path.unlink()
-    open_for_training(run.path, config_of(texts))
-    assert caplog.messages == []
-    rewrite(texts / "train.en")
-    with pytest.raises(UserError, match="--accept-new-data"):
-        open_for_training(run.path, config_of(texts))
-
-
-def test_files_without_a_checksum_get_one_and_others_keep_theirs(tmp_path, texts):
-    run = started(tmp_path / "run", texts)
-    open_for_training(run.path, config_of(texts))
-    run.tokenizer.write_text("damaged")
-    open_for_training(run.path, config_of(texts))
-    with pytest.raises(UserError, match="tokenizer.model is damaged"):
-        run.require_tokenizer()
-
-
 def test_before_the_first_checkpoint_text_may_be_corrected(tmp_path, texts, caplog):
     run = open_for_training(tmp_path / "run", config_of(texts))
     run.tokenizer.write_text("pieces of the wrong text")
-    run.checksums.keep(run.tokenizer)
     rewrite(texts / "train.en")
     open_for_training(run.path, config_of(texts))
     assert not run.tokenizer.exists()

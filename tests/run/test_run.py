@@ -275,15 +275,19 @@ def test_a_session_killed_before_it_wrote_its_configuration_records_no_change_tw
     assert len(Run.create_or_resume(started.path, changed).changes()) == 1
 
 
-@pytest.mark.parametrize("file", ["tokenizer.model", "tokenizer.target.model"])
-def test_a_damaged_tokenizer_is_refused(run, file):
-    for path in run.tokenizer_files():
-        path.write_text("pieces")
-    run.checksums.keep(*run.tokenizer_files())
-    assert run.require_tokenizer() == run.tokenizer
-    (run.path / file).write_text("pjeces")
-    with pytest.raises(UserError, match=f"{file} is damaged: its SHA-256"):
-        run.require_tokenizer()
+def test_the_hashes_of_the_text_stand_in_the_configuration(run):
+    assert Run.open(run.path).texts == {}
+    run.record_texts({"train": "one", "valid": "two"})
+    run.change_settings({"decoding.alpha": 1.0}, "for this test")
+    again = Run.create_or_resume(run.path, run.config)
+    assert again.texts == Run.open(run.path).texts == {"train": "one", "valid": "two"}
+
+
+@pytest.mark.parametrize("texts", [5, None, ["one"], {"train": 5}])
+def test_damaged_hashes_of_the_text_are_a_user_error(run, texts):
+    (run.path / "config.json").write_text(run.config.to_json(texts=texts))
+    with pytest.raises(UserError, match="config.json: `texts` must hold two hashes. Received"):
+        Run.open(run.path)
 
 
 def test_results_recorded_at_the_same_time_are_all_kept(tmp_path):

@@ -79,6 +79,12 @@ def test_the_normalization_shown_is_that_of_the_tokenizer(run, there):
     assert expected in [line.split() for line in run_card(run).splitlines()]
 
 
+def test_text_that_has_changed_since_the_last_session_is_named(run):
+    assert "Since the last session" not in run_card(run)
+    run.texts["train"] = "another hash"
+    assert "\nSince the last session, the training text has changed.\n" in run_card(run)
+
+
 def test_the_card_of_an_unfinished_run_says_how_far_it_is(run):
     assert "Trained for 240 updates of" in run_card(run)
     run.write_history(run.history()[:-1])

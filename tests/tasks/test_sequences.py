@@ -135,25 +135,11 @@ def test_a_tokenizer_kind_without_effect_is_reported(tmp_path, trained_run, capl
     assert caplog.messages == [expected] * told
 
 
-def test_a_lost_tokenizer_is_trained_again_but_must_be_the_same(run, trained_run):
+def test_a_lost_tokenizer_is_not_trained_again(run):
     """With different pieces the weights would be useless."""
-    before = run.tokenizer.read_bytes()
-    lines = trained_run.lines("train.en") + trained_run.lines("train.de")
     run.tokenizer.unlink()
-    assert load_tokenizer(run, lambda: iter(lines)).model_bytes == before
-    run.tokenizer.unlink()
-    with pytest.raises(UserError, match="tokenizer.model was gone, and its replacement"):
-        load_tokenizer(run, lambda: iter(lines[::-1] + ["another line"] * 99))
-
-
-def test_a_damaged_tokenizer_is_refused(run):
-    data = bytearray(run.tokenizer.read_bytes())
-    data[len(data) // 2] ^= 1
-    run.tokenizer.write_bytes(data)
-    with pytest.raises(UserError, match="tokenizer.model is damaged.*Restore it"):
+    with pytest.raises(UserError, match="tokenizer.model is gone. Restore it from a copy"):
         load_tokenizer(run, no_lines)
-    with pytest.raises(UserError, match="tokenizer.model is damaged.*Restore it"):
-        load_translator(run, "best", DecodingConfig())
 
 
 def corpus_task(run: Run, **options) -> SequenceTask:

@@ -43,15 +43,17 @@ class Config:
         """Returns all settings as `{"section.field": value}`, with `preset` and `task`."""
         return flattened(dataclasses.asdict(self))
 
-    def to_json(self) -> str:
-        """Returns the content of config.json."""
-        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+    def to_json(self, **also: Any) -> str:
+        """Returns the content of config.json, which may have other entries as well."""
+        record = dataclasses.asdict(self) | also
+        return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Parses config.json; raises UserError for an unknown or wrongly typed field."""
         try:
             record = json.loads(text)
+            record.pop("texts", None)  # the hashes of a run's text are no setting
             names = {name: record.pop(name) for name in ("preset", "task")}
             values = {
                 f"{section}.{name}": value

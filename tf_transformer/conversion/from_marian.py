@@ -92,7 +92,6 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
         for path, content in models.items():
             with replacing(path) as file:
                 file.write_bytes(content)
-        written.checksums.keep(*models)
         save_weights(written.checkpoints.best, model)
         _check_written(temporary)
     return Run.open(run)

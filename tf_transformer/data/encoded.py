@@ -14,7 +14,7 @@ import numpy as np
 
 from tf_transformer.config import PAD_ID
 from tf_transformer.data.corpus import SIDES, SideName
-from tf_transformer.data.texts import Text, identity
+from tf_transformer.data.texts import identity
 from tf_transformer.errors import UserError
 from tf_transformer.files import parse_json, sha256
 
@@ -176,7 +176,7 @@ def _checksum(info: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def fingerprint(texts: Sequence[Text], models: Iterable[bytes], settings: str) -> str:
+def fingerprint(texts: Sequence[Path], models: Iterable[bytes], settings: str) -> str:
     """Returns a hash of the text, the tokenizer's models and the filters."""
     digest = hashlib.sha256(b"".join(models))
     digest.update(f"{identity(texts)} {settings}".encode())

@@ -1,54 +1,39 @@
 """Text files of a run, with hashes of their content that reveal changes."""
 
+import functools
 import gzip
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from tf_transformer.config import DataConfig
 from tf_transformer.data.corpora import corpora
 from tf_transformer.data.corpus import read_errors
 
 Role = Literal["train", "valid"]
-ROLES: tuple[Role, Role] = ("train", "valid")
+ROLES: dict[Role, str] = {"train": "training text", "valid": "dev text"}
 
 
-@dataclass(frozen=True)
-class Text:
-    """A text file as it was when its content was hashed.
+def content_hash(path: Path) -> str:
+    """Returns the SHA-256 of a file's content, unpacked if it is a .gz.
 
-    Attributes:
-        path: absolute.
-        size, mtime_ns, ctime_ns, inode: identify an unchanged file without reading it. No
-            program can set the ctime, so restoring an old mtime does not hide a change.
-        sha256: hash of the content, unpacked if the file is a .gz.
+    An unchanged file is read once per process. No program can set the ctime, so restoring an
+    old modification time does not hide a change.
+
+    Raises:
+        UserError: if it cannot be read.
     """
+    with read_errors(path):
+        state = path.stat()
+        marks = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+        return _content_hash(path.resolve(), marks)
 
-    path: str
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    inode: int
-    sha256: str
 
-    @classmethod
-    def of(cls, path: Path, known: Iterable[Self] = ()) -> Self:
-        """Hashes a file, unless it is one of `known` and unchanged.
-
-        Raises:
-            UserError: if it cannot be read.
-        """
-        with read_errors(path):
-            state = path.stat()
-            marks = (str(path.resolve()), state.st_size, state.st_mtime_ns, state.st_ctime_ns,
-                     state.st_ino)  # fmt: skip
-            for text in known:
-                if marks == (text.path, text.size, text.mtime_ns, text.ctime_ns, text.inode):
-                    return text
-            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-                return cls(*marks, hashlib.file_digest(file, "sha256").hexdigest())
+@functools.cache
+def _content_hash(path: Path, marks: tuple[int, ...]) -> str:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def text_files(data: DataConfig, role: Role) -> list[Path]:
@@ -67,8 +52,9 @@ def text_files(data: DataConfig, role: Role) -> list[Path]:
     return [*sources, *(text.target for text in texts if not text.is_table)]
 
 
-def identity(texts: Sequence[Text]) -> str:
+def identity(files: Sequence[Path]) -> str:
     """Returns a hash of the content of files, in order; "" if there are none."""
-    if not texts:
+    if not files:
         return ""
-    return hashlib.sha256("\n".join(text.sha256 for text in texts).encode()).hexdigest()[:16]
+    hashes = "\n".join(map(content_hash, files))
+    return hashlib.sha256(hashes.encode()).hexdigest()[:16]

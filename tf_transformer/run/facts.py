@@ -1,12 +1,13 @@
 """Facts about a run for its cards: data files with hashes, best evaluation, origin."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tf_transformer.data.corpora import is_table, split_name
 from tf_transformer.data.corpus import count_lines, resolve_prefix
-from tf_transformer.data.texts import ROLES, Role, Text
+from tf_transformer.data.texts import ROLES, Role, identity, text_files
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import parse_json, sha256
@@ -23,13 +24,11 @@ class DataFile:
         role: "train" or "valid".
         path: path of the file; the expected path if it is missing.
         sha256: hash of its content; None if it is missing.
-        changed: whether its content differs from the last training session's.
     """
 
     role: Role
     path: str
     sha256: str | None
-    changed: bool = False
 
     def lines(self) -> int | None:
         """Returns the number of lines; None if the file is missing."""
@@ -42,7 +41,7 @@ def data_files(run: Run) -> list[DataFile]:
     Without languages, the configured names are files, not corpora.
     """
     return [
-        _data_file(role, path, language, run.checksums.texts(role))
+        _data_file(role, path, language)
         for role in ROLES
         for name in getattr(run.config.data, role)
         for path, languages in [split_name(name, run.config.data)]
@@ -50,14 +49,23 @@ def data_files(run: Run) -> list[DataFile]:
     ]
 
 
-def _data_file(role: Role, path: Path, language: str, known: list[Text] | None) -> DataFile:
+def _data_file(role: Role, path: Path, language: str) -> DataFile:
     try:
         file = resolve_prefix(path, language) if language else path
-        seen = {text.sha256 for text in known or ()}
-        changed = bool(seen) and Text.of(file, known or ()).sha256 not in seen
-        return DataFile(role, str(file), sha256(file), changed)
+        return DataFile(role, str(file), sha256(file))
     except (UserError, OSError):
         return DataFile(role, f"{path}.{language}" if language else str(path), None)
+
+
+def changed_text(run: Run) -> list[Role]:
+    """Returns which text, training or dev, has changed since the last training session."""
+    changed: list[Role] = []
+    for role in ROLES:
+        with suppress(UserError):  # a file is missing
+            known, files = run.texts.get(role), text_files(run.config.data, role)
+            if known and identity(files) != known:
+                changed.append(role)
+    return changed
 
 
 def _with_signature(run: Run, record: dict[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from tf_transformer.config import Config
-from tf_transformer.errors import UserError
+from tf_transformer.data.texts import Role
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import LOCK_FILE, parse_json, write_text
 from tf_transformer.run.checkpoints import CheckpointFolder
-from tf_transformer.run.checksums import Checksums
 from tf_transformer.run.installed import versions
 from tf_transformer.run.records import (
     changed,
@@ -28,11 +28,19 @@ logger = logging.getLogger(__name__)
 
 
 class Run:
-    """A folder with everything needed to translate, export or resume training."""
+    """A folder with everything needed to translate, export or resume training.
 
-    def __init__(self, path: Path, config: Config) -> None:
+    Attributes:
+        texts: hash of the training and of the dev text of the last session, by role; see
+            `data.texts.identity`. Empty for a run that was never trained.
+    """
+
+    def __init__(
+        self, path: Path, config: Config, texts: Mapping[Role, str] | None = None
+    ) -> None:
         self.path = path
         self.config = config
+        self.texts = dict(texts or {})
         self.tokenizer = path / "tokenizer.model"
         self.lengths = path / "lengths.json"
         self.origin = path / "origin.json"
@@ -41,7 +49,6 @@ class Run:
         self.metrics = path / "metrics.jsonl"
         self.change_log = path / "changes.jsonl"
         self.results = path / "results.jsonl"
-        self.checksums = Checksums(path / "checksums.json")
         self.checkpoints = CheckpointFolder(path / "checkpoints")
 
     @classmethod
@@ -56,7 +63,10 @@ class Run:
                 "Expected the --output of `train`."
             ) from None
         try:
-            return cls(Path(path), Config.from_json(text))
+            config, texts = Config.from_json(text), parse_json(text).get("texts", {})
+            if not (isinstance(texts, dict) and {*map(type, texts.values())} <= {str}):
+                raise UserError(f"`texts` must hold two hashes. Received: {quoted(texts)}.")
+            return cls(Path(path), config, texts)
         except UserError as error:
             raise UserError(f"{file}: {error}") from None
 
@@ -79,9 +89,10 @@ class Run:
             UserError: if `path` holds a run with another configuration, weights without a state
                 to resume from, or other files.
         """
-        path = Path(path)
+        path, texts = Path(path), {}
         if (path / "config.json").exists():
             before = cls.open(path)
+            texts = before.texts
             before.checkpoints.require_state_beside_best()
             allowed = dict(may_change or {})
             current = before._with_recorded_tokenizer(config)
@@ -98,9 +109,10 @@ class Run:
             raise UserError(
                 f"{path} exists and is not a run directory. Give --output a new folder."
             )
-        write_text(path / "config.json", config.to_json())
+        run = cls(path, config, texts)
+        run._write_config()
         write_text(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
-        return cls(path, config)
+        return run
 
     def weights(self, which: str | Path | None = None) -> Path:
         """Returns `which` if it is a path, else the weights of that or the default checkpoint.
@@ -118,7 +130,15 @@ class Run:
         for name, value in values.items():
             if value != before[name]:
                 self.record_change(name, before[name], value, remark)
-        write_text(self.path / "config.json", self.config.to_json())
+        self._write_config()
+
+    def record_texts(self, texts: Mapping[Role, str]) -> None:
+        """Records the hashes of this session's text."""
+        self.texts = dict(texts)
+        self._write_config()
+
+    def _write_config(self) -> None:
+        write_text(self.path / "config.json", self.config.to_json(texts=self.texts))
 
     def _with_recorded_tokenizer(self, config: Config) -> Config:
         """Replaces the tokenizer's path by the recorded one if both files are equal.
@@ -144,7 +164,6 @@ class Run:
     def discard_tokenizer(self) -> None:
         """Deletes the tokenizer, so that a new one will be trained."""
         self.tokenizer.unlink(missing_ok=True)
-        self.checksums.forget(*self.tokenizer_files())
 
     def _record_changed_settings(self, config: Config, remarks: Mapping[str, str]) -> None:
         """Records each changed setting, once training has begun."""
@@ -180,16 +199,10 @@ class Run:
                 fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
             write_lines(self.results, [*read_results(self.results), record])
 
-    def tokenizer_files(self) -> tuple[Path, Path]:
-        """Returns the paths of the tokenizer and of a separate one for the target, if any."""
-        return self.tokenizer, self.tokenizer.with_name("tokenizer.target.model")
-
     def require_tokenizer(self) -> Path:
-        """Returns the tokenizer's file; UserError if it is missing or damaged."""
+        """Returns the tokenizer's file; UserError if it is missing."""
         if not self.tokenizer.exists():
             raise UserError(f"{self.path} has no tokenizer.model: its training never began.")
-        for file in self.tokenizer_files():
-            self.checksums.require(file)
         return self.tokenizer
 
     def trained_lengths(self) -> tuple[int, int]:

@@ -7,11 +7,18 @@ from typing import Any
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.presets import train_command
 from tf_transformer.data.normalization import settings_of
+from tf_transformer.data.texts import ROLES
 from tf_transformer.errors import UserError
 from tf_transformer.files import parse_json, write_text
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
-from tf_transformer.run.facts import best_record, data_files, describe_origin, evaluation_of
+from tf_transformer.run.facts import (
+    best_record,
+    changed_text,
+    data_files,
+    describe_origin,
+    evaluation_of,
+)
 from tf_transformer.run.records import comparable, read_results
 from tf_transformer.studies.cost import Lengths, costs, describe_cost
 from tf_transformer.studies.departures import describe_departures
@@ -119,11 +126,10 @@ def _data(run: Run) -> list[str]:
     ]
     for file in files:
         count = file.lines()
-        word = ", which has changed since the last session" if file.changed else ""
-        hashed = (
-            "no longer there | |" if count is None else f"{count:,} | {file.sha256}{word} |"
-        )
+        hashed = "no longer there | |" if count is None else f"{count:,} | {file.sha256} |"
         lines.append(f"| {file.role}: {file.path} | {hashed}")
+    if changed := " and ".join(ROLES[role] for role in changed_text(run)):
+        lines += ["", f"Since the last session, the {changed} has changed."]
     return lines
 
 

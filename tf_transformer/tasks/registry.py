@@ -123,7 +123,6 @@ def discard_foreign_files(run: Run) -> None:
     if not run.checkpoints.state_steps():
         for name in _foreign_files(run):
             (run.path / name).unlink()
-            run.checksums.forget(run.path / name)
 
 
 def _foreign_files(run: Run) -> list[str]:

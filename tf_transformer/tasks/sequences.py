@@ -18,7 +18,7 @@ from tf_transformer.data.encoded import INFO_FILE, EncodedCorpus, fingerprint
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.tags import require_whole, symbol_pieces, symbols_of
-from tf_transformer.data.texts import ROLES, Role, Text, identity, text_files
+from tf_transformer.data.texts import Role, identity, text_files
 from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
@@ -62,7 +62,8 @@ class SequenceTask:
         self.run = run
         self.may_encode = may_encode
         self.data = data
-        self.texts = {role: self._texts(role) for role in ROLES}
+        dev_files = text_files(run.config.data, "valid") or text_files(data, "valid")
+        self.dev_set = identity(dev_files)
         lines = self._side_text if data.separate_vocabularies else None
         self.tokenizer = load_tokenizer(run, self._vocabulary_text, self._symbols, lines)
         require_whole(symbols_of(data), run.tokenizer)
@@ -93,9 +94,9 @@ class SequenceTask:
     def _encoded(self, name: Role, names: tuple[str, ...], progress: Progress) -> EncodedCorpus:
         texts = corpora(names, self.data)
         folder = self.run.data / name
-        hashed = [Text.of(path, self.texts[name]) for path in text_files(self.data, name)]
+        paths, models = text_files(self.data, name), self.tokenizer.models.values()
         tags = "".join(f" {number}:{text.tag}" for number, text in enumerate(texts) if text.tag)
-        made_from = fingerprint(hashed, self.tokenizer.models.values(), self._settings() + tags)
+        made_from = fingerprint(paths, models, self._settings() + tags)
         try:
             corpus = self.corpus_class.open(folder)
             if corpus.fingerprint == made_from:
@@ -120,17 +121,6 @@ class SequenceTask:
             fingerprint=made_from,
             progress=report,
         )
-
-    def _texts(self, role: Role) -> list[Text]:
-        """Returns the user's text files, or those of the built-in corpus in the run."""
-        files = text_files(self.run.config.data, role) or text_files(self.data, role)
-        known = self.run.checksums.texts(role) or ()
-        return [Text.of(file, known) for file in files]
-
-    @property
-    def dev_set(self) -> str:
-        """Identity of the dev text, by its content."""
-        return identity(self.texts["valid"])
 
     def _settings(self) -> str:
         """Returns the settings that encoding depends on, besides text and tokenizer."""

@@ -38,11 +38,14 @@ def load_tokenizer(
         side_lines: returns the text of one side, to train a separate model for each.
 
     Raises:
-        UserError: if the configured tokenizer cannot be used, or none can be trained.
+        UserError: if the configured tokenizer cannot be used, none can be trained, or that of
+            a trained run is gone.
     """
     data, vocab_size = run.config.data, run.config.model.vocab_size
     if run.tokenizer.exists():
         return Tokenizer(run.require_tokenizer())
+    if run.checkpoints.state_steps():  # another tokenizer would not fit the weights
+        raise UserError(f"{run.tokenizer} is gone. Restore it from a copy of the run.")
     target_model_path(run.tokenizer).unlink(missing_ok=True)  # from another tokenizer
     if data.tokenizer:
         if data.tokenizer_kind != DataConfig.tokenizer_kind:
@@ -59,13 +62,13 @@ def load_tokenizer(
         configured.copy(run.tokenizer)
     elif side_lines:
         logger.info("training two tokenizers of %s pieces", f"{vocab_size:,}")
-        for side, path in zip(SIDES[::-1], run.tokenizer_files()[::-1], strict=True):
+        # The target's first: once `run.tokenizer` is there, both are.
+        paths = (target_model_path(run.tokenizer), run.tokenizer)
+        for side, path in zip(SIDES[::-1], paths, strict=True):
             train_configured_tokenizer(run.config, side_lines(side), path, symbols())
     else:
         logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
         train_configured_tokenizer(run.config, lines(), run.tokenizer, symbols())
-    # Checkpoints, if any, were trained with the recorded tokenizer: refuse a different one.
-    run.checksums.keep(*run.tokenizer_files(), new=not run.checkpoints.state_steps())
     return Tokenizer(run.tokenizer)
 
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from tf_transformer.data.texts import identity
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder, is_valid
 from tf_transformer.run.records import Record, comparable, score_of
@@ -113,7 +112,6 @@ def _is_out_of_patience(run: Run) -> bool:
     """Tells whether a run has no better score in its last `training.patience` evaluations."""
     training, history = run.config.training, run.history()
     # Without files it is the built-in dev set, which only the records name.
-    last = history[-1]["dev_set"] if history else ""
-    dev_set = identity(run.checksums.texts("valid") or ()) or last
+    dev_set = run.texts.get("valid") or (history[-1]["dev_set"] if history else "")
     best = BestWeights(run.checkpoints, training.best_by, dev_set)
     return best.patience_used_up(history, training.patience)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 # Not compared, because they contain times or absolute paths.
-_LEFT_OUT = ("logs", "versions.json", "card.md", "checksums.json")
+_LEFT_OUT = ("logs", "versions.json", "card.md")
 _ONLY = "only in"
 _GROUPS = ("checkpoints", "data")  # folders of a run, one row each
 

@@ -35,6 +35,8 @@ COMMANDS = {
     "curves": ["curves", "run"],
 }
 
+UNPROTECTED = ("tokenizer.model",)  # not damaged here: flipped bits in it go unnoticed
+
 # Changes to these files may be edits by the user, do not affect results or, in metrics.jsonl,
 # are not covered by a checksum. Commands must still end properly; results are not compared.
 UNCHECKED = ("config.json", "versions.json", "card.md", "changes.jsonl", "metrics.jsonl")
@@ -104,7 +106,8 @@ def attempt(lab: Lab, worker: Worker, base: Base, command: str) -> Outcome:
     """Damages one file (sometimes two), then runs one command."""
     copy, damages = fresh_copy(lab, base.folder), []
     for _ in range(lab.random.choice((1, 1, 1, 2))):
-        files = sorted(path for path in copy.rglob("*") if path.is_file())
+        every = sorted(path for path in copy.rglob("*") if path.is_file())
+        files = [path for path in every if path.name not in UNPROTECTED]
         path, name = lab.random.choice(files), lab.random.choice(list(DAMAGE))
         damage(path, name, lab.random)
         damages.append(f"{name} {path.relative_to(copy)}")

@@ -22,7 +22,7 @@ from tf_transformer.cli.terminal import print_report
 from tf_transformer.config.data import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.config.decoding import in_litert
 from tf_transformer.data.corpus import read_lines
-from tf_transformer.data.texts import Text
+from tf_transformer.data.texts import content_hash
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Scores, score_translations
 from tf_transformer.evaluation.report import Entry, format_report, moses_tokenize, report
@@ -171,7 +171,7 @@ def _record(
     files = [options.source, *options.reference]
     run.record_result(
         {
-            "files": {name: Text.of(Path(name)).sha256 for name in files},
+            "files": {name: content_hash(Path(name)) for name in files},
             "lines": scores.sentences,
             **origin,
             "scores": {entry.kind: dataclasses.asdict(entry.score) for entry in entries},

@@ -19,7 +19,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import float_from, int_from, value_of
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.corpus import read_lines
-from tf_transformer.data.texts import Text
+from tf_transformer.data.texts import content_hash
 from tf_transformer.errors import UserError
 from tf_transformer.files import sha256
 from tf_transformer.progress import ProgressBars
@@ -80,11 +80,10 @@ def command(options: argparse.Namespace) -> None:
         raise UserError(f"{output} exists already. Remove it, or choose another --output.")
     require_writable("--output", output)
     sampling = sampling_config(options)
-    text = Text.of(Path(options.input))
     runs = [open_run(path) for path in (options.run, *options.ensemble)]
     data = runs[0].config.data
     origin = {
-        "--input": text.sha256,
+        "--input": content_hash(Path(options.input)),
         "run": [sha256(run.weights(options.checkpoint)) for run in runs],
         "search": _search(decoding_config(options, runs[0]), sampled=sampling is not None),
         "--tag": options.tag,

@@ -102,7 +102,6 @@ def write_pruned_run(
         if run.lengths.exists():
             written.write_trained_lengths(*run.trained_lengths())
         Tokenizer(run.require_tokenizer()).copy(written.tokenizer)
-        written.checksums.keep(*written.tokenizer_files())
         masks.apply(pruned)
         save_weights(written.checkpoints.best, model)
         masks.apply([])

@@ -3,7 +3,6 @@
 The text is UTF-8, plain or .gz. Nothing here imports TensorFlow.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -79,7 +78,6 @@ def labels_of(paths: Sequence[str | Path]) -> list[str]:
 def read_labels(run: Run) -> list[str]:
     """Reads a run's labels, in class order; empty if it is not a classification run."""
     file = run.path / LABELS_FILE
-    run.checksums.require(file)
     try:
         return [str(label) for label in parse_json(file.read_text(encoding="utf-8"))]
     except FileNotFoundError:
@@ -105,8 +103,8 @@ def write_labels(run: Run, labels: list[str]) -> None:
     """Writes the labels of a run, which must not change once training has begun.
 
     Raises:
-        UserError: if they differ from the run's labels and training has begun; nothing is
-            written then.
+        UserError: if training has begun and they differ from the run's labels, or these are
+            gone; nothing is written then.
     """
     file, old = run.path / LABELS_FILE, read_labels(run)
     begun = bool(run.checkpoints.state_steps())
@@ -117,13 +115,10 @@ def write_labels(run: Run, labels: list[str]) -> None:
             f"{', '.join(new) or 'none'}; missing: {', '.join(missing) or 'none'}. Give the "
             "same files to resume, or another --output."
         )
+    if begun and not old:  # the text may have changed
+        raise UserError(f"{file} is gone. Restore it from a copy of the run.")
     if old != labels:
-        text = json.dumps(labels, ensure_ascii=False, indent=0) + "\n"
-        if begun:  # the file is missing
-            run.checksums.refuse_other(file, hashlib.sha256(text.encode()).hexdigest())
-        write_text(file, text)
-    if old != labels or not run.checksums.knows(file):
-        run.checksums.keep(file)
+        write_text(file, json.dumps(labels, ensure_ascii=False, indent=0) + "\n")
 
 
 def _some(labels: Sequence[str]) -> str:

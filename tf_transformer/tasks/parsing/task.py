@@ -123,7 +123,6 @@ class ParsingTask(SequenceTask):
         self._grammar = TreeGrammar(self.tokenizer, lexicon)
         if may_encode:
             lexicon.save(run.path / LEXICON_FILE)
-            run.checksums.keep(run.path / LEXICON_FILE)
 
     def _symbols(self) -> Iterable[str]:
         """Returns the usual symbols, and all tokens of the linearised training trees."""
