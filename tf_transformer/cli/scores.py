@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tabulate import tabulate
-
 from tf_transformer.cli.terminal import print_report
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
+from tf_transformer.tables import Table
 from tf_transformer.tasks.parsing.bracket_rules import CUTOFF, DELETED
 from tf_transformer.tasks.parsing.brackets import SentenceScore, Status, score_lines, summarise
 from tf_transformer.tasks.parsing.linearisation import ROOTS
@@ -60,7 +59,7 @@ def print_brackets(gold: Sequence[str], output: Sequence[str], gold_name: str) -
         if score.status == Status.ERROR:
             logger.warning("sentence %d is left out: %s", number, score.problem)
     _warn_of_root(gold, gold_name)
-    print_report(f"{_bracket_table(scores)}\n")
+    print_report(_bracket_table(scores), style="plain")
 
 
 def _warn_of_root(gold: Sequence[str], name: str) -> None:
@@ -76,7 +75,7 @@ def _warn_of_root(gold: Sequence[str], name: str) -> None:
         )
 
 
-def _bracket_table(scores: Sequence[SentenceScore]) -> str:
+def _bracket_table(scores: Sequence[SentenceScore]) -> Table:
     summaries = summarise(scores), summarise(s for s in scores if s.length <= CUTOFF)
     rows = [
         [name.replace("_", " ").replace("f1", "F1")]
@@ -84,7 +83,4 @@ def _bracket_table(scores: Sequence[SentenceScore]) -> str:
         for names, form in ((_COUNTS, ",d"), (_FIGURES, ".2f"))
         for name in names
     ]
-    header = ["", "all", f"<= {CUTOFF} words"]
-    return tabulate(
-        rows, header, "plain", disable_numparse=True, colalign=("left", "right", "right")
-    )
+    return Table(["", "all", f"<= {CUTOFF} words"], rows, "lr")

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from tf_transformer.cli.parser import value_of
 from tf_transformer.cli.row_process import Relay
 from tf_transformer.cli.terminal import print_report
@@ -21,6 +19,7 @@ from tf_transformer.files import write_text
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.facts import evaluation_of
 from tf_transformer.run.records import differences
+from tf_transformer.tables import MARKDOWN, Table, joined
 from tf_transformer.training.selection import what_is_unfinished
 
 logger = logging.getLogger(__name__)
@@ -72,9 +71,9 @@ def train_seeds(options: argparse.Namespace, config: Config, output: Path) -> in
                 break
         runs.append(Run.open(folder))
     else:
-        text = spread_table(runs)
-        write_text(output / TABLE_FILE, text)
-        print_report(f"\n{text}")
+        table = spread_table(runs)
+        write_text(output / TABLE_FILE, joined([table], MARKDOWN))
+        print_report(table, style=MARKDOWN)
         return 0
     logger.info("run the same command again to resume")
     return 0
@@ -85,8 +84,8 @@ def _is_finished(folder: Path, config: Config) -> bool:
     return exists and not what_is_unfinished(Run.open(folder), config.training.steps)
 
 
-def spread_table(runs: Sequence[Run]) -> str:
-    """Formats the dev scores of each run's best weights, with mean and standard deviation.
+def spread_table(runs: Sequence[Run]) -> Table:
+    """Returns the dev scores of each run's best weights, with mean and standard deviation.
 
     Raises:
         UserError: if a run's record of these scores is lost.
@@ -101,7 +100,7 @@ def spread_table(runs: Sequence[Run]) -> str:
     spreads = [Spread.of([record[name] for record in records]) for name in names]
     rows.append(["mean", *(f"{spread.mean:.4f}" for spread in spreads)])
     rows.append(["deviation", *(f"{spread.deviation:.4f}" for spread in spreads)])
-    return tabulate(rows, header, "pipe", disable_numparse=True) + "\n"
+    return Table(header, rows)
 
 
 def _scores(run: Run) -> dict[str, Any]:

@@ -2,18 +2,16 @@
 
 import logging
 import os
-import re
 import shutil
 import sys
 import textwrap
-import unicodedata
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TextIO
 
+from tf_transformer.tables import Part, Table, joined
+
 _RED, _YELLOW = 31, 33
 _HANGING = "  "  # indents the second and later lines of a message
-_RULE = re.compile(r"(?=.*--)[-|: ]+")  # below a table's header, in Markdown and in plain text
 
 
 def width() -> int:
@@ -74,60 +72,26 @@ def _shown(text: str, stream: TextIO, colour: int | None, hanging: str = _HANGIN
     return text if plain or colour is None else f"\033[{colour}m{text}\033[0m"
 
 
-def print_report(text: str) -> None:
-    """Prints a report to stdout: unchanged in a file, fitted to the width of a terminal."""
-    sys.stdout.write(fitted(text, width()) if sys.stdout.isatty() else text)
-
-
-def fitted(text: str, columns: int) -> str:
-    """Fits a report to a terminal.
+def print_report(*parts: Part, style: str = "simple") -> None:
+    """Prints a report to stdout: as it is in a file, fitted to the width of a terminal.
 
     Args:
-        text: paragraphs, code between ```, and tables of `tabulate`, with an empty line after
-            each of them.
-        columns: width of the terminal.
-
-    Returns:
-        The text, wrapped between words. Code is unchanged, for pasting. A table that is too
-        wide loses its lines and padding; if it is still too wide, each row becomes a paragraph,
-        `first cell  header value; header value`.
+        *parts: paragraphs, code and tables, between which is an empty line.
+        style: of the tables.
     """
-    parts = re.split(r"(?ms)(^```.*?^```$|\n\n)", text)  # odd parts are separators
-    parts[::2] = [_block(part, columns) for part in parts[::2]]
-    return "".join(parts)
+    shown = [fitted(part, width(), style) for part in parts] if sys.stdout.isatty() else parts
+    sys.stdout.write(joined(shown, style))
 
 
-def _block(text: str, columns: int) -> str:
-    lines = text.strip("\n").split("\n")
-    if max(map(len, lines)) <= columns:
-        return text
-    if len(lines) > 2 and _RULE.fullmatch(lines[1]):
-        lines = _narrowed(lines, columns)
-    return text.replace(text.strip("\n"), wrapped("\n".join(lines), columns, _HANGING))
+def fitted(part: Part, columns: int, style: str = "simple") -> str:
+    """Fits a part of a report to a terminal.
 
-
-def _narrowed(table: list[str], columns: int) -> list[str]:
-    """Narrows the columns of a table that is too wide, or turns its rows into paragraphs."""
-    starts = [part.start() for part in re.finditer("-+", table[1])]
-    header, _, *rows = (_cells(line, starts) for line in table)
-    is_wide = any(unicodedata.east_asian_width(char) in "WF" for char in "".join(table))
-    if is_wide or any(len(row) != len(header) for row in rows):
-        return table  # cells cannot be told apart
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    if sum(widths) + 2 * len(widths[1:]) <= columns:
-        return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (header, *rows)]
-    return [_paragraph(header, row) for row in rows]
-
-
-def _paragraph(header: Sequence[str], row: Sequence[str]) -> str:
-    named = zip(header[1:], row[1:], strict=True)
-    text = "; ".join(f"{name} {cell}".strip() for name, cell in named if cell)
-    return f"{row[0]}  {text}"
-
-
-def _cells(line: str, starts: Sequence[int]) -> list[str]:
-    """Returns the cells of a line: between bars, or aligned with the segments of the rule."""
-    if line.startswith("|"):
-        return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-    ends = [*starts[1:], None]
-    return [line[first:end].strip() for first, end in zip(starts, ends, strict=True)]
+    Paragraphs are wrapped between words; code is unchanged, for pasting. A table that is too
+    wide loses its lines; if it is still too wide, each row becomes a paragraph.
+    """
+    if isinstance(part, Table):
+        for text in (part.text(style), part.text("plain")):
+            if max(map(len, text.split("\n"))) <= columns:
+                return text
+        part = "\n".join(part.paragraphs())
+    return part if part.startswith("```") else wrapped(part, columns, _HANGING)

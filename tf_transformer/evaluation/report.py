@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.evaluation.bleu import Score, bleu, chrf
 from tf_transformer.strings import strings
+from tf_transformer.tables import Table
 
 CAUTION = (
     "Compare only scores of the same kind and signature: kinds differ by several points on the "
@@ -126,9 +127,7 @@ def _multi_bleu(texts: Sequence[Sequence[str]], tokens: str) -> Score:
 
 def format_report(entries: Sequence[Entry]) -> str:
     """Formats a line for each score, to four decimals as in some papers, and the caution."""
-    width = max(len(entry.kind) for entry in entries)
-    lines = [
-        f"{entry.kind:{width}}  {entry.score.value:7.4f}  {entry.score.signature}"
-        for entry in entries
+    rows = [
+        (entry.kind, f"{entry.score.value:.4f}", entry.score.signature) for entry in entries
     ]
-    return "".join(f"{line}\n" for line in (*lines, f"caution: {CAUTION}"))
+    return f"{Table((), rows, 'lrl').text('plain')}\ncaution: {CAUTION}\n"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tabulate import tabulate
 
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import families_for, missing_glyphs_logged, new_figure, save
+from tf_transformer.tables import Table
 
 # Side of a cell in inches and font size of labels, for one panel and for several.
 _ONE = (0.25, 10.0)
@@ -77,7 +77,7 @@ def as_table(maps: Heatmaps) -> str:
         [row, *(f"{100 * w:.0f}" for w in line)]
         for row, line in zip(maps.rows, weights, strict=True)
     ]
-    return tabulate(rows, ["%", *maps.columns], "plain", disable_numparse=True)
+    return Table(["%", *maps.columns], rows).text("plain")
 
 
 def attention_figure(maps: Heatmaps):

@@ -107,7 +107,7 @@ def describe_origin(run: Run) -> list[str]:
     training = run.config.training
     if not training.init_from:
         return []
-    lines = ["", f"It began with the weights of {training.init_from}."]
+    lines = [f"It began with the weights of {training.init_from}."]
     if origin := _read_origin(run):
         before = origin.get("evaluation") or {}
         scores = [f"{name[6:]} {before[name]:.4g}" for name in before if "valid_" in name]

@@ -7,6 +7,7 @@ from typing import Any
 from tf_transformer.config import Config
 from tf_transformer.config.presets import TABLE3
 from tf_transformer.config.recipes import RECIPES
+from tf_transformer.tables import Table
 
 _PAPER = RECIPES["paper"].settings
 # Settings that are compared with Table 3, and the sections of the paper that describe them.
@@ -102,8 +103,7 @@ def describe_departures(config: Config, measured: Mapping[str, Any] | None = Non
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return [f"  {line}" for line in Table((), rows).text("plain").splitlines()] if rows else []
 
 
 def _resolved(config: Config) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tensorflow as tf
-from tabulate import tabulate
 
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
@@ -18,6 +17,7 @@ from tf_transformer.evaluation.bleu import Interval, bleu_interval
 from tf_transformer.plots.figure import STYLES, new_figure, short_names
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
+from tf_transformer.tables import Table
 
 logger = logging.getLogger(__name__)
 
@@ -145,12 +145,8 @@ def _longest_in_training(run: Run) -> int | None:
         return None
 
 
-def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> str:
-    """Formats a line per bucket, with three columns for each run."""
-    lines = [
-        f"{curve.label}: trained up to {curve.reach}, cuts at {curve.limit:,} pieces"
-        for curve in curves
-    ]
+def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> Table:
+    """Returns a row per bucket, with three columns for each run."""
     header = ["pieces", "sentences", *["BLEU", "95 % interval", "output / ref."] * len(curves)]
     rows = []
     for number, group in enumerate(groups):
@@ -158,9 +154,7 @@ def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> st
         for bleu in (curve.intervals[number] for curve in curves):
             interval = f"[{bleu.low:.1f}, {bleu.high:.1f}]"
             rows[-1] += [f"{bleu.value:.2f}", interval, f"{bleu.length_ratio:.2f}"]
-    align = ["right"] * len(header)
-    table = tabulate(rows, header, "simple", disable_numparse=True, colalign=align)
-    return "\n".join([*lines, "", table])
+    return Table(header, rows, "r")
 
 
 def to_json(

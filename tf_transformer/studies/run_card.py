@@ -1,7 +1,6 @@
 """A run's card in Markdown: model, data, scores and cost."""
 
 import logging
-from pathlib import Path
 from typing import Any
 
 from tf_transformer.config import ModelConfig
@@ -22,6 +21,7 @@ from tf_transformer.run.facts import (
 from tf_transformer.run.records import comparable, read_results
 from tf_transformer.studies.cost import Lengths, costs, describe_cost
 from tf_transformer.studies.departures import describe_departures
+from tf_transformer.tables import MARKDOWN, Part, Table, joined
 from tf_transformer.tasks.registry import encoder_outputs
 from tf_transformer.training.memory import parameter_count
 
@@ -30,19 +30,22 @@ CARD_FILE = "card.md"
 logger = logging.getLogger(__name__)
 
 
-def write_card(run: Run, sustained_tflops: float | None = None) -> Path:
-    """Writes RUN/card.md from the files of a run, even during training; returns its path.
+def write_card(run: Run, sustained_tflops: float | None = None) -> list[Part]:
+    """Writes RUN/card.md from the files of a run, even during training.
 
     Args:
         run: a run with at least one evaluation.
         sustained_tflops: sustained rate of one device, to estimate the cost as in the paper.
 
+    Returns:
+        The parts of the card, for `tables.joined`.
+
     Raises:
         UserError: if the run has no evaluation yet, or the file cannot be written.
     """
-    path = run.path / CARD_FILE
-    write_text(path, run_card(run, sustained_tflops))
-    return path
+    parts = _parts(run, sustained_tflops)
+    write_text(run.path / CARD_FILE, joined(parts, MARKDOWN))
+    return parts
 
 
 def try_to_write_card(run: Run) -> None:
@@ -53,8 +56,7 @@ def try_to_write_card(run: Run) -> None:
         logger.warning("warning  no card was written: %s", error)
 
 
-def run_card(run: Run, sustained_tflops: float | None = None) -> str:
-    """Returns the card's text; arguments and errors are those of `write_card`."""
+def _parts(run: Run, sustained_tflops: float | None) -> list[Part]:
     best = best_record(run)
     if best is None:
         raise UserError(
@@ -62,24 +64,24 @@ def run_card(run: Run, sustained_tflops: float | None = None) -> str:
             "first evaluation."
         )
     own = settings_of(run.tokenizer)
-    sections = {
+    sections: dict[str, list[Part]] = {
         "Model": _model(run),
-        "Departures from the paper": _code(describe_departures(run.config, own)),
+        "Departures from the paper": [_code(describe_departures(run.config, own))],
         "Data": _data(run),
         "Changes during training": _changes(run),
-        "Dev set": _scores(run, best),
+        "Dev set": [_scores(run, best)],
         "Test sets": _tests(run),
         "Cost": _cost(run, sustained_tflops),
-        "Versions": _versions(run),
-        "Command": _code([train_command(run.config, run.path)]),
+        "Versions": [_versions(run)],
+        "Command": [_code([train_command(run.config, run.path)])],
     }
-    texts = [
-        "\n".join([f"## {title}\n", *lines, ""]) for title, lines in sections.items() if lines
-    ]
-    return "\n".join([f"# {run.path.name}\n", *texts])
+    parts: list[Part] = [f"# {run.path.name}"]
+    for title, content in sections.items():
+        parts += [f"## {title}", *content] if content else []
+    return parts
 
 
-def _model(run: Run) -> list[str]:
+def _model(run: Run) -> list[Part]:
     config, outputs = run.config, encoder_outputs(run)
     model, training = config.model, config.training
     kind = f"an encoder and a classifier of {outputs} labels" if outputs else "a Transformer"
@@ -91,12 +93,16 @@ def _model(run: Run) -> list[str]:
         f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, "
         f"{model.vocab_size:,} word pieces, {parameter_count(model, outputs):,} "
         f"parameters; {model.positions} positions, norms {norm}, dropout {_rates(model)}.",
-        "",
         f"Trained for {updates} updates of {training.batch_tokens:,} positions with "
         f"Adam, {training.warmup_steps:,} of them warm-up, label smoothing "
         f"{training.label_smoothing:g}, {training.precision}, seed {training.seed}.",
-        *describe_origin(run),
+        *_origin(run),
     ]
+
+
+def _origin(run: Run) -> list[Part]:
+    lines = describe_origin(run)
+    return ["\n".join(lines)] if lines else []
 
 
 def _layers(model: ModelConfig, outputs: int) -> str:
@@ -115,34 +121,32 @@ def _rates(model: ModelConfig) -> str:
     return f"{model.dropout:g}{''.join(beside)}"
 
 
-def _data(run: Run) -> list[str]:
+def _data(run: Run) -> list[Part]:
     data, files = run.config.data, data_files(run)
     if not files:
         return ["The built-in English-German corpus of this package."]
-    lines = [
-        *([f"{data.source} to {data.target}.", ""] if data.source else []),
-        "| file | lines | SHA-256 |",
-        "|---|---|---|",
-    ]
+    parts: list[Part] = [f"{data.source} to {data.target}."] if data.source else []
+    rows = []
     for file in files:
-        count = file.lines()
-        hashed = "no longer there | |" if count is None else f"{count:,} | {file.sha256} |"
-        lines.append(f"| {file.role}: {file.path} | {hashed}")
+        lines = file.lines()
+        known = ["no longer there", ""] if lines is None else [f"{lines:,}", file.sha256]
+        rows.append([f"{file.role}: {file.path}", *known])
+    parts.append(Table(["file", "lines", "SHA-256"], rows))
     if changed := " and ".join(ROLES[role] for role in changed_text(run)):
-        lines += ["", f"Since the last session, the {changed} has changed."]
-    return lines
+        parts.append(f"Since the last session, the {changed} has changed.")
+    return parts
 
 
-def _changes(run: Run) -> list[str]:
+def _changes(run: Run) -> list[Part]:
     """Tabulates settings that later sessions changed; other sections show the final values."""
     rows = [
-        f"| {change['step']:,} | {change['what']} | {change['from']} | {change['to']} |"
+        [f"{change['step']:,}", change["what"], change["from"], change["to"]]
         for change in run.changes()
     ]
-    return rows and ["| from step | what | before | since |", "|---|---|---|---|", *rows]
+    return [Table(["from step", "what", "before", "since"], rows)] if rows else []
 
 
-def _scores(run: Run, best: dict[str, Any]) -> list[str]:
+def _scores(run: Run, best: dict[str, Any]) -> str:
     by, evaluations = run.config.training.best_by, len(comparable(run.history()))
     lines = [
         f"- best {by} of {evaluations} evaluations: {best[f'valid_{by}']:.4g} at step "
@@ -155,7 +159,7 @@ def _scores(run: Run, best: dict[str, Any]) -> list[str]:
             lines.append(f"- {file.name}: the {weights}: {', '.join(scores)}")
     if "bleu_signature" in best:
         lines.append(f"- BLEU {best['valid_bleu']:.2f}: {best['bleu_signature']}")
-    return lines
+    return "\n".join(lines)
 
 
 def _options(result: dict) -> str:
@@ -169,19 +173,21 @@ def _options(result: dict) -> str:
     return "".join(f", {text}" for text, given in options.items() if given)
 
 
-def _tests(run: Run) -> list[str]:
+def _tests(run: Run) -> list[Part]:
     """Tabulates the scores from `evaluate --record`, with counts of lines seen in training."""
     rows = [
-        f"| {', '.join(result['files'])} | {result['lines']:,} | {_first_score(result)} | "
-        f"{result['checkpoint']}, beam {result['decoding']['beam_size']}, "
-        f"alpha {result['decoding']['alpha']:g}{_options(result)} | {_seen(result)} |"
+        [
+            ", ".join(result["files"]),
+            f"{result['lines']:,}",
+            _first_score(result),
+            f"{result['checkpoint']}, beam {result['decoding']['beam_size']}, "
+            f"alpha {result['decoding']['alpha']:g}{_options(result)}",
+            _seen(result),
+        ]
         for result in read_results(run.results)
     ]
-    return rows and [
-        "| files | lines | score | search | seen in training, in the dev text |",
-        "|---|---|---|---|---|",
-        *rows,
-    ]
+    header = ["files", "lines", "score", "search", "seen in training, in the dev text"]
+    return [Table(header, rows)] if rows else []
 
 
 def _first_score(record: dict[str, Any]) -> str:
@@ -200,18 +206,22 @@ def _seen(record: dict[str, Any]) -> str:
     return ", ".join(f"{number:,}" for number in largest)
 
 
-def _cost(run: Run, sustained_tflops: float | None) -> list[str]:
+def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
     outputs = encoder_outputs(run)
-    devices = _devices(run)
     per_evaluation = costs(run.history(), run.config.model, _lengths(run), outputs)
     unit = "labels" if outputs else "target tokens"
-    table = ["", f"| step | {unit} | training s | FLOPs counted |", "|---|---|---|---|"]
-    table += [
-        f"| {cost.step:,} | {cost.target_tokens:,} | {cost.seconds:,.0f} | "
-        f"{'' if cost.counted is None else f'{cost.counted:.2e}'} |"
+    described = describe_cost(per_evaluation[-1], _devices(run), sustained_tflops, unit)
+    rows = [
+        [
+            f"{cost.step:,}",
+            f"{cost.target_tokens:,}",
+            f"{cost.seconds:,.0f}",
+            "" if cost.counted is None else f"{cost.counted:.2e}",
+        ]
         for cost in per_evaluation
     ]
-    return describe_cost(per_evaluation[-1], devices, sustained_tflops, unit) + table
+    table = Table(["step", unit, "training s", "FLOPs counted"], rows, "r")
+    return ["\n".join(described), table]
 
 
 def _lengths(run: Run) -> Lengths | None:
@@ -233,13 +243,13 @@ def _devices(run: Run) -> int:
     return int(read_progress(run.checkpoints.state_path(steps[-1]))["replicas"])
 
 
-def _versions(run: Run) -> list[str]:
+def _versions(run: Run) -> str:
     try:
         versions = parse_json((run.path / "versions.json").read_text(encoding="utf-8"))
-        return [", ".join(f"{name} {version}" for name, version in versions.items())]
+        return ", ".join(f"{name} {version}" for name, version in versions.items())
     except (OSError, ValueError, AttributeError):
-        return ["versions.json is missing or damaged."]
+        return "versions.json is missing or damaged."
 
 
-def _code(lines: list[str]) -> list[str]:
-    return ["```", *lines, "```"]
+def _code(lines: list[str]) -> str:
+    return "\n".join(["```", *lines, "```"])

@@ -6,8 +6,9 @@ import pytest
 
 from tf_transformer.config import Config
 from tf_transformer.evaluation.metrics import make_metric
-from tf_transformer.studies.comparison.report import draw_comparison, render, sections
+from tf_transformer.studies.comparison.report import FORMATS, draw_comparison, parts, sections
 from tf_transformer.studies.comparison.results import System, compare, members
+from tf_transformer.tables import MARKDOWN, joined
 
 REFERENCE = ["the cat sat on the mat", "a dog runs in the park", "it rains | today", "yes"]
 FLAWED = ["the cat sat on the", "a dog runs in park", "it rains | today", "no"]
@@ -64,7 +65,7 @@ def test_length_ratios_compare_tokens_with_the_reference(compared):
     ],
 )
 def test_the_report_has_known_settings_and_costs_in_every_format(compared, form, expected):
-    text = render(sections(compared), form)
+    text = joined(parts(sections(compared), form), FORMATS[form][0])
     assert expected in text
     assert "model.d_ff" not in text  # the same in both
     assert "not corrected" in text and "±" in text
@@ -72,8 +73,8 @@ def test_the_report_has_known_settings_and_costs_in_every_format(compared, form,
 
 def test_a_bar_in_a_sentence_does_not_break_a_markdown_table(compared):
     metrics = {"bleu": make_metric("bleu", [REFERENCE])}
-    parts = sections(compare([SYSTEMS[2], System("w", [WRONG])], metrics, [], [REFERENCE]))
-    assert "it rains \\| today" in render(parts, "markdown")
+    both = compare([SYSTEMS[2], System("w", [WRONG])], metrics, [], [REFERENCE])
+    assert "it rains \\| today" in joined(parts(sections(both), "markdown"), MARKDOWN)
 
 
 def test_the_picture_names_every_system(compared, tmp_path):

@@ -52,10 +52,10 @@ def test_a_class_that_does_not_occur_has_zeros_and_does_not_count():
 
 def test_the_table_has_percentages_that_line_up():
     assert format_scores(score_classes(GOLD, PREDICTED, ["a", "b", "c"])) == (
-        "   precision  recall      F1  sentences\n"
-        "a      50.00   66.67   57.14          3\n"
-        "b      50.00   50.00   50.00          2\n"
-        "c       0.00    0.00    0.00          1\n"
+        "      precision    recall     F1    sentences\n"
+        "a         50.00     66.67  57.14            3\n"
+        "b         50.00     50.00  50.00            2\n"
+        "c          0.00      0.00   0.00            1\n"
         "accuracy 50.00 (3 of 6)  macro F1 35.71\n"
     )
 

@@ -31,6 +31,7 @@ from tf_transformer.studies.ablation.rows import (
     select_rows,
 )
 from tf_transformer.studies.run_card import try_to_write_card
+from tf_transformer.tables import MARKDOWN, Part, joined
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ def command(options: argparse.Namespace) -> int:
         [BASE, *(row for row in rows if row != BASE)], scale, settings_of(options), options.set
     )
     if options.params_only:
-        print_report(f"{table.parameters_table(configs)}\n{table.PARAMETERS_NOTE}\n")
+        print_report(table.parameters_table(configs), table.PARAMETERS_NOTE, style=MARKDOWN)
         return DONE
     seconds = seconds_of(options.stop_after, "ablate")
     import_tensorflow_quietly()
@@ -193,9 +194,9 @@ def _print_table(output: Path) -> None:
     if not by_row:
         raise UserError(f"No row in {output} has a result yet.")
     rows = table.compare(by_row)
-    text = f"{table.caption(base, by_row)}\n\n{table.results_table(rows)}"
-    print_report(f"\n{text}")
-    write_text(output / "table3.md", text)
+    report: list[Part] = [table.caption(base, by_row), table.results_table(rows)]
+    print_report(*report, style=MARKDOWN)
+    write_text(output / "table3.md", joined(report, MARKDOWN))
     if panels := table.differences(rows):
         for suffix in ("png", "svg"):
             table.draw_differences(panels, output / f"table3.{suffix}")

@@ -64,7 +64,7 @@ def command(options: argparse.Namespace) -> None:
             with_bleu=not options.no_bleu,
             iterative=options.iterative,
         )
-    print_report(f"\n{study.tables()}\n")
+    print_report(*study.tables())
     if options.write:
         pruned = study.order[: len(study.order) - options.keep]
         model = translator.model

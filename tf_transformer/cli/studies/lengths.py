@@ -80,7 +80,11 @@ def command(options: argparse.Namespace) -> None:
         logger.info("%s", options.data)
     save(lengths_figure(groups, curves), path)
     logger.info("%s", path)
-    print_report(f"{lengths_table(groups, curves)}\n")
+    lines = [
+        f"{curve.label}: trained up to {curve.reach}, cuts at {curve.limit:,} pieces"
+        for curve in curves
+    ]
+    print_report("\n".join(lines), lengths_table(groups, curves))
 
 
 def _read_pairs(source: str, reference: str) -> tuple[list[str], list[str]]:

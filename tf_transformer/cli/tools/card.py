@@ -8,6 +8,7 @@ from tf_transformer.cli.parser import float_from
 from tf_transformer.cli.terminal import print_report
 from tf_transformer.studies.cost import sustained_rate
 from tf_transformer.studies.run_card import write_card
+from tf_transformer.tables import MARKDOWN
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,5 +30,4 @@ def command(options: argparse.Namespace) -> None:
     run = open_run(options.run, None)
     rate = sustained_rate(options.gpu, options.sustained_tflops)
     import_tensorflow_quietly()  # for the tokenised corpus
-    path = write_card(run, rate)
-    print_report(path.read_text(encoding="utf-8"))
+    print_report(*write_card(run, rate), style=MARKDOWN)

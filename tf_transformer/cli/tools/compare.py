@@ -23,7 +23,7 @@ from tf_transformer.evaluation.metrics import SACREBLEU, make_metric
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.serving.versions import find_export, read_config
-from tf_transformer.studies.comparison.report import FORMATS, draw_comparison, render, sections
+from tf_transformer.studies.comparison.report import FORMATS, draw_comparison, parts, sections
 from tf_transformer.studies.comparison.results import (
     System,
     compare,
@@ -31,6 +31,7 @@ from tf_transformer.studies.comparison.results import (
     members,
     settings_of,
 )
+from tf_transformer.tables import joined
 
 logger = logging.getLogger(__name__)
 
@@ -109,11 +110,11 @@ def command(options: argparse.Namespace) -> None:
     if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
         seen_before(trained, sources, references, options.tag)
     compared = compare(systems, metrics, sources, references, options.sentences, tokenize)
-    text = render(sections(compared), options.format)
+    report, style = parts(sections(compared), options.format), FORMATS[options.format][0]
     if options.format == "text":
-        print_report(text)
+        print_report(*report)
     else:  # for pasting
-        sys.stdout.write(text)
+        sys.stdout.write(joined(report, style))
     if output:
         draw_comparison(compared, output)
         logger.info("%s", output)

@@ -5,7 +5,6 @@ import logging
 from pathlib import Path
 
 import numpy as np
-from tabulate import tabulate
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import RUN_HELP, add_shared_options, open_run, picture
@@ -18,6 +17,7 @@ from tf_transformer.files import locked
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.run.weight_files import read_arrays
+from tf_transformer.tables import Table
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def command(options: argparse.Namespace) -> None:
             tuner = Tuner(run, sources, references, bars, tag)
             tuning = tuner.tune(checkpoints, options.beam, options.alpha or ALPHAS)
             errors = tuner.search_errors(tuning)
-        print_report(f"{_table(tuning.candidates)}\n")
+        print_report(_table(tuning.candidates))
         for line in lines(tuning, errors):
             logger.info("%s", line)
         if output:
@@ -126,8 +126,8 @@ def _dev_text(options: argparse.Namespace, run: Run) -> tuple[str, list[str], li
     return name, list(sources), list(references)
 
 
-def _table(candidates) -> str:
-    """Formats BLEU and brevity penalty by alpha, a column per checkpoint and beam size."""
+def _table(candidates) -> Table:
+    """Tabulates BLEU and brevity penalty by alpha, a column per checkpoint and beam size."""
     from tf_transformer.tasks.translation.tuning import curves
 
     columns = curves(candidates)
@@ -136,4 +136,4 @@ def _table(candidates) -> str:
         + [f"{each.bleu.value:.2f} ({each.bleu.brevity_penalty:.3f})" for each in row]
         for row in zip(*columns.values(), strict=True)
     ]
-    return tabulate(rows, ["alpha", *columns], "simple", disable_numparse=True)
+    return Table(["alpha", *columns], rows)

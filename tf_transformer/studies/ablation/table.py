@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tabulate import tabulate
-
 from tf_transformer.config import Config
 from tf_transformer.evaluation.comparison import Spread
 from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.studies.ablation.results import Result
 from tf_transformer.studies.ablation.rows import BASE, ROWS, change, depth
 from tf_transformer.studies.cost import TABLE3_PRINTED, Printed
+from tf_transformer.tables import Table
 from tf_transformer.training.memory import parameter_count
 
 PARAMETERS_NOTE = (
@@ -66,8 +65,8 @@ def compare(results: dict[str, list[Result]]) -> list[Compared]:
     ]
 
 
-def results_table(rows: Sequence[Compared]) -> str:
-    """Formats a line per row: results and their differences from base, ours and the paper's.
+def results_table(rows: Sequence[Compared]) -> Table:
+    """Returns a line per row: results and their differences from base, ours and the paper's.
 
     If base is not among the rows, only the paper's differences are shown.
     """
@@ -87,7 +86,7 @@ def results_table(rows: Sequence[Compared]) -> str:
         ]
         for row in rows
     ]
-    return markdown(header, lines)
+    return Table(header, lines)
 
 
 def caption(base: Config, results: dict[str, list[Result]]) -> str:
@@ -145,8 +144,8 @@ def _figures(row: Compared, base: Compared | None, name: str) -> list[str]:
     return cells
 
 
-def parameters_table(configs: dict[str, Config]) -> str:
-    """Formats a line per row, including base: its parameter count, ours and the paper's."""
+def parameters_table(configs: dict[str, Config]) -> Table:
+    """Returns a line per row, including base: its parameter count, ours and the paper's."""
     counts = {row: parameter_count(config.model) for row, config in configs.items()}
     base, printed_base = counts[BASE], TABLE3_PRINTED[BASE].millions
     lines = []
@@ -167,12 +166,7 @@ def parameters_table(configs: dict[str, Config]) -> str:
             ]
         )
     header = ["row", "change", "parameters", "M", "to base", "paper M", "to base"]
-    return markdown(header, lines)
-
-
-def markdown(header: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    """Formats a Markdown table whose columns also line up as plain text."""
-    return tabulate(lines, header, "github", disable_numparse=True) + "\n"
+    return Table(header, lines)
 
 
 def _millions(count: int, sign: str = "") -> str:

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from tf_transformer.errors import shortened
 from tf_transformer.plots.figure import STYLES, new_figure, save
 from tf_transformer.studies.comparison.results import Comparison, Scored, Wins
+from tf_transformer.tables import MARKDOWN, Part, Table
 
-# By format: tabulate's name for it, and templates of a section's heading and of a note.
+# By format: the style of tables, and templates of a section's heading and of a note.
 FORMATS = {
-    "text": ("simple", "{}\n", "\n{}"),
-    "markdown": ("pipe", "## {}\n", "\n{}"),
+    "text": ("simple", "{}", "{}"),
+    "markdown": (MARKDOWN, "## {}", "{}"),
     "latex": ("latex_booktabs", "% {}", "% {}"),
 }
 NEAREST = (
@@ -30,8 +29,7 @@ class Section:
     """A table with its title, and notes below it."""
 
     title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    table: Table
     notes: Sequence[str] = ()
 
 
@@ -44,20 +42,17 @@ def sections(compared: Comparison) -> list[Section]:
         _settings(compared),
         _costs(compared),
     ]
-    return [section for section in every if section.rows]
+    return [section for section in every if section.table.rows]
 
 
-def render(parts: Sequence[Section], form: str) -> str:
-    """Formats sections; `form` is a key of `FORMATS`."""
-    style, heading, note = FORMATS[form]
-    bar = "\\|" if form == "markdown" else "|"
-    texts = []
-    for part in parts:
-        rows = [[cell.replace("|", bar) for cell in row] for row in part.rows]
-        table = tabulate(rows, part.header, style, disable_numparse=True)
-        lines = [heading.format(part.title), table, *(note.format(text) for text in part.notes)]
-        texts.append("\n".join(lines))
-    return "\n\n".join(texts) + "\n"
+def parts(sections: Sequence[Section], form: str) -> list[Part]:
+    """Returns the parts of a report for `tables.joined`; `form` is a key of `FORMATS`."""
+    _, heading, note = FORMATS[form]
+    report: list[Part] = []
+    for section in sections:
+        notes = (note.format(text) for text in section.notes)
+        report += [heading.format(section.title), section.table, *notes]
+    return report
 
 
 def _scores(compared: Comparison, name: str, scored: Scored) -> Section:
@@ -79,7 +74,7 @@ def _scores(compared: Comparison, name: str, scored: Scored) -> Section:
     notes = [scored.signature]
     notes += [NEAREST] * any(len(system.outputs) > 1 for system in compared.systems)
     notes += [UNCORRECTED] * (len(rows) > 2)
-    return Section(f"{name}, and the difference from {rows[0][0]}", header, rows, notes)
+    return Section(f"{name}, and the difference from {rows[0][0]}", Table(header, rows), notes)
 
 
 def _p(value: float | None) -> str:
@@ -96,7 +91,9 @@ def _sentences(compared: Comparison) -> Section:
     header = ["system", "length ratio", "better", "worse", "equal", "mean difference"]
     tokens = f"lengths in tokens of sacreBLEU's tokeniser {compared.tokenize}"
     notes = [f"Better and worse by sentence-level chrF2; {tokens}."]
-    return Section(f"Lengths, and sentences compared with {baseline}", header, rows, notes)
+    return Section(
+        f"Lengths, and sentences compared with {baseline}", Table(header, rows), notes
+    )
 
 
 def _largest(wins: Wins) -> Section:
@@ -107,7 +104,7 @@ def _largest(wins: Wins) -> Section:
             rows.append([*mark, kind, text])
             mark = ["", ""]
     header = ["line", "chrF2", "", "text"]
-    return Section(f"Largest differences of {wins.name}", header, rows)
+    return Section(f"Largest differences of {wins.name}", Table(header, rows))
 
 
 def _settings(compared: Comparison) -> Section:
@@ -119,7 +116,7 @@ def _settings(compared: Comparison) -> Section:
         if any(value != values[0] for value in values):
             rows.append([name, *map(_value, values)])
     header = ["setting", *(system.name for system in known)]
-    return Section("Settings that differ", header, rows)
+    return Section("Settings that differ", Table(header, rows))
 
 
 def _value(value: Any) -> str:
@@ -133,7 +130,7 @@ def _costs(compared: Comparison) -> Section:
     rows = [[system.name, *(system.cost.get(name, "") for name in names)] for system in known]
     several = any(len(system.outputs) > 1 for system in known)
     notes = ["Updates, tokens and hours are those of all seeds together."] * several
-    return Section("Training", ["system", *names], rows, notes)
+    return Section("Training", Table(["system", *names], rows), notes)
 
 
 def draw_comparison(compared: Comparison, path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tabulate import tabulate
 
 from tf_transformer.decoding.ensemble import only_model
 from tf_transformer.decoding.translator import BatchTranslator
@@ -37,6 +36,7 @@ from tf_transformer.studies.heads.pruning import (
     iterative_order,
     order_of,
 )
+from tf_transformer.tables import Part, Table
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +57,22 @@ class Study:
     order: list[Head]
     curve: list[Point]
 
-    def tables(self) -> str:
-        """Formats the importances and the curve for the console."""
-        return f"{_importance_table(self.importances)}\n\n{_curve_table(self.curve)}"
+    def tables(self) -> list[Part]:
+        """Returns the change in loss by layer and head for each kind, and the curve."""
+        parts: list[Part] = ["change in loss (nats per piece) with one head masked"]
+        for name, grid in _by_kind(self.importances, "loss_change").items():
+            header = [name, *(f"head {head}" for head in range(1, grid.shape[1] + 1))]
+            rows = [
+                [f"layer {layer}", *(f"{change:+z.4f}" for change in changes)]
+                for layer, changes in enumerate(grid, start=1)
+            ]
+            parts.append(Table(header, rows, "lr"))
+        bleu = ["BLEU"] if self.curve[0].bleu is not None else []
+        rows = [
+            [f"{point.kept}", f"{point.loss:.4f}", *(f"{point.bleu:.2f}" for _ in bleu)]
+            for point in self.curve
+        ]
+        return [*parts, Table(["heads kept", "loss", *bleu], rows, "r")]
 
 
 def fitting_pairs(pairs: Pairs, translator: BatchTranslator) -> list[tuple[str, str]]:
@@ -170,26 +183,6 @@ def _by_kind(importances: Sequence[Importance], field: str) -> dict[str, np.ndar
         layers = max(result.head.layer for result in row)
         grids[name] = np.array([getattr(result, field) for result in row]).reshape(layers, -1)
     return grids
-
-
-def _importance_table(importances: Sequence[Importance]) -> str:
-    """Formats the change in loss by layer and head, one block per kind."""
-    rows = []
-    for name, grid in _by_kind(importances, "loss_change").items():
-        rows.append([name, *(f"head {head}" for head in range(1, grid.shape[1] + 1))])
-        for layer, changes in enumerate(grid, start=1):
-            rows.append([f"layer {layer}", *(f"{change:+z.4f}" for change in changes)])
-    align = ["left", *["right"] * (len(rows[0]) - 1)]
-    table = tabulate(rows, tablefmt="plain", disable_numparse=True, colalign=align)
-    return f"change in loss (nats per piece) with one head masked\n{table}"
-
-
-def _curve_table(points: Sequence[Point]) -> str:
-    """Formats heads kept, loss and BLEU, one line per point."""
-    with_bleu = points[0].bleu is not None
-    header = ["heads kept", "loss", *["BLEU"] * with_bleu]
-    rows = [[point.kept, point.loss, *[point.bleu] * with_bleu] for point in points]
-    return tabulate(rows, header, "plain", floatfmt=("", ".4f", ".2f"))
 
 
 def _to_json(settings: dict[str, Any], study: Study, iterative: bool) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tf_transformer.strings import strings
+from tf_transformer.tables import Table
 
 
 @dataclass(frozen=True)
@@ -109,13 +110,13 @@ def score_classes(
 
 def format_scores(scores: ClassScores) -> str:
     """Formats a table of the scores of each class and overall, in percent."""
-    width = max(len(label) for label in scores.labels)
-    lines = [f"{'':{width}} {'precision':>10} {'recall':>7} {'F1':>7} {'sentences':>10}"]
-    for row in scores.rows():
-        figures = f"{100 * row.precision:10.2f} {100 * row.recall:7.2f} {100 * row.f1:7.2f}"
-        lines.append(f"{row.label:{width}} {figures} {row.support:10,}")
-    lines.append(summary(scores))
-    return "".join(f"{line}\n" for line in lines)
+    rows = [
+        [row.label, *(f"{100 * share:.2f}" for share in (row.precision, row.recall, row.f1))]
+        + [f"{row.support:,}"]
+        for row in scores.rows()
+    ]
+    table = Table(["", "precision", "recall", "F1", "sentences"], rows, "lr")
+    return f"{table.text('plain')}\n{summary(scores)}\n"
 
 
 def summary(scores: ClassScores) -> str:
