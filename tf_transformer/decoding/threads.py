@@ -1,4 +1,4 @@
-"""How many batches are computed at the same time, and how many threads share an operation.
+"""Threads of decoding: batches computed at the same time, and threads that share an operation.
 
 Several batches ("streams") use the cores better than several threads do, because only the large
 operations of a step can be shared. So the commands that decode compute as many streams as there
