@@ -587,7 +587,7 @@ assert same(transformer(inputs), model(inputs))
 # %%
 translator = Translator(transformer, tokenizer, DecodingConfig(beam_size=4, alpha=0.6))
 sources, references = zip(*unseen, strict=True)
-translations = [best.text for best in translator.translate(sources)]
+translations = translator.translate(sources)
 
 right = np.array(translations) == np.array(references)
 for source, translation, is_right in list(zip(sources, translations, right, strict=True))[:8]:
@@ -663,7 +663,7 @@ served = load(path)
 answer = served.translate(sources[:20])
 for source, translation in list(zip(sources, answer, strict=False))[:3]:
     print(f"{source:50} {translation}")
-assert [translation.text for translation in answer] == translations[:20]
+assert answer == translations[:20]
 
 # %% [markdown]
 # The loaded model gives the same translations as the Python translator.

@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
     from tf_transformer.config import SamplingConfig as SamplingConfig
     from tf_transformer.config.presets import preset as preset
     from tf_transformer.data.tokenizer import Tokenizer as Tokenizer
+    from tf_transformer.errors import UserError as UserError
     from tf_transformer.layers import Decoder as Decoder
     from tf_transformer.layers import DecoderLayer as DecoderLayer
     from tf_transformer.layers import Encoder as Encoder
@@ -52,6 +53,7 @@ _PUBLIC = {
     "Transformer": "models.transformer",
     "TransformerSchedule": "models.schedules",
     "Translator": "tasks.translation.translator",
+    "UserError": "errors",
     "load": "api.load",
     "preset": "config.presets",
     "train": "api.train",

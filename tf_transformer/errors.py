@@ -11,7 +11,7 @@ _QUOTES = reprlib.Repr()
 _QUOTES.maxstring = _QUOTES.maxlong = _QUOTES.maxother = 80
 
 
-class UserError(Exception):
+class UserError(ValueError):
     """A user's mistake, in one line: what was expected, what was received and what to do.
 
     Attributes:

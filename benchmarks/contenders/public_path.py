@@ -58,7 +58,7 @@ def requests(texts: Sequence[str], batch: int, number: int) -> Requests:
 
 
 def _python(translator: BatchTranslator) -> Callable[[Sequence[str]], list[str]]:
-    return lambda request: [best.text for best, *_ in translator.translate(request)]
+    return lambda request: [best for best, *_ in translator.translate(request)]
 
 
 def _saved_model(base: Path) -> Callable[[Sequence[str]], list[str]]:

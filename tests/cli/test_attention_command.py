@@ -103,7 +103,7 @@ def test_the_default_target_is_the_models_translation(trained_run, translator, p
     options = ["--sentence", pair[0], "--data", "a.json"]
     assert main(["attention", str(trained_run.path), *options]) == 0
     [[best]] = translator.translate([pair[0]])
-    assert json.loads(Path("a.json").read_text("utf-8"))["target"] == best.text
+    assert json.loads(Path("a.json").read_text("utf-8"))["target"] == best
 
 
 def test_each_written_file_is_printed_on_a_line(trained_run, capsys):

@@ -40,7 +40,7 @@ def test_translate_keeps_lines_in_order_and_prints_nothing_else(trained_run, n_b
     assert done.stderr.decode() == "texts cut at 1024 tokens: 1\n"
     stdout = done.stdout.decode()
     assert stdout.endswith("\n")
-    assert stdout.split("\n")[:-1] == [found[0].text for found in n_best.translate(lines)]
+    assert stdout.split("\n")[:-1] == [found[0] for found in n_best.translate(lines)]
 
 
 def test_n_best_prints_number_score_and_text(trained_run, n_best, tmp_path, capsys):
@@ -53,7 +53,7 @@ def test_n_best_prints_number_score_and_text(trained_run, n_best, tmp_path, caps
     assert "".join(number for number, _, _ in rows) == "11233"  # the blank line has one
     first, (blank, _), last = n_best.translate(lines)
     expected = [*first, blank, *last]
-    assert [text for _, _, text in rows] == [hypothesis.text for hypothesis in expected]
+    assert [text for _, _, text in rows] == expected
     assert all(re.fullmatch(r"-?\d+\.\d{4}", score) for _, score, _ in rows)
     assert [float(score) for _, score, _ in rows] == pytest.approx(
         [hypothesis.score for hypothesis in expected], abs=2e-4
@@ -119,7 +119,7 @@ def test_score_agrees_with_the_search(trained_run, n_best, capsys):
     equal = [
         (row, hypothesis)
         for row, hypothesis, text in zip(rows, best, trained_run.lines("dev.de"), strict=True)
-        if hypothesis.text == text and hypothesis.num_tokens == int(row[2])
+        if hypothesis == text and hypothesis.num_tokens == int(row[2])
     ]
     assert len(equal) > 5
     for (log_prob, score, _), hypothesis in equal:
@@ -149,5 +149,5 @@ def test_an_exported_model_translates_on_its_own(trained_run, exported, tmp_path
     translations, scores = json.loads(done.stdout)
     translator = load_translator(Run.open(trained_run.path), "best", DecodingConfig())
     expected = [found[0] for found in translator.translate(texts)]
-    assert translations == [hypothesis.text for hypothesis in expected]
+    assert translations == expected
     assert scores == pytest.approx([hypothesis.score for hypothesis in expected], abs=1e-4)

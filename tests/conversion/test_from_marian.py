@@ -109,7 +109,7 @@ def test_the_greedy_translation_is_marians(converted):
         assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-3)
         assert hypothesis.num_tokens == len(written) - 1
         spelled = "".join(names[i] for i in written[1:-1]).replace("▁", " ")
-        assert hypothesis.text.replace(" ⁇ ", "<unk>").strip() == spelled.strip()
+        assert hypothesis.replace(" ⁇ ", "<unk>").strip() == spelled.strip()
 
 
 def test_targets_are_segmented_and_scored_as_by_marian(converted):
@@ -177,11 +177,11 @@ def test_a_converted_run_is_exported_like_any_other(converted, tmp_path):
         drawn = session.run("attention", {"text": texts})
         scored = session.run("score", {"source": texts, "target": texts[::-1]})
     expected = [found[0] for found in translator.translate(TEXTS)]
-    assert [text.decode() for text in answer["translation"]] == [one.text for one in expected]
+    assert [text.decode() for text in answer["translation"]] == expected
     np.testing.assert_allclose(answer["score"], [one.score for one in expected], atol=1e-4)
     pieces = [b"".join(row).decode() for row in drawn["target_pieces"]]
     spelled = [piece.replace("▁", " ").replace("</s>", "").strip() for piece in pieces]
-    assert spelled == [one.text.replace(" ⁇ ", "<unk>").strip() for one in expected]
+    assert spelled == [one.replace(" ⁇ ", "<unk>").strip() for one in expected]
     log_probs = [one.log_prob for one in translator.score(TEXTS, TEXTS[::-1])]
     np.testing.assert_allclose(scored["log_prob"], log_probs, atol=1e-4)
 

@@ -26,7 +26,7 @@ def pairs(trained_run) -> tuple[list[str], list[str]]:
 def test_forced_decoding_scores_what_the_search_found(translator, trained_run):
     sources = trained_run.lines("dev.en")
     best = [hypotheses[0] for hypotheses in translator.translate(sources)]
-    scored = translator.score(sources, [hypothesis.text for hypothesis in best])
+    scored = translator.score(sources, best)
     # The search may spell a text in other pieces, and so score another sequence.
     pairs = zip(scored, best, strict=True)
     alike = [([one], [other]) for one, other in pairs if one.num_tokens == other.num_tokens]

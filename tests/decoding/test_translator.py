@@ -8,12 +8,12 @@ from trained import DECODING, assert_same, small_model, traces_of, with_settings
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding import threads
-from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
+from tf_transformer.decoding.hypotheses import Translation, length_penalty
 from tf_transformer.decoding.translator import BatchTranslator
 
 
 @pytest.fixture(scope="module")
-def expected(translator, texts) -> list[list[Hypothesis]]:
+def expected(translator, texts) -> list[list[Translation]]:
     return translator.translate(texts)
 
 
@@ -34,7 +34,7 @@ def test_the_size_of_batches_does_not_change_translations(
 def test_batches_computed_at_the_same_time_give_the_same_results(
     translator, texts, expected, monkeypatch
 ):
-    pairs = texts, [ranked[0].text for ranked in expected]
+    pairs = texts, [ranked[0] for ranked in expected]
     scores = translator.score(*pairs)
     monkeypatch.setattr(threads, "most_streams", lambda: 3)
     assert_same(translator.translate(texts), expected)
@@ -57,7 +57,7 @@ def test_seeding_between_calls_changes_nothing(translator, texts, expected):
 
 
 def test_blank_text_has_blank_translations(translator):
-    blank = [Hypothesis("", 0.0, 0.0, 0)] * 4
+    blank = [Translation("", 0.0, 0.0, 0)] * 4
     assert translator.translate(["", " ", "\t\r", "\u3000"]) == [blank] * 4
 
 
@@ -83,7 +83,7 @@ def test_hypotheses_are_ordered_distinct_and_scored_by_their_length(texts, expec
             assert scores == pytest.approx(
                 [h.log_prob / float(length_penalty(h.num_tokens, 0.6)) for h in found]
             )
-            assert len({(h.text, h.num_tokens) for h in found}) > 1
+            assert len({(h, h.num_tokens) for h in found}) > 1
 
 
 def test_output_exceeds_the_input_by_at_most_the_limit(translator, texts):

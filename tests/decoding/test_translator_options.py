@@ -46,7 +46,7 @@ def test_every_hypothesis_begins_with_its_prefix(translator, texts):
     prefixes = [("", "Der Hund", "Am 3. Mai ")[row % 3] for row in range(len(texts))]
     found = translator.translate(texts, prefixes=prefixes)
     for prefix, hypotheses in zip(prefixes, found, strict=True):
-        assert all(one.text.startswith(prefix.strip()) for one in hypotheses)
+        assert all(one.startswith(prefix.strip()) for one in hypotheses)
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -83,14 +83,14 @@ def test_a_prefix_longer_than_the_limit_is_cut_to_leave_room_for_the_end(transla
     )
     ((found,),) = learned.translate(["Hello."], prefixes=["eins zwei drei " * 20])
     assert found.num_tokens == 12
-    assert ("eins zwei drei " * 20).startswith(found.text)
+    assert ("eins zwei drei " * 20).startswith(found)
     limited = with_settings(translator, max_length=3)
     caplog.clear()
     prefixes = ["Guten Morgen, mein Freund", "", "wort " * 1_200]
     (cut,), (free,), (cut_too,) = limited.translate(["Hello."] * 3, prefixes=prefixes)
-    assert "Guten Morgen, mein Freund".startswith(cut.text) and cut.text
+    assert "Guten Morgen, mein Freund".startswith(cut) and cut
     assert (cut.num_tokens, cut_too.num_tokens) == (3, 3)
-    assert free.text == limited.translate(["Hello."])[0][0].text
+    assert free == limited.translate(["Hello."])[0][0]
     assert prefix_warnings(caplog) == [
         "prefixes cut at the length limit of their translation: 2"
     ]
@@ -104,7 +104,7 @@ def test_a_prefix_may_fill_its_limit_and_no_more(translator, caplog):
         limited = with_settings(translator, max_length=limit)
         ((found,),) = limited.translate(["Hello."], prefixes=["Guten Morgen, mein Freund"])
         assert found.num_tokens == limit
-        assert (found.text == "Guten Morgen, mein Freund") is not is_cut
+        assert (found == "Guten Morgen, mein Freund") is not is_cut
         assert bool(prefix_warnings(caplog)) is is_cut
 
 
@@ -123,10 +123,10 @@ def test_samples_depend_on_seed_and_sentence_only(translator, texts, sampling):
     order = np.random.default_rng(1).permutation(10)
     permuted = translator.translate([texts[row] for row in order], sampling=sampling)
     for row, found in zip(order, permuted, strict=True):
-        assert [one.text for one in found] == [one.text for one in together[row]]
+        assert found == together[row]
     for row in range(0, 10, 3):
         (alone,) = translator.translate([texts[row]], sampling=sampling)
-        assert [one.text for one in alone] == [one.text for one in together[row]]
+        assert alone == together[row]
         log_probs = [one.log_prob for one in alone]
         assert log_probs == sorted(log_probs, reverse=True) == [one.score for one in alone]
     reseeded = dataclasses.replace(sampling, seed=5)
@@ -137,7 +137,7 @@ def test_another_seed_compiles_nothing(translator, texts, monkeypatch):
     other = with_settings(translator)
     traces = traces_of(monkeypatch, other.searcher, "sample")
     drawn = {
-        other.translate(texts[5:6], sampling=SamplingConfig(seed=seed))[0][0].text
+        other.translate(texts[5:6], sampling=SamplingConfig(seed=seed))[0][0]
         for seed in range(5)
     }
     assert len(drawn) > 1
@@ -148,7 +148,7 @@ def test_sampling_the_most_probable_token_is_greedy_search(translator, texts):
     greedy = with_settings(translator, beam_size=1)
     drawn = greedy.translate(texts, sampling=SamplingConfig(top_k=1))
     for (one,), (other,) in zip(drawn, greedy.translate(texts), strict=True):
-        assert one.text == other.text
+        assert one == other
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
 
 
@@ -157,9 +157,9 @@ def test_samples_follow_rules_and_prefix(translator, trained_run):
     texts = trained_run.lines("dev.en")[:6]
     found = other.translate(texts, prefixes=["Wir"] * 6, sampling=SamplingConfig())
     for hypotheses in found:
-        assert len({one.text for one in hypotheses}) > 4
+        assert len({*hypotheses}) > 4
         for one in hypotheses:
-            assert one.text.startswith("Wir")
+            assert one.startswith("Wir")
             assert 20 <= one.num_tokens <= 22
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.searcher import Searcher
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.models.transformer import Transformer
@@ -13,11 +13,11 @@ from tf_transformer.models.transformer import Transformer
 DECODING = DecodingConfig(beam_size=4, alpha=0.6)
 
 
-def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+def assert_same(found: list[list[Translation]], expected: list[list[Translation]]) -> None:
     """The best hypotheses are equal; those after them may change places where they tie."""
     assert len(found) == len(expected)
     for (one, *_), (other, *_) in zip(found, expected, strict=True):
-        assert (one.text, one.num_tokens) == (other.text, other.num_tokens)
+        assert (one, one.num_tokens) == (other, other.num_tokens)
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
         assert one.score == pytest.approx(other.score, abs=1e-4)
 

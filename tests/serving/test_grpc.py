@@ -18,5 +18,5 @@ def test_the_guide_translates_over_grpc(exported, session, translator, capsys):
         exec(snippet.replace("8500", str(port)).replace('"mine"', '"small"'), {})
     finally:
         server.stop(0)
-    expected = [found[0].text for found in translator.translate(["The dog.", "A cat."])]
+    expected = [found[0] for found in translator.translate(["The dog.", "A cat."])]
     assert capsys.readouterr().out == f"{expected}\n"

@@ -58,7 +58,7 @@ def in_python(exported):
 
 
 def test_the_saved_model_translates_as_python_does(translator, session, texts):
-    expected = [(found[0].text, found[0].score) for found in translator.translate(texts)]
+    expected = [(found[0], found[0].score) for found in translator.translate(texts)]
     assert_same(served(session, texts), expected)
     assert len({text for text, _ in expected}) > 15
 
@@ -112,7 +112,7 @@ def test_the_n_best_are_those_of_python(translator, session, texts):
     answer = session.run("nbest", {"text": strings(texts)})
     in_python = translator.with_decoding(translator.decoding, 4)
     for row, found in enumerate(in_python.translate(texts)):
-        assert answer["translations"][row][0].decode() == found[0].text
+        assert answer["translations"][row][0].decode() == found[0]
         assert answer["scores"][row].tolist() == pytest.approx(
             [one.score for one in found], abs=1e-4
         )
@@ -147,7 +147,7 @@ def test_each_text_has_its_own_alpha(translator, session, trained_run):
         decoding = dataclasses.replace(translator.decoding, alpha=alpha)
         alone = BatchTranslator(translator.model, translator.tokenizer, decoding)
         (found,) = alone.translate([lines[row]])[0]
-        assert answer["translations"][row][0].decode() == found.text
+        assert answer["translations"][row][0].decode() == found
         assert answer["scores"][row][0] == pytest.approx(found.score, abs=1e-4)
 
 
@@ -216,7 +216,7 @@ def test_attention_is_that_of_the_translation(translator, session, trained_run):
     lines = trained_run.lines("dev.en")[:4]
     answer = session.run("attention", {"text": strings(lines)})
     translations = [text.decode() for text in answer["translation"]]
-    assert translations == [found[0].text for found in translator.translate(lines)]
+    assert translations == [found[0] for found in translator.translate(lines)]
     same = 0
     for row, seen in enumerate(translator.attention(lines, translations)):
         pieces = [piece.decode() for piece in answer["target_pieces"][row] if piece]

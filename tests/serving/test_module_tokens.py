@@ -83,7 +83,7 @@ def test_an_export_without_text_needs_only_tensorflow_and_sentencepiece(
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
-    expected = [hypotheses[0].text for hypotheses in translator.translate(texts)]
+    expected = [hypotheses[0] for hypotheses in translator.translate(texts)]
     assert done.stdout.splitlines() == expected
 
 

@@ -27,10 +27,10 @@ def test_a_text_is_translated_and_its_alignment_drawn(port, translator, trained_
     text = trained_run.lines("train.en")[0]
     html = page(port, text, tmp_path)
     ((found,),) = translator.translate([text])
-    assert f'aria-live="polite">{found.text}</div>' in html
+    assert f'aria-live="polite">{found}</div>' in html
     hypotheses = html[html.index('id="nbest"') : html.index("<script>")]
     assert hypotheses.count("<tr>") == 4
-    pieces = translator.tokenizer.tokenize([text, found.text]).row_lengths().numpy()
+    pieces = translator.tokenizer.tokenize([text, found]).row_lengths().numpy()
     assert html.count('class="aligned"') == pieces[1]
     assert html.count('style="--weight: ') >= (pieces[0] + 1) * (pieces[1] + 1)
     assert html.count('type="radio"') == 1 + translator.model.config.num_heads

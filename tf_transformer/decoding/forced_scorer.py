@@ -22,7 +22,7 @@ from tf_transformer.decoding.alignment import (
 )
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.ensemble import Ensemble, only_model
-from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
+from tf_transformer.decoding.hypotheses import Translation, length_penalty
 from tf_transformer.decoding.text_codec import IDS, TextCodec
 from tf_transformer.models.transformer import Transformer
 
@@ -48,7 +48,7 @@ class ForcedScorer:
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], progress: Progress | None = None
-    ) -> list[Hypothesis]:
+    ) -> list[Translation]:
         """Returns each target with its log-probability.
 
         It equals the one from `BatchTranslator.translate` for the same tokens. Targets are cut
@@ -64,7 +64,7 @@ class ForcedScorer:
         lengths = [len(ids) for _, ids, _ in forced]
         scores = tf.constant(log_probs) / length_penalty(lengths, self._decoding.alpha)
         columns = (targets, scores.numpy().tolist(), log_probs, lengths)
-        return [Hypothesis(*row) for row in zip(*columns, strict=True)]
+        return [Translation(*row) for row in zip(*columns, strict=True)]
 
     def align(
         self,

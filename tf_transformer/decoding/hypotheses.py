@@ -1,7 +1,6 @@
 """Finished hypotheses, as tensors and as text, and the length penalty that ranks them."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import tensorflow as tf
 
@@ -19,33 +18,29 @@ class Hypotheses(NamedTuple):
     scores: tf.Tensor  # float32 [B, N], log_probs / length_penalty(lengths, alpha)
 
 
-@dataclass(frozen=True)
-class Translation:
-    """A translation and the score that ranks it; `str(translation)` is the text."""
-
-    text: str
-    score: float
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        figures = list(vars(self).items())[1:]
-        words = [f"{name}={round(figure, 4)}" for name, figure in figures]
-        return f"{type(self).__name__}({', '.join([repr(self.text), *words])})"
-
-
-@dataclass(frozen=True, repr=False)
-class Hypothesis(Translation):
-    """A translation with its probability; `score` is log_prob / length_penalty(num_tokens).
+class Translation(str):
+    """A translation: a `str` that carries what the model computed for it.
 
     Attributes:
-        log_prob: natural logarithm of the probability.
-        num_tokens: number of tokens, EOS counted.
+        score: log_prob / length_penalty(num_tokens, alpha), by which the search ranks; that of
+            samples is log_prob.
+        log_prob: natural logarithm of its probability, summed over the tokens.
+        num_tokens: number of tokens, EOS counted; 0 for the empty translation of a blank text.
     """
 
+    score: float
     log_prob: float
     num_tokens: int
+
+    def __new__(cls, text: str, score: float, log_prob: float, num_tokens: int) -> Self:
+        """Returns `text` with its figures."""
+        self = super().__new__(cls, text)
+        self.score, self.log_prob, self.num_tokens = score, log_prob, num_tokens
+        return self
+
+    def __getnewargs__(self):
+        """Returns the arguments to copy and unpickle it with."""
+        return str(self), self.score, self.log_prob, self.num_tokens
 
 
 def length_penalty(length: tf.Tensor | int, alpha: float | tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,7 @@ from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.data.corpus import SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.decoding.hypotheses import Hypotheses, Hypothesis
+from tf_transformer.decoding.hypotheses import Hypotheses, Translation
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.strings import refuse_string
 
@@ -96,7 +96,7 @@ class TextCodec:
         """Returns the subword pieces of one row of ids of a side."""
         return [piece.decode("utf-8") for piece in self._tokenizer.pieces(ids, side).numpy()]
 
-    def decode(self, hypotheses: Hypotheses) -> list[list[Hypothesis]]:
+    def decode(self, hypotheses: Hypotheses) -> list[list[Translation]]:
         """Returns the N hypotheses of each sentence as text."""
         batch, n, length = hypotheses.tokens.shape
         texts = self._tokenizer.texts(np.reshape(hypotheses.tokens, (batch * n, length)))
@@ -104,7 +104,7 @@ class TextCodec:
             np.reshape(column, -1).tolist()
             for column in (hypotheses.scores, hypotheses.log_probs, hypotheses.lengths)
         )
-        decoded = [Hypothesis(*row) for row in zip(texts, *columns, strict=True)]
+        decoded = [Translation(*row) for row in zip(texts, *columns, strict=True)]
         return [decoded[row * n : (row + 1) * n] for row in range(batch)]
 
     def _ids(self, name: str, texts: Sequence[str], side: SideName) -> Ids:

@@ -12,7 +12,7 @@ from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.forced_scorer import ForcedScorer
-from tf_transformer.decoding.hypotheses import Hypotheses, Hypothesis
+from tf_transformer.decoding.hypotheses import Hypotheses, Translation
 from tf_transformer.decoding.lite_model import LiteModel, LiteSearcher, require_lite
 from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.searcher import Searcher
@@ -85,7 +85,7 @@ class BatchTranslator:
         prefixes: Sequence[str] | None = None,
         sampling: SamplingConfig | None = None,
         grammar: Grammar | None = None,
-    ) -> list[list[Hypothesis]]:
+    ) -> list[list[Translation]]:
         """Returns the best hypotheses of each text, best first; empty ones for a blank text.
 
         Args:
@@ -128,7 +128,7 @@ class BatchTranslator:
 
     def best_by_alpha(
         self, texts: Sequence[str], alphas: Sequence[float], progress: Progress | None = None
-    ) -> list[list[Hypothesis]]:
+    ) -> list[list[Translation]]:
         """Returns the best hypothesis of each text under each of several length penalties.
 
         Each is what `translate` finds with that alpha and no `lookahead`, but all come from a
@@ -155,9 +155,9 @@ class BatchTranslator:
         width: int,
         count: int,
         progress: Progress | None,
-    ) -> list[list[Hypothesis]]:
+    ) -> list[list[Translation]]:
         """Returns the `count` hypotheses that `search` finds for each source, in batches."""
-        results = [[Hypothesis("", 0.0, 0.0, 0)] * count] * len(sources)
+        results = [[Translation("", 0.0, 0.0, 0)] * count] * len(sources)
         lengths = [len(source) for source in sources]
         positions = self.decoding.batch_tokens // width
         batches = in_batches(lengths, positions, search, progress, streams=self._streams)
@@ -169,7 +169,7 @@ class BatchTranslator:
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], progress: Progress | None = None
-    ) -> list[Hypothesis]:
+    ) -> list[Translation]:
         """Returns given translations with their log-probability; see `ForcedScorer.score`."""
         return self.scorer.score(sources, targets, progress)
 

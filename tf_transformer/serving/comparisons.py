@@ -11,13 +11,14 @@ import tensorflow as tf
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.decoding.alignment import nearest_pieces
 from tf_transformer.decoding.ensemble import models_of
-from tf_transformer.decoding.hypotheses import Hypothesis, length_penalty
+from tf_transformer.decoding.hypotheses import Translation, length_penalty
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.serving.publish import (
     Answer,
     Comparison,
     Expected,
+    Value,
     agree,
     compare,
     tolerance_of,
@@ -163,7 +164,7 @@ class _Signatures:
         """Compares `serving_default` and `nbest` with one search."""
         translations = self._with_all_hypotheses().translate(self._texts)
         expected: Expected = {
-            "translation": [best.text for best, *_ in translations],
+            "translation": [best for best, *_ in translations],
             "score": [best.score for best, *_ in translations],
             "source_cut": self._uncut,
         }
@@ -224,7 +225,7 @@ class _Signatures:
         self,
         signature: str,
         texts: Sequence[Text],
-        translations: list[list[Hypothesis]],
+        translations: list[list[Translation]],
         answer: Answer,
     ) -> Iterator[Comparison]:
         """Compares all hypotheses, but not the texts of those that tie with the last one."""
@@ -234,13 +235,19 @@ class _Signatures:
         yield from compare(signature, texts, expected, answer)
         for row, (text, hypotheses) in enumerate(zip(texts, translations, strict=True)):
             for rank, hypothesis in enumerate(hypotheses[: counts[row]]):
-                score = answer["scores"][row][rank]
-                yield f"{signature}: scores", text, hypothesis.score, score
+                figures: dict[str, Value] = {
+                    "scores": hypothesis.score,
+                    "log_probs": hypothesis.log_prob,
+                    "num_tokens": hypothesis.num_tokens,
+                }
+                for output in figures.keys() & answer.keys():
+                    received = answer[output][row][rank]
+                    yield f"{signature}: {output}", text, figures[output], received
                 if rank and agree(hypothesis.score, hypotheses[-1].score, tolerance):
                     continue
                 tied = [h for h in hypotheses if agree(h.score, hypothesis.score, tolerance)]
                 received = answer["translations"][row][rank].decode()
-                value = received if received in {h.text for h in tied} else hypothesis.text
+                value: str = received if received in tied else hypothesis
                 yield f"{signature}: translations", text, value, received
 
     def _with_all_hypotheses(self, **settings) -> BatchTranslator:

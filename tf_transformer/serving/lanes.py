@@ -54,7 +54,7 @@ def token_limits(path: Path) -> TokenLimits:
         known = {name: value for name, value in card["decoding"].items() if name in names}
         decoding, model = DecodingConfig(**known), card["config"]["model"]
         positions = model["max_length"] if model["positions"] == "learned" else None
-    except (ValueError, LookupError, TypeError, AttributeError, UserError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         decoding, positions = DecodingConfig(), None
     target = decoding.max_source_length + decoding.max_extra_length
     group = decoding.batch_tokens // decoding.beam_size

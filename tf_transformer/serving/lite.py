@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.decoding.ensemble import only_model
-from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.lite_file import Sizes, lite_file
 from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.threads import most_streams
@@ -79,7 +79,7 @@ def _compare(translator: BatchTranslator, lite: LiteModel) -> str:
     in_lite = BatchTranslator(model, tokenizer, decoding, lite=lite)
     received = [in_lite.translate([text])[0] for text in texts]  # fixed shapes allow only one
     pairs = zip(texts, expected, received, strict=True)
-    wrong = [text for text, (one,), (other,) in pairs if one.text != other.text]
+    wrong = [text for text, (one,), (other,) in pairs if one != other]
     if wrong and lite.precision == "float32":
         raise UserError(
             f"LiteRT translates {quoted(wrong[0])} differently from TensorFlow. Nothing was "
@@ -136,10 +136,10 @@ class LiteSession(SavedModelSession):
         return {name: arrays[name] for name in outputs or definition.outputs}
 
 
-def _n_best(translations: list[list[Hypothesis]], num_hypotheses: int) -> Arrays:
+def _n_best(translations: list[list[Translation]], num_hypotheses: int) -> Arrays:
     """Returns the outputs of `nbest`; `count` excludes fillers, and is 1 for a blank text."""
     counts = [max(1, sum(one.num_tokens > 0 for one in ranked)) for ranked in translations]
-    texts = [[one.text.encode() for one in ranked] for ranked in translations]
+    texts = [[one.encode() for one in ranked] for ranked in translations]
     scores = [[one.score for one in ranked] for ranked in translations]
     shape = len(translations), num_hypotheses
     return {

@@ -129,7 +129,7 @@ class Signatures:
     def with_options(
         self, text: tf.Tensor, alpha: tf.Tensor, max_length: tf.Tensor, prefix: tf.Tensor
     ) -> Outputs:
-        """Returns the outputs of `n_best`, with options for each text.
+        """Returns the outputs of `n_best` and more, with options for each text.
 
         Args:
             text: strings [B].
@@ -163,6 +163,8 @@ class Signatures:
         return {
             "translations": tf.where(blank_row, "", translations),
             "scores": tf.where(blank_row, 0.0, hypotheses.scores),
+            "log_probs": tf.where(blank_row, 0.0, hypotheses.log_probs),
+            "num_tokens": tf.where(blank_row, 0, hypotheses.lengths),
             "count": tf.where(blank, 1, count),
         }
 

@@ -114,7 +114,7 @@ def measure_run(
         translations = translator.translate(
             sources, lambda done: bars(f"{name}: translated", done)
         )
-    hypotheses = [best.text for best, *_ in translations]
+    hypotheses = [best for best, *_ in translations]
     intervals = bleu_by_bucket(groups, hypotheses, references, tokenize)
     longest, limit = _longest_in_training(run), translator.codec.source_limit
     return LengthCurve(name, intervals, longest, limit)

@@ -31,7 +31,7 @@ def results(translator, pairs) -> tuple[list, list]:
     sources, targets = pairs
     found = [one for [one] in translator.translate(sources)]
     scored = translator.score(sources, targets)
-    return [one.text for one in found], [one.log_prob for one in (*found, *scored)]
+    return found, [one.log_prob for one in (*found, *scored)]
 
 
 def test_the_model_has_a_head_for_every_kind_layer_and_number():
@@ -125,7 +125,7 @@ def test_bleu_is_that_of_the_masked_model(translator, masks, pairs):
     score = measures(translator, masks, *pairs)["bleu"]
     whole, without = score([]), score(HEADS)
     masks.apply(HEADS)
-    texts = [one.text for [one] in translator.translate(pairs[0])]
+    texts = [one for [one] in translator.translate(pairs[0])]
     assert without == bleu(texts, pairs[1]).value != whole
 
 

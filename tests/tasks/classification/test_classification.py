@@ -137,7 +137,7 @@ def test_damaged_labels_are_a_clear_error(run):
 def test_the_dev_score_is_that_of_the_classifier(task, trained, predictor, dev):
     result = task.evaluator(trained)()
     predicted = predictor.classify([one.sentence for one in dev])
-    right = sum(each.label == one.label for each, one in zip(predicted, dev, strict=True))
+    right = sum(each == one.label for each, one in zip(predicted, dev, strict=True))
     assert result.metrics["accuracy"] == right / len(dev) > 0.7
     assert result.headline.startswith(f"accuracy {100 * right / len(dev):.2f} F1 ")
 

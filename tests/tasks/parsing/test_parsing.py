@@ -133,7 +133,7 @@ def test_with_the_grammar_only_sequences_cut_short_are_repaired(task, translator
     limits = translator.codec.length_limits(texts)
     whole = 0
     for text, one, limit in zip(texts, sequences, limits, strict=True):
-        repairs = delinearise(one.text.split(), text.split()).repairs
+        repairs = delinearise(one.split(), text.split()).repairs
         assert repairs == 0 or one.num_tokens == limit, text
         whole += repairs == 0
     parses = Parser(translator, grammar).parse(texts)
@@ -177,7 +177,7 @@ def test_given_trees_are_scored_and_attended_to(parser, parsing_run):
     scored = parser.score(text, parse)
     ((best,),) = parser.translator.translate([text], grammar=parser.grammar)
     assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
-    assert scored.text == parse
+    assert scored == parse
     attention = parser.attention(text)
     assert attention.target[0].startswith("\u2581(")
     assert len(attention.target) == best.num_tokens

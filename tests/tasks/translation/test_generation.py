@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.config import SamplingConfig
-from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -39,7 +39,7 @@ def pairs_of(path: Path) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("name", ["out.tsv", "out.tsv.gz"])
 def test_each_line_is_paired_with_its_translation(translator, lines, tmp_path, name):
-    best = [ranked[0].text for ranked in translator.translate(lines)]
+    best = [ranked[0] for ranked in translator.translate(lines)]
     output = tmp_path / name
     counts = generate(translator, lines, output, Recipe(filters=ALL, shard_lines=10))
     assert pairs_of(output) == list(zip(lines, best, strict=True))
@@ -117,7 +117,7 @@ def test_a_pair_is_dropped_for_its_first_reason(
     text, length, translation, log_prob, tokens, reason
 ):
     filters = Filters(max_tokens=8, max_ratio=2.0, min_log_prob=-1.0)
-    assert filters.reason(text, length, Hypothesis(translation, 0, log_prob, tokens)) == reason
+    assert filters.reason(text, length, Translation(translation, 0, log_prob, tokens)) == reason
 
 
 def test_dropped_pairs_are_counted_by_reason(translator, lines, tmp_path):

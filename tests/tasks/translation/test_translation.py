@@ -131,7 +131,7 @@ def test_the_dev_score_is_bleu_of_the_checkpoint(task, trained_run):
     result = task.evaluator(model)()
     references = trained_run.lines("dev.de")
     translator = load_translator(task.run, "best", task.run.config.decoding)
-    texts = [ranked[0].text for ranked in translator.translate(trained_run.lines("dev.en"))]
+    texts = [ranked[0] for ranked in translator.translate(trained_run.lines("dev.en"))]
     assert result.scores.bleu.value == BLEU().corpus_score(texts, [references]).score
     assert result.scores.exact == np.mean(
         [t == r for t, r in zip(texts, references, strict=True)]

@@ -86,8 +86,8 @@ def test_candidates_and_search_errors_equal_those_of_separate_searches(greedy, t
         best[beam_size] = [ranked[0] for ranked in translator.translate(sources)]
     forced = translator.score(sources, references)
     for candidate in tuning.candidates:
-        texts = [hypothesis.text for hypothesis in best[candidate.choice.beam_size]]
-        assert candidate.texts == texts
+        texts = best[candidate.choice.beam_size]
+        assert candidate.hypotheses == texts
         assert candidate.bleu.value == pytest.approx(bleu(texts, references).value)
     assert tuning.present.choice.beam_size == 1
     kept = dataclasses.replace(tuning, p_value=0.2)

@@ -194,4 +194,4 @@ def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:
     translator = load_translator(options)
     with ProgressBars(len(lines)) as bars:
         translations = translator.translate(lines, lambda done: bars("translated", done))
-    return [one_line(hypotheses[0].text) for hypotheses in translations]
+    return [one_line(hypotheses[0]) for hypotheses in translations]

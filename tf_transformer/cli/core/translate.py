@@ -91,7 +91,7 @@ def command(options: argparse.Namespace) -> None:
             sys.stdout.flush()
             done += len(translations)
             if alignments:
-                best = [one_line(hypotheses[0].text) for hypotheses in translations]
+                best = [one_line(hypotheses[0]) for hypotheses in translations]
                 for alignment in translator.align(texts, best, layer=layer):
                     alignments.write(f"{alignment}\n")
 
@@ -153,8 +153,8 @@ def _uneven_prefixes(number: int, longer: str) -> UserError:
 
 def _format(number: int, hypotheses, n_best: int | None) -> Iterator[str]:
     if n_best is None:
-        yield f"{one_line(hypotheses[0].text)}\n"
+        yield f"{one_line(hypotheses[0])}\n"
         return
     # The search pads missing hypotheses with empty ones; a blank line has only these.
     for hypothesis in [each for each in hypotheses if each.num_tokens] or hypotheses[:1]:
-        yield f"{number}\t{hypothesis.score:.4f}\t{one_line(hypothesis.text)}\n"
+        yield f"{number}\t{hypothesis.score:.4f}\t{one_line(hypothesis)}\n"

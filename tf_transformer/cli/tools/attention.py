@@ -58,8 +58,7 @@ def command(options: argparse.Namespace) -> None:
     layer = _layer(options, translator)
     target = options.target
     if target is None:
-        [[best]] = translator.translate([options.sentence])
-        target = best.text
+        [[target]] = translator.translate([options.sentence])
     [attention] = translator.attention([options.sentence], [target])
     head = None if options.head is None else options.head - 1
     maps = attention.heatmaps(options.kind, layer, head)

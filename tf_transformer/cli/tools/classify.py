@@ -100,6 +100,6 @@ def _label_stdin(classifier, chunks: Iterator[list[str]], n_best: int | None) ->
 def _line(prediction, n_best: int | None) -> str:
     """Formats the best label, or the `n_best` labels with their probabilities."""
     if n_best is None:
-        return prediction.label
+        return prediction
     ranked = list(prediction.probabilities.items())[:n_best]
     return "\t".join(f"{label}\t{probability:.4f}" for label, probability in ranked)

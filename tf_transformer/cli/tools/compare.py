@@ -177,4 +177,4 @@ def _translated(path: Path, sources: Sequence[str], tag: str | None = None) -> l
     translator = load(path, task="translation", tag=tag)
     with ProgressBars(len(sources)) as bars:
         outputs = translator.translate([*sources], progress=lambda n: bars(str(path), n))
-    return [one_line(each.text) for each in outputs]
+    return [one_line(each) for each in outputs]

@@ -125,7 +125,7 @@ def measures(
     def score(masked: Collection[Head]) -> float:
         masks.apply(masked)
         translations = translator.translate(sources)
-        texts = [hypotheses[0].text for hypotheses in translations]
+        texts = [hypotheses[0] for hypotheses in translations]
         return bleu(texts, references, tokenize=tokenize).value
 
     return {"loss": loss, "bleu": score}

@@ -3,9 +3,8 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import Self, overload
 
 import numpy as np
 import tensorflow as tf
@@ -37,20 +36,24 @@ logger = logging.getLogger(__name__)
 SIGNATURE = "serving_default"
 
 
-@dataclass(frozen=True)
-class Classification:
-    """A classified sentence; `str(classification)` is its label.
+class Label(str):
+    """The most probable label of a sentence: a `str` that carries all probabilities.
 
     Attributes:
-        label: the most probable label.
         probabilities: probability of each label, the most probable first.
     """
 
-    label: str
     probabilities: dict[str, float]
 
-    def __str__(self) -> str:
-        return self.label
+    def __new__(cls, label: str, probabilities: dict[str, float]) -> Self:
+        """Returns `label` with these probabilities."""
+        self = super().__new__(cls, label)
+        self.probabilities = probabilities
+        return self
+
+    def __getnewargs__(self):
+        """Returns the arguments to copy and unpickle it with."""
+        return str(self), self.probabilities
 
 
 class BaseClassifier(ABC):
@@ -72,17 +75,18 @@ class BaseClassifier(ABC):
         """
 
     @overload
-    def classify(self, sentences: str, progress: Progress | None = None) -> Classification: ...
+    def classify(self, sentences: str, progress: Progress | None = None) -> Label: ...
     @overload
-    def classify(
-        self, sentences: Strings, progress: Progress | None = None
-    ) -> list[Classification]: ...
+    def classify(self, sentences: Strings, progress: Progress | None = None) -> list[Label]: ...
     def classify(self, sentences, progress=None):
         """Classifies a sentence, or each sentence of a list.
 
         Args:
             sentences: a string, or a list of strings.
             progress: called with the number of sentences done so far.
+
+        Returns:
+            A `Label`, a `str` with its `probabilities`; a list of them for a list.
         """
         one, texts = one_or_more("sentences", sentences)
         results = []
@@ -91,7 +95,7 @@ class BaseClassifier(ABC):
                 self.labels[index]: float(row[index])
                 for index in np.argsort(-row, kind="stable")
             }
-            results.append(Classification(next(iter(ranked)), ranked))
+            results.append(Label(next(iter(ranked)), ranked))
         return results[0] if one else results
 
     def evaluate(
@@ -114,8 +118,7 @@ class BaseClassifier(ABC):
                 f"`labels` must be among {', '.join(self.labels)}. Received: "
                 f"{quoted(unknown[0])}."
             )
-        predicted = [each.label for each in self.classify(texts, progress)]
-        return score_classes(gold, predicted, self.labels)
+        return score_classes(gold, self.classify(texts, progress), self.labels)
 
 
 class SentenceClassifier(BaseClassifier):

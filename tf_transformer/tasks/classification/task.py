@@ -137,7 +137,7 @@ class ClassificationTask(SequenceTask):
         sentences, gold = ([pair[side] for pair in self.dev_pairs] for side in (0, 1))
 
         def evaluate() -> DevResult:
-            predicted = [each.label for each in classifier.classify(sentences)]
+            predicted = classifier.classify(sentences)
             scores = score_classes(gold, predicted, self.labels)
             samples = zip(sentences[:SAMPLES], gold, predicted, strict=False)
             return DevResult(scores, list(samples))

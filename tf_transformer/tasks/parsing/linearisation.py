@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from tf_transformer.strings import refuse_string
 from tf_transformer.tasks.parsing.trees import MAX_DEPTH, Tree
@@ -93,9 +94,8 @@ def _tokens(tree: Tree) -> list[str]:
     return [f"({tree.label}", *inner, f"){tree.label}"]
 
 
-@dataclass(frozen=True)
-class Parse:
-    """A parsed sentence; `str(parse)` is its tree in Penn brackets, "" for a blank sentence.
+class Parse(str):
+    """A parsed sentence: a `str`, its tree in Penn brackets, or "" for a blank sentence.
 
     Attributes:
         tree: a tree over exactly the words of the sentence; None for a blank sentence.
@@ -105,16 +105,20 @@ class Parse:
 
     tree: Tree | None
     repairs: int
-    cut: bool = False
+    cut: bool
 
-    def __str__(self) -> str:
-        return str(self.tree or "")
+    def __new__(cls, tree: Tree | None, repairs: int, cut: bool = False) -> Self:
+        """Returns the tree in Penn brackets, with these attributes."""
+        self = super().__new__(cls, tree or "")
+        self.tree, self.repairs, self.cut = tree, repairs, cut
+        return self
 
-    def __repr__(self) -> str:
-        return f"Parse({str(self)!r}, repairs={self.repairs}, cut={self.cut})"
+    def __getnewargs__(self):
+        """Returns the arguments to copy and unpickle it with."""
+        return self.tree, self.repairs, self.cut
 
 
-def delinearise(tokens: Sequence[str], words: Sequence[str]) -> Parse:
+def delinearise(tokens: Sequence[str], words: Sequence[str], cut: bool = False) -> Parse:
     """Returns the tree over exactly `words` that the tokens express, repaired if necessary.
 
     Each of these repairs counts as one:
@@ -133,6 +137,7 @@ def delinearise(tokens: Sequence[str], words: Sequence[str]) -> Parse:
     Args:
         tokens: as returned by `linearise`, or any others.
         words: the words of the sentence, at least one.
+        cut: whether the tokens were cut off at the length limit.
 
     Raises:
         ValueError: if there are no words.
@@ -144,7 +149,7 @@ def delinearise(tokens: Sequence[str], words: Sequence[str]) -> Parse:
     builder = _Builder(words)
     for token in tokens:
         builder.add(token)
-    return builder.finish()
+    return builder.finish(cut)
 
 
 @dataclass
@@ -175,7 +180,7 @@ class _Builder:
         else:
             self._word(token)
 
-    def finish(self) -> Parse:
+    def finish(self, cut: bool) -> Parse:
         """Adds missing words, closes open constituents and returns the parse."""
         missing = len(self._words) - self._next
         self._repairs += len(self._stack) - 1 + missing
@@ -185,7 +190,7 @@ class _Builder:
             self._append_word(UNKNOWN)
         while len(self._stack) > 1:
             self._close()
-        return Parse(Tree(ROOT, tuple(self._stack[0].children)), self._repairs)
+        return Parse(Tree(ROOT, tuple(self._stack[0].children)), self._repairs, cut)
 
     def _word(self, tag: str) -> None:
         if self._next == len(self._words):

@@ -7,7 +7,7 @@ from typing import Self, overload
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.alignment import Attention
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
@@ -130,15 +130,15 @@ class Parser:
         limits = self.translator.codec.length_limits(texts)
         parses = []
         for words, (best, *_), limit in zip(sentences, results, limits, strict=True):
-            parse = delinearise(best.text.split(), words) if words else Parse(None, 0)
-            parses.append(dataclasses.replace(parse, cut=best.num_tokens >= limit))
+            cut = best.num_tokens >= limit
+            parses.append(delinearise(best.split(), words, cut) if words else Parse(None, 0))
         return parses
 
     # fmt: off
     @overload
-    def score(self, sentences: str, trees: str) -> Hypothesis: ...
+    def score(self, sentences: str, trees: str) -> Translation: ...
     @overload
-    def score(self, sentences: Strings, trees: Strings) -> list[Hypothesis]: ...
+    def score(self, sentences: Strings, trees: Strings) -> list[Translation]: ...
     # fmt: on
     def score(self, sentences, trees):
         """Returns the log-probabilities of given trees, scored as linearised sequences.
@@ -154,7 +154,7 @@ class Parser:
         one, texts, gold = pairs(sentences=sentences, trees=trees)
         scored = self.translator.score(*self._sequences(texts, gold))
         results = [
-            dataclasses.replace(each, text=tree)
+            Translation(tree, each.score, each.log_prob, each.num_tokens)
             for each, tree in zip(scored, gold, strict=True)
         ]
         return results[0] if one else results
@@ -180,7 +180,7 @@ class Parser:
         """
         if trees is None:
             one, texts = one_or_more("sentences", sentences)
-            trees = [str(parse) for parse in self.parse(texts)]
+            trees = self.parse(texts)
         else:
             one, texts, trees = pairs(sentences=sentences, trees=trees)
         weights = self.translator.attention(*self._sequences(texts, trees))

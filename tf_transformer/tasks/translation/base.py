@@ -15,7 +15,7 @@ from tf_transformer.config import (
 )
 from tf_transformer.config.settings import Setting, nearest
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.decoding.hypotheses import Hypothesis, Translation
+from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.evaluation.bleu import Scores, score_translations
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
@@ -81,8 +81,8 @@ class BaseTranslator(ABC):
                 `batch_tokens`; with `sample`, `temperature`, `top_k`, `top_p` and `seed`.
 
         Returns:
-            A `Translation`, whose `str` is its text; a list of them for a list of texts or
-            with `n_best`; a list of lists with both.
+            A `Translation`, a `str` with its `score`, `log_prob` and `num_tokens`; a list of
+            them for a list of texts or with `n_best`; a list of lists with both.
 
         Raises:
             TypeError: if the texts are neither a string nor a list of strings.
@@ -100,10 +100,10 @@ class BaseTranslator(ABC):
     # fmt: off
     @overload
     def score(self, source: str, target: str, *, alpha: float | None = None,
-              progress: Progress | None = None) -> Hypothesis: ...
+              progress: Progress | None = None) -> Translation: ...
     @overload
     def score(self, source: Strings, target: Strings, *, alpha: float | None = None,
-              progress: Progress | None = None) -> list[Hypothesis]: ...
+              progress: Progress | None = None) -> list[Translation]: ...
     # fmt: on
     def score(self, source, target, *, alpha=None, progress=None):
         """Returns given translations with their log-probabilities.
@@ -153,9 +153,8 @@ class BaseTranslator(ABC):
                 f"least one. Received: {counts}."
             )
         translations = self.translate(sources, progress=progress, **options)
-        texts = [translation.text for translation in translations]
         tokens = tokenize or self.bleu_tokenizer
-        return score_translations(texts, *sets, lowercase=lowercase, tokenize=tokens)
+        return score_translations(translations, *sets, lowercase=lowercase, tokenize=tokens)
 
     @abstractmethod
     def _search(self, call: Call) -> Sequence[Sequence[Translation]]:
@@ -168,7 +167,7 @@ class BaseTranslator(ABC):
         targets: list[str],
         alpha: float | None,
         progress: Progress | None,
-    ) -> list[Hypothesis]:
+    ) -> list[Translation]:
         """Returns the targets with their log-probabilities."""
 
 

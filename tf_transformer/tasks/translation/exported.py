@@ -1,12 +1,13 @@
 """Translator that runs an exported SavedModel, for users."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.decoding.hypotheses import Hypothesis, Translation
+from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.serving.exported import ExportedModel, column, needs_run
 from tf_transformer.serving.versions import read_config
@@ -57,10 +58,13 @@ class ExportedTranslator(BaseTranslator):
                     f"`n_best` must be between 1 and the beam size of {self.path}, {beams}. "
                     f"Received: {call.number}."
                 )
-            columns = answer["translations"], answer["scores"], answer["count"]
-            for row, scores, count in zip(*columns, strict=True):
-                best = zip(row[: min(count, call.number)], scores.tolist(), strict=False)
-                translations.append([Translation(text.decode(), score) for text, score in best])
+            names = ("translations", "scores", "log_probs", "num_tokens")
+            columns = (answer[name].tolist() for name in names)
+            for count, *row in zip(answer["count"], *columns, strict=True):
+                best = itertools.islice(zip(*row, strict=True), min(count, call.number))
+                translations.append(
+                    [Translation(text.decode(), *figures) for text, *figures in best]
+                )
         return translations
 
     def _score(
@@ -69,14 +73,14 @@ class ExportedTranslator(BaseTranslator):
         targets: list[str],
         alpha: float | None,
         progress: Progress | None,
-    ) -> list[Hypothesis]:
+    ) -> list[Translation]:
         if alpha is not None:
             self._model.refuse("score with another `alpha`")
-        scored: list[Hypothesis] = []
+        scored: list[Translation] = []
         inputs = {"source": column(sources), "target": column(targets)}
         for answer in self._model.answers("score", inputs, progress):
             names = ("score", "log_prob", "num_tokens")
             columns = (answer[name].tolist() for name in names)
             rows = targets[len(scored) : len(scored) + len(answer["score"])]
-            scored += [Hypothesis(*row) for row in zip(rows, *columns, strict=True)]
+            scored += [Translation(*row) for row in zip(rows, *columns, strict=True)]
         return scored

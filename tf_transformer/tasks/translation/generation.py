@@ -19,7 +19,7 @@ from typing import Any
 
 from tf_transformer.config import SamplingConfig
 from tf_transformer.data.corpus import is_visible
-from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, parse_json, replacing, write_text
@@ -41,15 +41,15 @@ class Filters:
     max_ratio: float
     min_log_prob: float
 
-    def reason(self, text: str, length: int, translation: Hypothesis) -> str:
+    def reason(self, text: str, length: int, translation: Translation) -> str:
         """Returns the first reason to drop a pair; "" to keep it."""
         shorter, longer = sorted((length, translation.num_tokens))
         reasons = {
-            "empty": not (is_visible(text) and is_visible(translation.text)),
-            "with a TAB or an end of line": bool({*"\t\r\n"} & {*text, *translation.text}),
+            "empty": not (is_visible(text) and is_visible(translation)),
+            "with a TAB or an end of line": bool({*"\t\r\n"} & {*text, *translation}),
             f"longer than {self.max_tokens} tokens": longer > self.max_tokens,
             f"with a length ratio above {self.max_ratio:g}": longer > self.max_ratio * shorter,
-            "copied": text.strip() == translation.text.strip(),
+            "copied": text.strip() == translation.strip(),
             f"less probable than {self.min_log_prob:g} a token": (
                 translation.log_prob < self.min_log_prob * translation.num_tokens
             ),
@@ -158,7 +158,7 @@ def _make_shard(
             reason = f"cut at {limit} tokens, the limit of the model"
         counts[reason or "kept"] += 1
         if not reason:
-            pair = (best.text, text) if recipe.back else (text, best.text)
+            pair = (best, text) if recipe.back else (text, best)
             rows.append("\t".join(pair) + "\n")
     write_text(path.with_suffix(".json"), json.dumps(counts) + "\n")
     write_text(path, "".join(rows))

@@ -144,7 +144,7 @@ class TranslationTask(SequenceTask):
             pairs: list[tuple[str, str]], tokenize: str
         ) -> tuple[Scores, list[tuple[str, str, str]]]:
             sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
-            translations = [best.text for best, *_ in translator.translate(sources)]
+            translations = [best for best, *_ in translator.translate(sources)]
             samples = zip(sources[:5], references, translations, strict=False)
             scores = score_translations(translations, references, tokenize=tokenize)
             return scores, list(samples)

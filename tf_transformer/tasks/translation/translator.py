@@ -14,7 +14,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.ensemble import Ensemble, models_of, only_model
-from tf_transformer.decoding.hypotheses import Hypothesis, Translation
+from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.lite_model import LiteModel
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError, quoted
@@ -80,7 +80,7 @@ class Translator(BaseTranslator):
         targets: list[str],
         alpha: float | None,
         progress: Progress | None,
-    ) -> list[Hypothesis]:
+    ) -> list[Translation]:
         options = {} if alpha is None else {"alpha": alpha}
         decoding, _ = search_options(options, self.decoding)
         return self._batches(decoding, 1).score(sources, targets, progress)
@@ -130,7 +130,7 @@ class Translator(BaseTranslator):
         if target is not None:
             return pairs(source=source, target=target)
         one, sources = one_or_more("source", source)
-        return one, sources, [best.text for best in self.translate(sources)]
+        return one, sources, [*self.translate(sources)]
 
     def export(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.decoding.hypotheses import Hypothesis
+from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.evaluation.comparison import SIGNIFICANT, BleuAndLength, Comparison
 from tf_transformer.plots.figure import STYLES, new_figure, save
@@ -45,13 +45,8 @@ class Candidate:
     """A choice with its translations of the dev text and their BLEU."""
 
     choice: Choice
-    hypotheses: list[Hypothesis]
+    hypotheses: list[Translation]
     bleu: BleuAndLength
-
-    @property
-    def texts(self) -> list[str]:
-        """The translations."""
-        return [hypothesis.text for hypothesis in self.hypotheses]
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ class Tuner:
         current = Choice.of(self._run)
         comparison = Comparison(self._references, self._run.config.data.bleu_tokenizer)
         candidates = [
-            Candidate(choice, best, comparison.score([one.text for one in best]))
+            Candidate(choice, best, comparison.score(best))
             for checkpoint in dict.fromkeys([current.checkpoint, *checkpoints])
             for choice, best in self._decode(
                 checkpoint, {current.beam_size, *beam_sizes}, sorted({current.alpha, *alphas})
@@ -131,12 +126,12 @@ class Tuner:
         ]
         present = next(each for each in candidates if each.choice == current)
         best = max(candidates, key=lambda each: (each.bleu.value, each is present))
-        p_value = comparison.p_value(present.texts, best.texts)
+        p_value = comparison.p_value(present.hypotheses, best.hypotheses)
         return Tuning(candidates, present, best, p_value, comparison.signature)
 
     def _decode(
         self, checkpoint: str, beam_sizes: set[int], alphas: Sequence[float]
-    ) -> Iterator[tuple[Choice, list[Hypothesis]]]:
+    ) -> Iterator[tuple[Choice, list[Translation]]]:
         for beam_size in sorted(beam_sizes):
             translator = self._translator(checkpoint, beam_size=beam_size)
             report = functools.partial(self._progress, f"{checkpoint}, beam {beam_size}")
