@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tf_transformer.cli.core import train
 from tf_transformer.cli.main import main
-from tf_transformer.cli.parser import Parser
+from tf_transformer.cli.parser import Parser, add_command
 from tools.storm.lab import stdin_of
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +49,7 @@ def train_command(options: Sequence[str], output: Path) -> list[str]:
 def train_options(words: Sequence[str]) -> argparse.Namespace:
     """Parses options of train.py."""
     parser = Parser()
-    train.add_arguments(parser)
+    add_command(parser, train)
     return parser.parse(words)
 
 

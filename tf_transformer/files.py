@@ -3,14 +3,12 @@
 import errno
 import fcntl
 import hashlib
-import json
 import logging
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 from tf_transformer.errors import UserError
 
@@ -54,14 +52,6 @@ def replacing(path: Path) -> Iterator[Path]:
 def _beside(path: Path, ending: str) -> Path:
     """Returns a hidden path in the same folder, unique to this process."""
     return path.parent / f".{path.name}.{os.getpid()}.{ending}"
-
-
-def parse_json(text: str | bytes) -> Any:
-    """Parses JSON like `json.loads`, but raises ValueError for brackets nested too deeply."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("brackets are nested too deeply") from None
 
 
 @contextmanager

@@ -15,7 +15,17 @@ _COMMANDS_HEAD = """\
 # Commands
 
 Every command with its arguments. In the repository `train.py` is `tf-transformer train`, and
-`export.py` is `tf-transformer export`.
+`export.py` is `tf-transformer export`. Every command has `--traceback`, which shows where in
+the program an error arose.
+
+| exit status | meaning |
+|---|---|
+| 0 | done |
+| 1 | an error, told in one line: a wrong file, a full disk, too little memory |
+| 2 | an error in the arguments, told in one line |
+| 3 | `export`: the model failed the gate |
+| 70 | an error that the program did not foresee; please report it with its traceback |
+| 129, 130, 143 | stopped by SIGHUP, Ctrl-C or SIGTERM; `train` has saved everything |
 """
 
 
@@ -78,7 +88,7 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
         for action in group._group_actions
     }  # fmt: skip
     for action in parser._actions:
-        if action.dest == "help":
+        if action.dest in ("help", "traceback"):
             continue
         meaning = (action.help or "").replace("%(default)s", str(action.default))
         if action.dest in exclusive:

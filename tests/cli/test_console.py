@@ -11,6 +11,7 @@ import tensorflow as tf
 from command_line import environment
 
 from tf_transformer.cli.console import import_tensorflow_quietly, run_command
+from tf_transformer.errors import UserError
 
 # A command that logs to stdout, and writes a file after its reader has gone.
 WORK = """
@@ -26,7 +27,8 @@ def command(options):
     Path(sys.argv[1]).write_text("done")
     logger.info("third")
 
-sys.exit(run_command(types.SimpleNamespace(command=command), None))
+module = types.SimpleNamespace(command=command)
+sys.exit(run_command(types.SimpleNamespace(module=module, traceback=False)))
 """
 
 
@@ -64,8 +66,36 @@ def test_what_was_printed_before_an_impossible_file_name_is_kept(capfd):
         print("printed")
         Path("x" * 300).exists()
 
-    assert run_command(SimpleNamespace(command=command), None) == 1
+    module = SimpleNamespace(command=command)
+    assert run_command(SimpleNamespace(module=module, traceback=False)) == 1
     assert capfd.readouterr() == ("printed\n", f"error: {'x' * 300}: File name too long\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (KeyError("x"), 70, "error: unexpected KeyError: 'x'; --traceback shows where"),
+        (
+            ValueError("a\nb"),
+            70,
+            r"error: unexpected ValueError: a\nb; --traceback shows where",
+        ),
+        (UserError("wrong"), 1, "error: wrong"),
+    ],
+)
+@pytest.mark.parametrize("traceback", [False, True])
+def test_any_error_ends_a_command_in_one_line_and_a_traceback_is_shown_on_demand(
+    error, status, line, traceback, capsys
+):
+    def command(_):
+        raise error
+
+    module = SimpleNamespace(command=command)
+    assert run_command(SimpleNamespace(module=module, traceback=traceback)) == status
+    *before, last = capsys.readouterr().err.splitlines()
+    assert last == line
+    assert bool(before) == traceback
+    assert not traceback or before[0] == "Traceback (most recent call last):"
 
 
 # Keras imports these libraries if they are installed.

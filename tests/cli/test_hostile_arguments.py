@@ -59,10 +59,6 @@ HOSTILE = [
         ["train", "--set", f"model.d_ff={'9' * 5_000}"],
         "`model.d_ff` must be an int from 1 to 1000000. Received: '9999",
     ),
-    (
-        ["train", "--set", f"model.d_ff={'[' * 100_000}"],
-        "`model.d_ff` must be an int from 1 to 1000000. Received: '\\[\\[",
-    ),
     (["train", "--stop-after", f"{'9' * 5_000} steps"], "--stop-after must be"),
     (
         ["train", "--stop-after", "9" * 400 + "h"],
@@ -83,7 +79,6 @@ HOSTILE = [
         "x.en: File name too long$",
     ),
     (["draw", "stray.ptb", "a", "--output=a.png"], "x{80}\\.\\.\\. outside"),
-    (["card", "run-deep"], "is not a valid config.json"),
     (["card", "run-digits"], "is not a valid config.json"),
     (["card", "run-surrogate"], "`data.source` must be str"),
     (["classify", "classification-garbage"], "labels.json is damaged"),

@@ -34,4 +34,6 @@ def test_every_command_has_its_own_help(name, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([name, "--help"])
     assert stopped.value.code == 0
-    assert f"usage: tf-transformer {name} " in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"usage: tf-transformer {name} " in shown
+    assert "--traceback" in shown

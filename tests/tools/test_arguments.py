@@ -42,6 +42,7 @@ def test_a_command_that_prints_two_lines_is_reported(tmp_path, monkeypatch):
         (Done(0, "", ""), True, "status 0"),
         (Done(None, "", ""), False, "still running"),
         (Done(1, "", "Traceback (most recent call last):\nerror: x\n"), True, "Traceback"),
+        (Done(70, "", "error: unexpected KeyError: x\n"), True, "KeyError"),
         (Done(1, "", "error: a\nb\n"), True, "no single line"),
         (Done(1, "", "error: a\nerror: b\n"), True, "no single line"),
         (Done(2, "", ""), True, "no single line"),

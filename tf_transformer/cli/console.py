@@ -4,13 +4,15 @@ import argparse
 import gc
 import logging
 import sys
+import traceback
 from contextlib import suppress
-from types import ModuleType
 
 from tf_transformer.cli.process import abandon_output, flush_output
 from tf_transformer.cli.terminal import MessageFormatter, print_error, without_bars
 from tf_transformer.errors import UserError, one_line
 from tf_transformer.quiet import import_tensorflow
+
+UNEXPECTED = 70  # exit status after an error that no one foresaw: sysexits.h's EX_SOFTWARE
 
 # Keras imports these if they are installed, for features that this package does not use.
 _HIDDEN = ("IPython", "matplotlib", "pandas", "scipy", "sklearn")
@@ -40,24 +42,38 @@ def import_tensorflow_quietly() -> None:
             del sys.modules[name]
 
 
-def run_command(module: ModuleType, options: argparse.Namespace) -> int:
-    """Runs a command module and returns its exit status; a UserError prints one line."""
+def run_command(options: argparse.Namespace) -> int:
+    """Runs the command `options.module` and returns its exit status.
+
+    An error prints one line, with `options.traceback` after the traceback. The status is 1 for
+    a UserError (or its own), for lack of memory or disk, and `UNEXPECTED` for any other.
+    """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a notebook's streams take any text
             # UTF-8 in any locale, as in files; file names may contain other bytes.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    log = _log_to(sys.stderr if getattr(module, "STDOUT_IS_DATA", False) else sys.stdout)
+    data = getattr(options.module, "STDOUT_IS_DATA", False)
+    log = _log_to(sys.stderr if data else sys.stdout)
     try:
-        return flush_output(module.command(options) or 0) or int(log.lost)
-    except UserError as error:
-        print_error(one_line(error))
-        return error.status
+        return flush_output(options.module.command(options) or 0) or int(log.lost)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         abandon_output(sys.stdout)  # the reader has gone (`| head`) and wants no more
-    except OSError as error:
+        return 0
+    except Exception as error:
+        if options.traceback:
+            traceback.print_exception(error)
+        return _report(error)
+
+
+def _report(error: Exception) -> int:
+    """Prints an error that ended a command in one line; returns the exit status."""
+    if isinstance(error, UserError):
+        print_error(one_line(error))
+        return error.status
+    if isinstance(error, OSError):
         # A path of an impossible name, or else a full disk behind stdout; code that reads or
         # writes files raises a UserError.
         where = f"{error.filename}: " if error.filename else ""
@@ -65,16 +81,16 @@ def run_command(module: ModuleType, options: argparse.Namespace) -> int:
         if not error.filename:
             abandon_output(sys.stdout)
         return flush_output(1)
-    except Exception as error:
-        exhausted = type(error).__name__ == "ResourceExhaustedError"  # TensorFlow's
-        if not (exhausted or isinstance(error, MemoryError)):
-            raise
+    exhausted = type(error).__name__ == "ResourceExhaustedError"  # TensorFlow's
+    if exhausted or isinstance(error, MemoryError):
         print_error(
             "out of memory. In training, lower --max-tokens-per-device, which does not change "
             "the result; in decoding, lower decoding.batch_tokens."
         )
         return 1
-    return 0
+    kind = type(error).__name__
+    print_error(one_line(f"unexpected {kind}: {error}; --traceback shows where"))
+    return UNEXPECTED
 
 
 class _Handler(logging.StreamHandler):

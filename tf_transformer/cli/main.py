@@ -6,10 +6,11 @@ A module has `add_arguments(parser)` and `command(options)`, whose docstring is 
 import importlib
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NoReturn
 
 from tf_transformer.cli.console import run_command
-from tf_transformer.cli.parser import Parser
+from tf_transformer.cli.parser import Parser, add_command
 from tf_transformer.cli.process import run_process
 from tf_transformer.cli.terminal import width, wrapped
 
@@ -67,9 +68,7 @@ def build_parser(name: str | None = None) -> Parser:
         subparser = commands.add_parser(command)
         if command == name:
             module = importlib.import_module(f"tf_transformer.cli.{group}.{command}")
-            subparser.description = module.command.__doc__
-            module.add_arguments(subparser)
-            subparser.set_defaults(module=module)
+            add_command(subparser, module)
     return parser
 
 
@@ -89,15 +88,14 @@ def run() -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line, by default the process's; returns its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    options = build_parser(*arguments[:1]).parse(arguments)
-    return run_command(options.module, options)
+    return run_command(build_parser(*arguments[:1]).parse(arguments))
 
 
-def main_of(module, prog: str, arguments: Sequence[str] | None = None) -> int:
+def main_of(module: ModuleType, prog: str, arguments: Sequence[str] | None = None) -> int:
     """Runs one command as the program `prog`, such as train.py; returns its exit status."""
-    parser = Parser(prog=prog, description=module.command.__doc__)
-    module.add_arguments(parser)
-    return run_command(module, parser.parse(arguments))
+    parser = Parser(prog=prog)
+    add_command(parser, module)
+    return run_command(parser.parse(arguments))
 
 
 if __name__ == "__main__":

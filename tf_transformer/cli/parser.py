@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, NoReturn
 
 from tf_transformer.config import MAX_COUNT, SAMPLING, SETTINGS
@@ -73,6 +74,15 @@ class Parser(argparse.ArgumentParser):
             message = f"{argument} must {wrong}"
         end = "" if message.endswith(".") else "."
         self.exit(2, f"error: {one_line(message)}{end} See {self.prog} --help.\n")
+
+
+def add_command(parser: argparse.ArgumentParser, module: ModuleType) -> None:
+    """Adds a command's help and arguments, and --traceback; stores it as `options.module`."""
+    parser.description = module.command.__doc__
+    module.add_arguments(parser)
+    text = "show where in the program an error arose"
+    parser.add_argument("--traceback", action="store_true", help=text)
+    parser.set_defaults(module=module)
 
 
 class Once(argparse.Action):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from tf_transformer.cli.console import import_tensorflow_quietly, run_command
-from tf_transformer.cli.parser import Parser, float_from, int_from
+from tf_transformer.cli.parser import Parser, add_command, float_from, int_from
 from tf_transformer.cli.process import PARENT, run_process
 from tf_transformer.progress import is_watched
 from tf_transformer.run import Run
@@ -25,7 +25,9 @@ _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
 
 
-def train_in_process(folder: Path, devices: int | None, seconds: float) -> int:
+def train_in_process(
+    folder: Path, devices: int | None, seconds: float, traceback: bool = False
+) -> int:
     """Trains the run in `folder` to its end, or for some seconds (0: no limit).
 
     In a single process, memory would grow with every row: a row of one layer leaves about
@@ -37,6 +39,7 @@ def train_in_process(folder: Path, devices: int | None, seconds: float) -> int:
     """
     words = [str(folder), "--seconds", str(seconds)]
     words += ["--devices", str(devices)] if devices is not None else []
+    words += ["--traceback"] if traceback else []
     with Relay() as relay:
         return relay.run([sys.executable, "-m", __name__, *words])
 
@@ -87,6 +90,13 @@ class Relay:
                 self._process.send_signal(self._pending.pop(0))
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the child process."""
+    parser.add_argument("folder")
+    parser.add_argument("--seconds", type=float_from(0, MAX_SECONDS), default=0.0)
+    parser.add_argument("--devices", type=int_from(1))
+
+
 def command(options: argparse.Namespace) -> int:
     """Trains the run, in the child process."""
     import_tensorflow_quietly()
@@ -107,10 +117,8 @@ def command(options: argparse.Namespace) -> int:
 
 def _main() -> int:
     parser = Parser()
-    parser.add_argument("folder")
-    parser.add_argument("--seconds", type=float_from(0, MAX_SECONDS), default=0.0)
-    parser.add_argument("--devices", type=int_from(1))
-    return run_command(sys.modules[__name__], parser.parse())
+    add_command(parser, sys.modules[__name__])
+    return run_command(parser.parse())
 
 
 if __name__ == "__main__":

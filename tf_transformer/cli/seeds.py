@@ -136,6 +136,7 @@ def _command(options: argparse.Namespace, output: Path, seed: int, seconds: floa
     for setting in (*options.set, f"training.seed={seed}"):
         words += ["--set", setting]
     words += ["--devices", str(options.devices)] if options.devices is not None else []
+    words += ["--traceback"] if options.traceback else []
     words += ["--accept-new-data"] if options.accept_new_data else []
     words += ["--stop-after", f"{max(1, round(seconds))}s"] if seconds else []
     return words

@@ -60,10 +60,20 @@ class Config:
                 for section, fields in record.items()
                 for name, value in fields.items()
             }
-        except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise UserError(f"The configuration is not a valid config.json: {error}.") from None
-        names = {name: Setting(str).check(name, value) for name, value in names.items()}
-        return cls(**names).replace(values)
+        return cls.from_flat(names | values)
+
+    @classmethod
+    def from_flat(cls, values: Mapping[str, Any]) -> Self:
+        """Returns the configuration with settings by "section.field", `preset` and `task`.
+
+        Raises:
+            UserError: for an unknown setting, a wrong type or a value out of bounds.
+        """
+        rest = dict(values)
+        names = {name: Setting(str).check(name, rest.pop(name)) for name in ("preset", "task")}
+        return cls(**names).replace(rest)
 
     def replace(self, values: Mapping[str, Any]) -> Self:
         """Returns a copy with `{"section.field": value}` replaced, each value checked."""
@@ -131,7 +141,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
 def _parse_yaml(text: str) -> dict[str, Any]:
     try:
         record = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise UserError(f"The file is not valid YAML: {error}.") from None
     if not isinstance(record, dict):
         raise UserError(

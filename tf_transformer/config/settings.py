@@ -227,5 +227,5 @@ def parse_value(setting: Setting, text: str) -> Any:
         return text
     try:
         return json.loads({"None": "null", "True": "true", "False": "false"}.get(text, text))
-    except (ValueError, RecursionError):  # not JSON, too many digits, or nested too deeply
+    except ValueError:  # not JSON, or too many digits
         return text

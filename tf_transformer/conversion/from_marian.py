@@ -1,5 +1,6 @@
 """Conversion of a Marian checkpoint (OPUS-MT) in Hugging Face's format to a run."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from tf_transformer.conversion.marian_vocabulary import EOS, PAD, merge_vocabula
 from tf_transformer.conversion.marian_weights import assign_weights, read_weights
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.files import parse_json, replacing, replacing_folder
+from tf_transformer.files import replacing, replacing_folder
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
@@ -100,7 +101,7 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
 def _read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object; raises UserError if the file cannot be read or holds no object."""
     try:
-        record = parse_json(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
             f"{path} cannot be read: {error.strerror}. Expected a checkpoint folder as on "

@@ -16,7 +16,7 @@ from tf_transformer.config import PAD_ID
 from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.texts import identity
 from tf_transformer.errors import UserError
-from tf_transformer.files import parse_json, sha256
+from tf_transformer.files import sha256
 
 INFO_FILE = "corpus.json"
 
@@ -161,7 +161,7 @@ def read_info(directory: Path) -> dict[str, Any]:
         OSError, ValueError, KeyError, TypeError, AttributeError: if a file is missing or
             damaged.
     """
-    info = parse_json((directory / INFO_FILE).read_text("utf-8"))
+    info = json.loads((directory / INFO_FILE).read_text("utf-8"))
     if info["checksum"] != _checksum(info):
         raise ValueError(f"{INFO_FILE} is damaged")
     for name, recorded in info["checksums"].items():

@@ -1,5 +1,6 @@
 """Facts about a run for its cards: data files with hashes, best evaluation, origin."""
 
+import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from tf_transformer.data.corpus import count_lines, resolve_prefix
 from tf_transformer.data.texts import ROLES, Role, identity, text_files
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.files import parse_json, sha256
+from tf_transformer.files import sha256
 from tf_transformer.run.records import comparable, score_of
 from tf_transformer.run.run import Run
 from tf_transformer.run.weight_files import best_dev_set, best_scores, read_record
@@ -125,6 +126,6 @@ def describe_origin(run: Run) -> list[str]:
 def _read_origin(run: Run) -> dict[str, Any]:
     """Returns the content of origin.json; empty if it is missing or damaged."""
     try:
-        return parse_json(run.origin.read_text(encoding="utf-8"))
+        return json.loads(run.origin.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}

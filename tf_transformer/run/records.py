@@ -8,7 +8,7 @@ from typing import Any
 
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError, shortened
-from tf_transformer.files import parse_json, write_text
+from tf_transformer.files import write_text
 
 Record = dict[str, Any]
 
@@ -165,7 +165,7 @@ def _read_lines(path: Path, check: Callable[[Record], str]) -> list[Record]:
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            record = parse_json(line)
+            record = json.loads(line)
         except ValueError:
             record = None
         expected = check(record) if isinstance(record, dict) else "a JSON object"

@@ -12,7 +12,7 @@ from typing import Any, Self
 from tf_transformer.config import Config
 from tf_transformer.data.texts import Role
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.files import LOCK_FILE, parse_json, write_text
+from tf_transformer.files import LOCK_FILE, write_text
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.installed import versions
 from tf_transformer.run.records import (
@@ -63,7 +63,7 @@ class Run:
                 "Expected the --output of `train`."
             ) from None
         try:
-            config, texts = Config.from_json(text), parse_json(text).get("texts", {})
+            config, texts = Config.from_json(text), json.loads(text).get("texts", {})
             if not (isinstance(texts, dict) and {*map(type, texts.values())} <= {str}):
                 raise UserError(f"`texts` must hold two hashes. Received: {quoted(texts)}.")
             return cls(Path(path), config, texts)
@@ -182,7 +182,7 @@ class Run:
         change = {"step": step, "what": what, "from": before, "to": now}
         recorded = self.changes()
         latest = [other for other in recorded if other["what"] == what][-1:]
-        if any(parse_json(json.dumps(change)).items() <= other.items() for other in latest):
+        if any(json.loads(json.dumps(change)).items() <= other.items() for other in latest):
             return  # recorded by a session that ended before it wrote config.json
         change["time"] = _now()
         write_lines(self.change_log, [*recorded, change])
@@ -213,7 +213,7 @@ class Run:
         if not self.lengths.exists():
             return self.config.data.max_length, self.config.data.max_length
         try:
-            record = parse_json(self.lengths.read_text(encoding="utf-8"))
+            record = json.loads(self.lengths.read_text(encoding="utf-8"))
             return int(record["source"]), int(record["target"])
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(

@@ -11,7 +11,6 @@ from typing import Any
 
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
-from tf_transformer.files import parse_json
 
 LITE_MODEL = "model.tflite"  # instead of a SavedModel
 CARD = Path("assets.extra", "model_card.json")  # in a version's folder
@@ -56,7 +55,7 @@ def find_export(path: Path) -> Path | None:
 def read_card(path: Path) -> dict[str, Any]:
     """Returns the model card of an export; {} if it is missing or cannot be read."""
     try:
-        card = parse_json((path / CARD).read_text("utf-8"))
+        card = json.loads((path / CARD).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return card if isinstance(card, dict) else {}

@@ -1,5 +1,6 @@
 """A run's card in Markdown: model, data, scores and cost."""
 
+import json
 import logging
 from typing import Any
 
@@ -8,7 +9,7 @@ from tf_transformer.config.presets import train_command
 from tf_transformer.data.normalization import settings_of
 from tf_transformer.data.texts import ROLES
 from tf_transformer.errors import UserError
-from tf_transformer.files import parse_json, write_text
+from tf_transformer.files import write_text
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
 from tf_transformer.run.facts import (
@@ -245,7 +246,7 @@ def _devices(run: Run) -> int:
 
 def _versions(run: Run) -> str:
     try:
-        versions = parse_json((run.path / "versions.json").read_text(encoding="utf-8"))
+        versions = json.loads((run.path / "versions.json").read_text(encoding="utf-8"))
         return ", ".join(f"{name} {version}" for name, version in versions.items())
     except (OSError, ValueError, AttributeError):
         return "versions.json is missing or damaged."

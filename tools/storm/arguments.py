@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.console import UNEXPECTED, import_tensorflow_quietly
 from tf_transformer.cli.main import GROUP_OF, build_parser, main
 from tools.storm.hostile_files import make_broken_runs, make_files, make_unfinished_runs
 from tools.storm.lab import Done, Lab, Outcome, stdin_of
@@ -133,7 +133,7 @@ def _chosen_actions(name: str, randomness: random.Random) -> Iterator[argparse.A
         chosen |= {"train", "valid"}
     for action in parser._actions:
         wanted = action.required or action.dest == "run" or action.dest in chosen
-        if action.dest != "help" and (wanted or not randomness.randrange(5)):
+        if action.dest not in ("help", "traceback") and (wanted or not randomness.randrange(5)):
             yield action
 
 
@@ -178,7 +178,7 @@ def wrong(done: Done, must_fail: bool = False) -> str:
     """Describes the fault in the way a command ended; empty if there is none."""
     if done.status is None:
         return f"still running after {_SECONDS} s"
-    if done.traceback:
+    if done.traceback or done.status == UNEXPECTED:
         return done.stderr[-2_000:]
     if done.status == 0:
         return "status 0 for an invalid command" if must_fail else ""

@@ -22,7 +22,10 @@ from tools.storm.lab import ROOT, Done, Lab, Outcome
 from tools.storm.stops import STEPS, small_training
 
 SECONDS = 300
-_COMPLAINTS = ("Traceback (most recent call last)", "Exception ignored", "--- Logging error")
+_COMPLAINTS = (
+    "Traceback (most recent call last)", "error: unexpected ", "Exception ignored",
+    "--- Logging error",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -36,16 +36,17 @@ _CONFIGS = {
     "run-empty": "",
     "run-null": "null",
     "run-list": "[]",
-    "run-deep": "[" * 100_000,
-    "run-deep-value": '{"preset": "", "model": {"d_model": ' + "[" * 100_000,
-    "run-nested": '{"preset": "", "model": {"d_model": %s}}' % ("[" * 500 + "]" * 500),
-    "run-digits": '{"preset": "", "model": {"d_model": %s}}' % ("9" * 5_000),
-    "run-float": '{"preset": "", "training": {"clip_norm": %s}}' % ("9" * 400),
-    "run-huge": '{"preset": "", "decoding": {"beam_size": 1e30}}',
-    "run-nan": '{"preset": "", "decoding": {"alpha": NaN}}',
-    "run-surrogate": '{"preset": "", "data": {"source": "\\ud800"}}',
-    "run-section": '{"preset": "", "model": 5}',
-    "run-field": f'{{"preset": "", "model": {{"{_LINE}": 5}}}}',
+    "run-nested": '{"preset": "", "task": "translation", "model": {"d_model": %s}}'
+    % ("[" * 500 + "]" * 500),
+    "run-digits": '{"preset": "", "task": "translation", "model": {"d_model": %s}}'
+    % ("9" * 5_000),
+    "run-float": '{"preset": "", "task": "translation", "training": {"clip_norm": %s}}'
+    % ("9" * 400),
+    "run-huge": '{"preset": "", "task": "translation", "decoding": {"beam_size": 1e30}}',
+    "run-nan": '{"preset": "", "task": "translation", "decoding": {"alpha": NaN}}',
+    "run-surrogate": '{"preset": "", "task": "translation", "data": {"source": "\\ud800"}}',
+    "run-section": '{"preset": "", "task": "translation", "model": 5}',
+    "run-field": f'{{"preset": "", "task": "translation", "model": {{"{_LINE}": 5}}}}',
     "run-task": f'{{"preset": "", "task": ["{_LINE}"]}}',
 }
 

@@ -185,7 +185,7 @@ def _train_row(
         return FAILED
     if not run.data.is_symlink():
         run.data.symlink_to(Path("..") / "data")
-    return train_in_process(folder, options.devices, seconds)
+    return train_in_process(folder, options.devices, seconds, options.traceback)
 
 
 def _print_table(output: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.files import parse_json, write_text
+from tf_transformer.files import write_text
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.records import differences
 from tf_transformer.studies.ablation.rows import ROWS
@@ -134,7 +134,7 @@ def read_results(output: Path) -> dict[str, list[Result]]:
 
 def _read(path: Path) -> Result:
     try:
-        return Result(**parse_json(path.read_text(encoding="utf-8")))
+        return Result(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} is not a result of ablate: {error}. Delete it.") from None
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.files import parse_json, write_text
+from tf_transformer.files import write_text
 from tf_transformer.models.transformer import Transformer
 
 KINDS = {
@@ -186,7 +186,7 @@ class Measurements:
 
 def _read(path: Path, settings: dict[str, Any]) -> _Known:
     try:
-        first, *records = map(parse_json, path.read_text("utf-8").splitlines())
+        first, *records = map(json.loads, path.read_text("utf-8").splitlines())
         stored = first["settings"]
         changed = {name for name in stored | settings if stored.get(name) != settings.get(name)}
         known = {frozenset(map(Head.parse, record.pop("masked"))): record for record in records}

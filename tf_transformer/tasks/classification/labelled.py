@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError, quoted, shortened
-from tf_transformer.files import parse_json, write_text
+from tf_transformer.files import write_text
 from tf_transformer.run import Run
 
 LABELS_FILE = "labels.json"  # in the run directory
@@ -79,7 +79,7 @@ def read_labels(run: Run) -> list[str]:
     """Reads a run's labels, in class order; empty if it is not a classification run."""
     file = run.path / LABELS_FILE
     try:
-        return [str(label) for label in parse_json(file.read_text(encoding="utf-8"))]
+        return [str(label) for label in json.loads(file.read_text(encoding="utf-8"))]
     except FileNotFoundError:
         return []
     except (ValueError, TypeError) as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from tf_transformer.errors import UserError
-from tf_transformer.files import parse_json, write_text
+from tf_transformer.files import write_text
 from tf_transformer.tasks.parsing.linearisation import is_bracket, leaf_tag
 
 LEXICON_FILE = "lexicon.json"  # in the run directory
@@ -49,7 +49,7 @@ class Lexicon:
     def load(cls, path: Path) -> Self:
         """Reads a lexicon file; UserError if it is missing or damaged."""
         try:
-            content = parse_json(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"))
             words = {word: tuple(tags.split()) for word, tags in content["words"].items()}
             return cls(tuple(content["tags"].split()), words)
         except OSError as error:

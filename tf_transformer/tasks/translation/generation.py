@@ -22,7 +22,7 @@ from tf_transformer.data.corpus import is_visible
 from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
-from tf_transformer.files import locked, parse_json, replacing, write_text
+from tf_transformer.files import locked, replacing, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def generate(
             shards.append(folder / f"{number:06d}.tsv")
             if not shards[-1].exists():
                 _make_shard(translator, chunk, shards[-1], recipe)
-            total.update(parse_json(shards[-1].with_suffix(".json").read_text("utf-8")))
+            total.update(json.loads(shards[-1].with_suffix(".json").read_text("utf-8")))
             if progress is not None:
                 progress(total["read"])
         _join(shards, output)
@@ -134,7 +134,7 @@ def _check_recipe(folder: Path, recipe: Recipe) -> None:
     if not file.exists():
         write_text(file, text)
         return
-    before, now = parse_json(file.read_text("utf-8")), parse_json(text)
+    before, now = json.loads(file.read_text("utf-8")), json.loads(text)
     if different := [name for name in now if before.get(name) != now[name]]:
         raise UserError(
             f"{folder} holds shards generated with a different {different[0]}. Give the same "
