@@ -11,7 +11,7 @@ from tf_transformer.models.schedules import TransformerSchedule
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_is_absolute_in_the_settings_it_names(name):
     named = set(recipe(name).settings)
-    applied = [recipe(name).apply(config).flat() for config in PRESETS.values()]
+    applied = [config.replace(recipe(name).values).flat() for config in PRESETS.values()]
     for setting in named:
         assert len({config[setting] for config in applied}) == 1, setting
     for before, after in zip(PRESETS.values(), applied, strict=True):
@@ -23,7 +23,7 @@ def test_a_recipe_is_absolute_in_the_settings_it_names(name):
 def test_the_learning_rate_of_t2t_follows_its_formula(step):
     """constant * linear_warmup * rsqrt_decay * rsqrt_hidden_size, with constant 2."""
     expected = 2.0 * min(1.0, step / 8_000) * max(step, 8_000) ** -0.5 * 512**-0.5
-    training = recipe("t2t").apply(preset("base")).training
+    training = preset("base").replace(recipe("t2t").values).training
     schedule = TransformerSchedule(512, training.warmup_steps, training.learning_rate_scale)
     assert float(schedule(step - 1)) == pytest.approx(expected, rel=1e-5)
 

@@ -9,7 +9,7 @@ from tf_transformer.studies.departures import additions, departures, describe_de
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_of_the_recipes_only_the_papers_has_no_departures(name):
-    assert (departures(recipe(name).apply(preset("base"))) == []) == (name == "paper")
+    assert (departures(preset("base").replace(recipe(name).values)) == []) == (name == "paper")
 
 
 @pytest.mark.parametrize("row", TABLE3)

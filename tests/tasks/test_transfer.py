@@ -10,7 +10,6 @@ from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_config
-from tf_transformer.tasks.transfer import take_over
 
 DROPOUT_RATES = ("dropout", "attention_dropout", "activation_dropout")
 
@@ -69,8 +68,8 @@ def test_the_tokenizer_of_the_run_replaces_that_of_a_config_json(source, tmp_pat
 
 def test_a_task_that_samples_no_subwords_does_not_start_to(tmp_path):
     run = Run.create_or_resume(tmp_path / "labels", preset("classification-small"))
-    config = preset("parsing-small")
-    assert take_over(config, str(run.path), recipe_too=False).data.subword_sampling == 0
+    config = configure("parsing-small", settings={"training.init_from": str(run.path)})
+    assert config.data.subword_sampling == 0
 
 
 def test_subwords_are_sampled_as_in_the_run(source, caplog):

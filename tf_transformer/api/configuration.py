@@ -1,6 +1,5 @@
 """The configuration of a run, from a preset, a recipe, a file and single settings."""
 
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from tf_transformer.config.settings import nearest, parse_assignments
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named
-from tf_transformer.tasks.transfer import take_over
+from tf_transformer.tasks.transfer import settings_from
 
 logger = logging.getLogger(__name__)
 
@@ -26,52 +25,47 @@ def configure(
     settings: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> Config:
-    """Returns a preset, to which a file, a recipe and then single settings are applied.
+    """Returns the configuration of a run: each of these takes precedence over those before it.
 
-    With the setting "training.init_from", the model and tokenizer of that run replace those of
-    the preset before the settings are applied. Its training settings do so too, if neither a
-    preset nor a recipe is named.
+    1. the preset, 2. a task other than the preset's: its score and limits, 3. the recipe,
+    4. the run "training.init_from": its model and tokenizer, and its training too if neither a
+    preset nor a recipe is named, 5. the file, except what the recipe names, 6. single settings.
 
     Args:
         model: name of a preset; None for that of `file`, or "tiny".
         task: name of a task; None for that of `file`, of the preset or, if neither is named, of
-            the run that training begins from. A preset of another task gets this task's score
-            and limits.
-        recipe: name of a recipe, which takes precedence over `file`.
+            the run that training begins from.
+        recipe: name of a recipe.
         file: settings in YAML, or the config.json of a run.
-        settings: values by "section.field", which take precedence over those of `file`.
+        settings: values by "section.field".
         overrides: assignments "section.field=value" as text, which take precedence over all.
 
     Raises:
         UserError: if a name is unknown, a value is out of bounds, `file` cannot be used, or it
             is a config.json of another preset than `model`.
     """
-    settings = dict(settings or {}) | parse_assignments(overrides, SETTINGS)
-    values = _from_file(file, model)
-    preset, named = values.pop("preset", None), values.pop("task", None)
-    model, task = model or preset, task or named
-    source = (values | settings).get("training.init_from")
+    single = dict(settings or {}) | parse_assignments(overrides, SETTINGS)
+    from_file = _from_file(file, model)
+    preset, file_task = from_file.pop("preset", ""), from_file.pop("task", "")
+    model, task = model or preset, task or file_task
+    path = (from_file | single).get("training.init_from")
+    source = Run.open(path) if path else None
     if source and not (model or task):
-        task = Run.open(source).config.task
-    config = presets.preset(model or "tiny")
-    if task not in (None, config.task):
-        config = dataclasses.replace(config, task=task).replace(task_named(task).settings)
-    if recipe:
-        chosen = recipes.recipe(recipe)
-        config = chosen.apply(config)
-        values = {name: value for name, value in values.items() if name not in chosen.settings}
-    configured = config.replace(values | settings)
-    if _is_complete(file) and source != values["training.init_from"]:
-        del values["data.tokenizer"]  # that of `source` takes precedence
-    if source:
-        recipe_too = not (model or recipe)
-        config = take_over(config, source, recipe_too=recipe_too).replace(values | settings)
-        rate, expected = config.data.subword_sampling, configured.data.subword_sampling
-        if rate != expected and not recipe_too:
-            text = "data.subword_sampling is %g as in %s, not %g: rates depend on the tokenizer"
-            logger.info(text, rate, source, expected)
-        return config
-    return configured
+        task = source.config.task
+    start = presets.preset(model or "tiny")
+    from_task = task_named(task).settings if task not in ("", start.task) else {}
+    from_recipe = recipes.recipe(recipe).values if recipe else {}
+    values = start.flat() | {"task": task or start.task} | from_task | from_recipe
+    from_source = settings_from(source, values, model or recipe) if source else {}
+    from_file = {name: value for name, value in from_file.items() if name not in from_recipe}
+    if source and _is_complete(file) and from_file["training.init_from"] != path:
+        del from_file["data.tokenizer"]  # a config.json has every setting; the source's counts
+    config = Config.from_flat(values | from_source | from_file | single)
+    sampling = (values | from_file | single)["data.subword_sampling"]
+    if (model or recipe) and config.data.subword_sampling != sampling:
+        text = "data.subword_sampling is %g as in %s, not %g: rates depend on the tokenizer"
+        logger.info(text, config.data.subword_sampling, path, sampling)
+    return config
 
 
 def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:

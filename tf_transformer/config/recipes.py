@@ -9,7 +9,6 @@ has shown to be robust, also at small scale.
 from dataclasses import dataclass
 from typing import Any
 
-from tf_transformer.config.config import Config
 from tf_transformer.config.settings import find_by_name
 
 
@@ -19,9 +18,10 @@ class Recipe:
 
     settings: dict[str, tuple[Any, str]]
 
-    def apply(self, config: Config) -> Config:
-        """Returns the configuration with the recipe's settings."""
-        return config.replace({name: value for name, (value, _) in self.settings.items()})
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values by "section.field"."""
+        return {name: value for name, (value, _) in self.settings.items()}
 
 
 RECIPES = {

@@ -1,8 +1,10 @@
 """Settings of training that starts from the weights of another run; no TensorFlow."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
-from tf_transformer.config import Config, DataConfig
+from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 
@@ -11,6 +13,10 @@ _RATES = ("dropout", "attention_dropout", "activation_dropout")
 _FREE = (*_RATES, "query_key_gain", "value_gain")
 # Settings without effect in an encoder-only model.
 _OUTPUT = ("decoder_layers", "tie_embeddings", "output_bias")
+# Settings of `data` that belong to the languages and tokenizer of the source run.
+_DATA = (
+    "max_length", "max_ratio", "subword_sampling", "source", "target", "bleu_tokenizer",
+)  # fmt: skip
 # Settings that are not taken over from the source run but reset to their defaults.
 _RESET = {
     "training.freeze": (),
@@ -20,39 +26,30 @@ _RESET = {
 }
 
 
-def take_over(config: Config, path: str, *, recipe_too: bool) -> Config:
-    """Returns the configuration with the model and tokenizer of a run.
+def settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[str, Any]:
+    """Returns what training that begins with a run's weights takes from its configuration.
 
-    If it samples subwords, it does so at the run's rate.
+    That is its model, except the rates of dropout, and its tokenizer. If nothing is `named`
+    and the task is the same, it is also all of its training and search, its languages, its
+    length limits and BLEU's tokeniser. Subwords are sampled at the run's rate, if at all.
 
     Args:
-        config: the configuration.
-        path: the run.
-        recipe_too: whether to copy its training, search, languages, length limits and BLEU's
-            tokeniser as well if the task is the same; otherwise the dropout rates of `config`
-            are kept.
-
-    Raises:
-        UserError: if `path` is not a run.
+        run: the run to begin from.
+        values: the settings so far, by "section.field", with `task`.
+        named: the preset or recipe that the user has named, if any.
     """
-    run = Run.open(path)
-    model = run.config.model
-    if recipe_too and run.config.task == config.task:
-        names = (
-            "max_length", "max_ratio", "subword_sampling", "source", "target",
-            "bleu_tokenizer",
-        )  # fmt: skip
-        data = DataConfig(**{name: getattr(run.config.data, name) for name in names})
-        config = dataclasses.replace(run.config, data=data).replace(_RESET)
+    theirs = run.config.flat()
+    if not named and run.config.task == values["task"]:
+        theirs |= _RESET
+        kept = ("data.", "training.init_from")
+        names = {name for name in theirs if not name.startswith(kept)}
+        names |= {f"data.{name}" for name in _DATA}
     else:
-        rates = {name: getattr(config.model, name) for name in _RATES}
-        config = dataclasses.replace(config, model=dataclasses.replace(model, **rates))
-    sampled = config.data.subword_sampling and run.config.data.subword_sampling
-    return config.replace({
-        "training.init_from": path,
-        "data.tokenizer": str(run.tokenizer),
-        "data.subword_sampling": sampled,  # the rate depends on the kind of the tokenizer
-    })  # fmt: skip
+        rates = {f"model.{rate}" for rate in _RATES}
+        names = {name for name in theirs if name.startswith("model.")} - rates
+    rate = values["data.subword_sampling"] and theirs["data.subword_sampling"]
+    taken = {"data.tokenizer": str(run.tokenizer), "data.subword_sampling": rate}
+    return taken | {name: theirs[name] for name in names}
 
 
 def check_source(config: Config, *, encoder_alone: bool) -> None:

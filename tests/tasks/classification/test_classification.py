@@ -25,7 +25,7 @@ from tf_transformer.tasks.classification.task import (
     effective_data,
     load_classifier,
 )
-from tf_transformer.tasks.transfer import take_over
+from tf_transformer.tasks.transfer import settings_from
 from tf_transformer.training.recipe import compile_model
 
 
@@ -192,7 +192,8 @@ def test_training_in_parts_equals_training_at_once(task):
 @pytest.mark.parametrize("which", ["trained_run", "parsing_run", "classification_run"])
 def test_embeddings_and_encoder_of_any_run_are_taken_over(config, tmp_path, request, which):
     source = request.getfixturevalue(which).path
-    config = take_over(config, str(source), recipe_too=False)
+    theirs = settings_from(Run.open(source), config.flat(), named=True)
+    config = config.replace({"training.init_from": str(source)} | theirs)
     check_config(config)
     run = Run.create_or_resume(tmp_path / "fine", config)
     task = ClassificationTask(run, lambda *_: None)
