@@ -2,12 +2,13 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.config.presets import TABLE3
+from tf_transformer.config.presets import PRESETS, TABLE3
 from tf_transformer.errors import UserError
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.transformer import Transformer
@@ -18,11 +19,50 @@ from tf_transformer.studies.cost import (
     Lengths,
     costs,
     describe_cost,
+    parameter_count,
     sustained_rate,
     training_flops,
 )
 
 SMALL = ModelConfig(vocab_size=40, num_layers=2, d_model=12, d_ff=20, num_heads=3)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(PRESETS[name].model for name in ("base", "big", "multi30k", "table3-B-dk16")),
+        PRESETS["table3-E-learned"].model,
+        ModelConfig(vocab_size=50, d_model=6, num_heads=3, value_dim=7, tie_embeddings=False),
+        ModelConfig(
+            vocab_size=50, d_model=6, num_heads=3, positions="learned", tie_embeddings=False,
+            norm_first=True, max_length=9, decoder_layers=2,
+        ),
+        ModelConfig(
+            vocab_size=50, d_model=6, num_heads=3, key_dim=5, value_dim=7, attention_bias=True,
+            output_bias=True,
+        ),
+    ],
+    ids=lambda config: f"{config.vocab_size}-{config.d_model}-{config.num_layers}",
+)  # fmt: skip
+def test_the_parameter_count_is_that_of_the_transformer(config):
+    with keras.StatelessScope(initialize_variables=False):
+        model = Transformer(config)
+    assert parameter_count(config) == model.count_params()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm_first": True, "attention_bias": True, "output_bias": True},
+        {"positions": "learned", "max_length": 9, "tie_embeddings": False, "key_dim": 5},
+    ],
+)
+def test_the_parameter_count_is_that_of_the_classifier(changes):
+    config = dataclasses.replace(ModelConfig(vocab_size=50, d_model=6, num_heads=3), **changes)
+    with keras.StatelessScope(initialize_variables=False):
+        model = Classifier(config, num_classes=4)
+    assert parameter_count(config, 4) == model.count_params()
 
 
 def products_in_graph(config, batch, source, target):

@@ -54,7 +54,6 @@ class FakeTask:
     validation_steps = 2
     dev_set = "two batches"
     shapes = ((4, 3), (4, 4), (4, 5))
-    encoder_outputs = 0
 
     def __init__(
         self, scores: Iterator[float | BaseException], damaged_step: int | None = None

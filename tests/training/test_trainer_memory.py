@@ -1,27 +1,30 @@
-"""Training that runs out of memory continues in smaller parts, as if configured so."""
+"""Parts of a batch: their default size, and training that goes on when memory runs out."""
 
 import itertools
 from contextlib import nullcontext
 from pathlib import Path
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from fake_task import FEATURES, FakeTask
-from test_trainer import assert_same_training, train_run
+from replicas import strategy_of
+from test_trainer import assert_same_training, open_run, train_run
 
 from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
+from tf_transformer.training.devices import Workers
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
+from tf_transformer.training.trainer import CPU_POSITIONS, Trainer
 
 PLENTY = 1_000
+TOO_MUCH = 2**45  # numbers: more than a process can address
 
 
 class Cramped(keras.layers.Layer):
-    """Returns its input; in training, memory suffices for `most` positions at once."""
+    """Returns its input; in training, TensorFlow cannot allocate more than `most` positions."""
 
     def __init__(self, most: int) -> None:
         super().__init__(name="cramped")
@@ -30,20 +33,13 @@ class Cramped(keras.layers.Layer):
     def call(self, inputs, training=None):
         if not training:
             return inputs
-        outputs = tf.numpy_function(self._allocate, [inputs], inputs.dtype)
-        return tf.ensure_shape(outputs, inputs.shape)
-
-    def _allocate(self, inputs: np.ndarray) -> np.ndarray:
-        if inputs.shape[0] * inputs.shape[1] > self.most:
-            raise MemoryError  # TensorFlow turns it into the error of a GPU's allocator
-        return inputs
+        positions = tf.size(inputs, tf.int64) // FEATURES
+        numbers = tf.where(positions > self.most, tf.constant(TOO_MUCH, tf.int64), 1)
+        return inputs + tf.reduce_max(tf.fill([numbers], 0.0))
 
 
 class CrampedTask(FakeTask):
-    """Batches of 12, 16 and 20 positions in turn, and memory for `most` positions.
-
-    Parts may have 16 or 8 positions, as rows have up to 5.
-    """
+    """Batches of 12, 16 and 20 positions in turn, and memory for `most` positions."""
 
     def __init__(self, most: int, *shapes: tuple[int, int]) -> None:
         super().__init__(itertools.count(10.0))
@@ -65,55 +61,96 @@ def train(path: Path, task: FakeTask, stop_after: int | None = None, **changes) 
 
 
 def parts_of(run: Run) -> int:
-    return int(read_progress(run.checkpoints.state_path(6))["max_tokens_per_device"])
+    path = run.checkpoints.latest_state()
+    return int(read_progress(path)["max_tokens_per_device"])
 
 
-def test_without_a_state_training_starts_over_in_smaller_parts(tmp_path, caplog):
+# --- The size of parts -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked", "recorded"),
+    [(0, None, CPU_POSITIONS), (1, None, 0), (0, 16, 16), (1, 16, 16), (0, 0, 0)],
+)
+def test_a_cpu_has_parts_of_4096_and_a_gpu_none_unless_told(
+    tmp_path, monkeypatch, gpus, asked, recorded
+):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind] * gpus)
+    run = train(tmp_path, FakeTask(itertools.count()), steps=2, max_tokens_per_device=asked)
+    assert parts_of(run) == recorded
+    assert CPU_POSITIONS == 4_096
+
+
+@pytest.mark.parametrize(
+    ("shapes", "asked", "size"),
+    [
+        ([(100, 41), (9, 100)], None, 4_096),  # a share of 4,100 positions
+        ([(64, 64), (9, 100)], None, None),  # which fits whole
+        ([(4, 4)], 8, 8),
+        ([(4, 4)], 0, None),
+    ],
+)
+def test_a_batch_is_cut_only_if_it_is_larger_than_a_part(tmp_path, shapes, asked, size):
+    run = open_run(tmp_path, max_tokens_per_device=asked)
+    trainer = Trainer(run, CrampedTask(PLENTY, *shapes))
+    trainer._restore()
+    assert trainer.model.max_tokens_per_device == size
+
+
+def test_a_run_keeps_its_parts_unless_told_otherwise(tmp_path, caplog):
+    train(tmp_path, CrampedTask(PLENTY), stop_after=2, max_tokens_per_device=16)
+    run = train(tmp_path, CrampedTask(PLENTY), steps=6)
+    assert parts_of(run) == 16 and caplog.messages == []
+    train(tmp_path, CrampedTask(PLENTY), steps=8, max_tokens_per_device=0)
+    assert "parts of another size: from here on, not bit for bit" in caplog.text
+
+
+# --- A failed allocation -----------------------------------------------------------------
+
+
+def test_without_a_state_training_starts_over_in_halved_parts(tmp_path, caplog):
     caplog.set_level("INFO", "tf_transformer")
     run = train(tmp_path / "one", CrampedTask(16), evaluate_every=6)  # the third step fails
-    assert [m for m in caplog.messages if m.startswith("out of memory: back to")]
-    assert any("in parts of 8," in message for message in caplog.messages)
+    _, _, line, evaluation = caplog.messages[:4]  # after those on the model and its files
+    assert line == "out of memory: back to the last state, on in parts of 10 positions"
+    assert evaluation.startswith("step")
     expected = train(
-        tmp_path / "two", CrampedTask(PLENTY), evaluate_every=6, max_tokens_per_device=8
+        tmp_path / "two", CrampedTask(PLENTY), evaluate_every=6, max_tokens_per_device=10
     )
     assert_same_training(run, expected)
 
 
-def test_training_resumes_in_smaller_parts_and_keeps_them(tmp_path, caplog):
+def test_training_goes_on_from_a_state_in_halved_parts_and_keeps_them(tmp_path, caplog):
     run = train(tmp_path / "one", CrampedTask(16))  # saved after the second step
-    assert "resuming from step 2" not in caplog.text
-    train(tmp_path / "two", CrampedTask(PLENTY), stop_after=2)
-    expected = train(tmp_path / "two", CrampedTask(PLENTY), max_tokens_per_device=8)
+    (line,) = caplog.messages
+    assert line.startswith("out of memory: back to the last state")
+    train(tmp_path / "two", CrampedTask(PLENTY), steps=2)
+    expected = train(tmp_path / "two", CrampedTask(PLENTY), max_tokens_per_device=10)
     assert_same_training(run, expected)
     assert [record["step"] for record in run.history()] == [2, 4, 6]
     train(tmp_path / "three", CrampedTask(16), stop_after=4)
     caplog.clear()
     resumed = train(tmp_path / "three", CrampedTask(16))
-    assert (parts_of(resumed), caplog.messages) == (8, [])  # no change, no failure
+    assert (parts_of(resumed), caplog.messages) == (10, [])  # no change, no failure
     assert_same_training(resumed, run)
 
 
-def test_parts_are_kept_unless_memory_or_the_user_demands_others(tmp_path, monkeypatch, caplog):
-    train(tmp_path, CrampedTask(PLENTY), stop_after=2, max_tokens_per_device=16)
-    run = train(tmp_path, CrampedTask(PLENTY), steps=6)
-    assert parts_of(run) == 16 and caplog.messages == []
-    monkeypatch.setattr("tf_transformer.training.parts.device_memory", lambda: ("GPU", 1))
-    train(tmp_path, CrampedTask(PLENTY), steps=8)
-    assert "parts of another size: from here on, not bit for bit" in caplog.text
-    caplog.clear()
-    train(tmp_path, CrampedTask(PLENTY), steps=10, max_tokens_per_device=0)
-    assert "parts of another size: from here on, not bit for bit" in caplog.text
+@pytest.mark.parametrize("asked", [None, 0, 12])
+def test_parts_are_halved_until_they_fit(tmp_path, caplog, asked):
+    run = train(tmp_path, CrampedTask(6), max_tokens_per_device=asked)
+    assert parts_of(run) < 10 and len(run.history()) == 3
+    sizes = [int(m.split("parts of ")[1].split()[0]) for m in caplog.messages]
+    assert sizes == ([6] if asked else [10, 5])
 
 
-@pytest.mark.parametrize(
-    ("task", "changes", "message"),
-    [
-        # Half of the share that is estimated, 64, is still more than the batches have.
-        (CrampedTask(16, (32, 4)), {}, "^Out of memory in parts of 64.*device 32: "),
-        (CrampedTask(4), {}, "^Out of memory, and no part is smaller than one sentence"),
-        (CrampedTask(16), {"max_tokens_per_device": 0}, "Leave out --max-tokens-per-device 0"),
-    ],
-)
-def test_if_half_a_part_does_not_help_it_is_a_user_error(tmp_path, task, changes, message):
-    with pytest.raises(UserError, match=message):
-        train(tmp_path, task, **changes)
+def test_a_sentence_that_does_not_fit_is_a_user_error(tmp_path):
+    with pytest.raises(UserError, match="^Out of memory, and no part is smaller than one"):
+        train(tmp_path, CrampedTask(4))
+
+
+def test_several_workers_are_told_which_size_to_give(tmp_path):
+    """One worker cannot go back alone: the others wait for it in the middle of a step."""
+    workers = Workers(strategy_of(2), number=2)
+    trainer = Trainer(open_run(tmp_path), CrampedTask(5, (4, 5)), workers)
+    with pytest.raises(UserError, match="all workers with --max-tokens-per-device 5"):
+        trainer.train()

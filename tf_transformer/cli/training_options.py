@@ -77,7 +77,7 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         type=value_of("training.max_tokens_per_device"),
         metavar="N",
         help="tokens per side that a device processes at once; larger batches accumulate "
-        "gradients, with the same result (default: what fits in memory; 0: no limit)",
+        "gradients, with the same result (default: 4096 on a CPU, 0 on a GPU; 0: no limit)",
     )
     text = "number of devices (default: all GPUs, or the CPU)"
     add("--devices", type=int_from(1, 128), metavar="N", help=text)

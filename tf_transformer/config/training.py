@@ -29,7 +29,8 @@ class TrainingConfig:
         25_000, low=1, high=MAX_COUNT, help="positions per side of a batch")
     max_tokens_per_device: int | None = setting(
         None, low=0, high=MAX_COUNT,
-        help="positions a device computes at once; None: as memory allows; 0: the whole batch")
+        help="positions a device computes at once; 0: all of its share of a batch; "
+        "None: 4,096 on a CPU, 0 on a GPU")
     warmup_steps: int = setting(
         4_000, low=1, high=MAX_COUNT, help="steps in which the learning rate grows linearly")
     learning_rate_scale: float = setting(

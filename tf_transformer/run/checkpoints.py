@@ -7,6 +7,7 @@ trainer's progress ("progress/..."). Zip's checksums reveal damaged files.
 """
 
 import logging
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ if TYPE_CHECKING:  # commands check a run directory before they import TensorFlo
 
 logger = logging.getLogger(__name__)
 
+_STATES_KEPT = 2
+
 
 def save_weights(path: Path, model: "keras.Model") -> None:
     """Writes the model's weights, adapters merged; `path` appears whole or not at all."""
@@ -55,6 +58,18 @@ def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
             )
     named = {f"progress/{name}": value for name, value in progress.items()}
     write_arrays(path, weights | _values(_training_variables(model)) | named)
+
+
+def describe_sizes(model: "keras.Model", keep: int) -> str:
+    """Describes the disk space of the files that `rotate(keep)` leaves."""
+    weights, training = (
+        sum(4 * math.prod(variable.shape) for variable in variables.values()) / 1e6
+        for variables in (_model_variables(model), _training_variables(model))
+    )
+    return (
+        f"{weights + training:,.1f} MB for each of {_STATES_KEPT} states to resume from, and "
+        f"{weights:,.1f} MB for each of at most {keep + 2} files of weights"  # best and average
+    )
 
 
 def restore_state(path: Path, model: "keras.Model") -> Arrays:
@@ -187,10 +202,10 @@ class CheckpointFolder:
         return [self.step_path(step) for step in self.steps()[-count:]]
 
     def rotate(self, keep: int) -> None:
-        """Deletes all but the newest `keep` files of weights and the two newest states."""
+        """Deletes all but the newest `keep` files of weights and the newest states."""
         for step in self.steps()[:-keep]:
             self.step_path(step).unlink()
-        for step in self.state_steps()[:-2]:
+        for step in self.state_steps()[:-_STATES_KEPT]:
             self.state_path(step).unlink()
 
     def clear(self, latest: Path | None) -> None:

@@ -82,6 +82,31 @@ class Lengths:
         return cls(int(s.sum()), int(t.sum()), int(s @ s), int(t @ t), int(s @ t))
 
 
+def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
+    """Counts the parameters of a model (paper 3.2.2, 3.3 and 3.4) without building it.
+
+    The model is a `Transformer`, or with `encoder_outputs` an encoder with that many outputs.
+    """
+    d_model, heads = model.d_model, model.num_heads
+    key_dim, value_dim = (size or d_model // heads for size in (model.key_dim, model.value_dim))
+    attention = 2 * d_model * heads * (key_dim + value_dim)
+    if model.attention_bias:
+        attention += heads * (2 * key_dim + value_dim) + d_model
+    feed_forward = 2 * d_model * model.d_ff + model.d_ff + d_model
+    norm = 2 * d_model
+    positions = model.max_length * d_model if model.positions == "learned" else 0
+    encoder = model.num_layers * (attention + feed_forward + 2 * norm)
+    encoder += model.norm_first * norm
+    if encoder_outputs:
+        embedding = model.vocab_size * d_model + positions
+        return embedding + encoder + (d_model + 1) * encoder_outputs
+    decoder = model.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    decoder += model.norm_first * norm
+    tables, position_tables = (1, 1) if model.tie_embeddings else (3, 2)
+    embeddings = (tables * d_model + model.output_bias) * model.vocab_size
+    return embeddings + position_tables * positions + encoder + decoder
+
+
 def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 0) -> int:
     """Returns the FLOPs of training on each sentence pair once, without padding.
 
@@ -146,7 +171,7 @@ def costs(
         history: the records of `Run.history`.
         model: the trained model.
         lengths: lengths of an epoch of training data; None if they are lost.
-        encoder_outputs: see `training.task.Task`.
+        encoder_outputs: see `training_flops`.
     """
     tokens = seconds = 0.0
     results = []

@@ -20,11 +20,10 @@ from tf_transformer.run.facts import (
     evaluation_of,
 )
 from tf_transformer.run.records import comparable, read_results
-from tf_transformer.studies.cost import Lengths, costs, describe_cost
+from tf_transformer.studies.cost import Lengths, costs, describe_cost, parameter_count
 from tf_transformer.studies.departures import describe_departures
 from tf_transformer.tables import MARKDOWN, Part, Table, joined
 from tf_transformer.tasks.registry import encoder_outputs
-from tf_transformer.training.memory import parameter_count
 
 CARD_FILE = "card.md"
 

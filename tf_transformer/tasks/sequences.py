@@ -41,7 +41,6 @@ class SequenceTask:
     corpus_class: type[EncodedCorpus] = EncodedCorpus
     make_batches: Callable[..., tf.data.Dataset] = staticmethod(make_dataset)
     vocabulary_sides: Sequence[SideName] = SIDES  # whose text trains a tokenizer
-    encoder_outputs = 0  # number of classes, for a model without a decoder
     shapes: Sequence[tuple[int, int]]
 
     def __init__(

@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 # Consecutive skipped updates before giving up; each halves the loss scale, so 200 means that
 # no scale works.
 MOST_SKIPPED = 200
-# The remaining time is announced after this many steps, or seconds without the first step.
-STEPS_BEFORE_ESTIMATE, SECONDS_BEFORE_ESTIMATE = 50, 120
+# The remaining time is announced after a first step of this many seconds, and after 50 steps.
+SLOW_STEP, STEPS_BEFORE_ESTIMATE = 20, 50
 
 # Width of the bar with its counts and the remaining time: `250/250 |####| 12:34 left, `.
 COLUMNS_OF_BAR = 27
@@ -111,7 +111,6 @@ class StepWatch(keras.callbacks.Callback):
         self.save = save
         self.steps_now = 0
         self.seconds_now = 0.0
-        self.is_estimated = False
         self.skipped = 0
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -155,17 +154,18 @@ class StepWatch(keras.callbacks.Callback):
             )
 
     def _estimate(self, step: int, seconds: float) -> None:
-        """Announces, once per session, the remaining time, based on all steps but the first."""
+        """Announces the time left, as a bound after a slow first step, which also compiles."""
         self.steps_now += 1
-        if self.steps_now > 1:
-            self.seconds_now += seconds
-        few = self.steps_now < STEPS_BEFORE_ESTIMATE
-        if self.is_estimated or (few and self.seconds_now < SECONDS_BEFORE_ESTIMATE):
-            return
-        self.is_estimated = True
         left = self.training.steps - step
-        mean = self.seconds_now / (self.steps_now - 1)
-        logger.info("%s steps to go, about %s", f"{left:,}", duration(mean * left))
+        if self.steps_now == 1:
+            if seconds >= SLOW_STEP:
+                line = "%s steps to go, about %s or less"
+                logger.info(line, f"{left:,}", duration(seconds * left))
+            return
+        self.seconds_now += seconds
+        if self.steps_now == STEPS_BEFORE_ESTIMATE:
+            mean = self.seconds_now / (self.steps_now - 1)
+            logger.info("%s steps to go, about %s", f"{left:,}", duration(mean * left))
 
 
 def duration(seconds: float) -> str:

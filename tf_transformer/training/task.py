@@ -34,14 +34,11 @@ class Task(Protocol):
         steps_per_epoch: batches of one pass over the training data.
         validation_steps: batches of the dev set.
         shapes: (rows, length) of all batches of the training data.
-        encoder_outputs: number of outputs per sentence of a model without a decoder; 0 with a
-            decoder.
     """
 
     steps_per_epoch: int
     validation_steps: int
     shapes: Sequence[tuple[int, int]]
-    encoder_outputs: int
 
     @property
     def dev_set(self) -> str:

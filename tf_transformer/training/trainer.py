@@ -15,7 +15,6 @@ from tf_transformer.run.weight_files import add_record
 from tf_transformer.training import devices
 from tf_transformer.training.callbacks import ProgressBar, StepWatch
 from tf_transformer.training.interruption import Stopper
-from tf_transformer.training.parts import Parts, Workload
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.recipe import compile_model, describe_parameters
 from tf_transformer.training.selection import BestWeights
@@ -25,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 # TensorFlow raises its own error on a GPU, and in place of a MemoryError inside a step.
 _OUT_OF_MEMORY = (tf.errors.ResourceExhaustedError, MemoryError)
+
+# Positions that a CPU computes at once by default: the same bits on every machine.
+CPU_POSITIONS = 4_096
 
 
 class Trainer:
@@ -61,11 +63,13 @@ class Trainer:
         if self.training.jit_compile and replicas > 1:
             raise UserError(f"training.jit_compile needs --devices 1. Received: {replicas}.")
         self.best = BestWeights(self.folder, self.training.best_by, task.dev_set)
-        number, outputs = self.workers.number, task.encoder_outputs
-        self.parts = Parts(Workload(run.config, task.shapes, replicas, number, outputs))
+        # Positions of the largest share of a batch, and the size of parts after a failure.
+        self.share = max(-(-rows // replicas) * length for rows, length in task.shapes)
+        self.halved: int | None = None
         self._random = random.getstate()  # Keras draws the seeds of the initial weights from it
         self._build()
         logger.info("model: %s", describe_parameters(self.model))
+        logger.info("disk: %s", checkpoints.describe_sizes(self.model, self.training.keep_last))
 
     def _build(self) -> None:
         """Builds the model with its initial weights; progress begins at the first batch."""
@@ -95,7 +99,7 @@ class Trainer:
             if self._is_finished():
                 return self._choose()
             if not self._fit():
-                self._restart_in_smaller_parts()
+                self._restart_in_halves()
                 continue
             self._save()
             self.stopper.waiting = self.workers.number > 1
@@ -129,24 +133,33 @@ class Trainer:
         if self.workers.is_chief:
             self.folder.clear(path)
         before = None if path is None else Progress.restore(path, self.model)
-        size = self.parts.choose(before.max_tokens_per_device if before else None, self.workers)
+        size = self._part_size(before.max_tokens_per_device if before else None)
         self.progress.max_tokens_per_device = size
-        self.model.max_tokens_per_device = size or None
+        self.model.max_tokens_per_device = size if 0 < size < self.share else None
         if before is not None:
             self._resume(before)
         self.watch = StepWatch(
             self.progress, self.training, self.stopper, self.workers.vote, self._save
         )
 
+    def _part_size(self, recorded: int | None) -> int:
+        """Returns the positions to compute at once; 0 for a whole share of a batch."""
+        default = 0 if tf.config.get_visible_devices("GPU") else CPU_POSITIONS
+        sizes = (self.halved, self.training.max_tokens_per_device, recorded, default)
+        return next(size for size in sizes if size is not None)
+
     def _resume(self, before: Progress) -> None:
         now, self.progress = self.progress, before
+        changes = " and ".join(self.progress.moved_to(now))
+        if self.halved:  # in this session, which has said so
+            return
         line = "resuming from step %s"
         if self._step() >= self.training.steps:
             line = "finished at step %s; to train further, add a larger --set training.steps=N"
         logger.info(line, f"{self._step():,}")
         if self.workers.is_chief:
             self.best.mend(self._history())
-        if changes := " and ".join(self.progress.moved_to(now)):
+        if changes:
             logger.warning("%s: from here on, not bit for bit as in an unchanged run", changes)
 
     def _fit(self) -> bool:
@@ -170,9 +183,23 @@ class Trainer:
             gc.collect()
         return True
 
-    def _restart_in_smaller_parts(self) -> None:
+    def _restart_in_halves(self) -> None:
         """Restarts from the last state, as a new process would: no step is half applied."""
-        self.parts.halve()
+        half = min(self.progress.max_tokens_per_device or self.share, self.share) // 2
+        if half < max(length for _, length in self.task.shapes):
+            raise UserError(
+                "Out of memory, and no part is smaller than one sentence: set "
+                "training.recompute=true, or choose a smaller data.max_length or model."
+            )
+        if self.workers.number > 1:  # the others wait in the middle of the step
+            raise UserError(
+                f"Out of memory: restart all workers with --max-tokens-per-device {half}. "
+                "Training resumes from its last state."
+            )
+        logger.warning(
+            "out of memory: back to the last state, on in parts of %s positions", f"{half:,}"
+        )
+        self.halved = half
         del self.model, self.evaluate, self.watch
         gc.collect()  # frees the old model before the new one is built
         random.setstate(self._random)

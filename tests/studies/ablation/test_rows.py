@@ -16,7 +16,7 @@ from tf_transformer.studies.ablation.rows import (
     plan_rows,
     select_rows,
 )
-from tf_transformer.training.memory import parameter_count
+from tf_transformer.studies.cost import parameter_count
 
 
 def plan(divisor, rows=tuple(ROWS), values=None, overrides=(), steps=None):

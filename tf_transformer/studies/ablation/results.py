@@ -12,7 +12,7 @@ from tf_transformer.files import write_text
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.records import differences
 from tf_transformer.studies.ablation.rows import ROWS
-from tf_transformer.training.memory import parameter_count
+from tf_transformer.studies.cost import parameter_count
 
 SETTINGS_FILE = "base.json"
 RESULT_FILE = "result.json"

@@ -9,9 +9,8 @@ from tf_transformer.evaluation.comparison import Spread
 from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.studies.ablation.results import Result
 from tf_transformer.studies.ablation.rows import BASE, ROWS, change, depth
-from tf_transformer.studies.cost import TABLE3_PRINTED, Printed
+from tf_transformer.studies.cost import TABLE3_PRINTED, Printed, parameter_count
 from tf_transformer.tables import Table
-from tf_transformer.training.memory import parameter_count
 
 PARAMETERS_NOTE = (
     "No vocabulary size gives all of the paper's counts, which contradict each other:\n"

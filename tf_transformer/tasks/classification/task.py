@@ -114,7 +114,6 @@ class ClassificationTask(SequenceTask):
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         data = effective_data(run)
         self.labels = read_labels(run)
-        self.encoder_outputs = len(self.labels)
         super().__init__(run, data, progress, may_encode=may_encode)
 
     def _settings(self) -> str:
