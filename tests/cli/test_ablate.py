@@ -1,6 +1,5 @@
 """`ablate`: rows as ordinary runs with a shared tokenizer and corpus, and the table."""
 
-import json
 import os
 import re
 import shutil
@@ -53,7 +52,7 @@ def copy(finished, tmp_path):
     return Path(shutil.copytree(finished, tmp_path / "rows", symlinks=True))
 
 
-def test_every_row_is_a_run_with_result_and_card_on_the_shared_corpus(finished):
+def test_every_row_is_a_run_with_a_card_on_the_shared_corpus(finished):
     assert sorted(path.name for path in finished.iterdir()) == [
         "A-h4-seed1", "base-seed1", "base.json", "data", "table3.md",
         "table3.png", "table3.svg", "tokenizer.model",
@@ -63,8 +62,9 @@ def test_every_row_is_a_run_with_result_and_card_on_the_shared_corpus(finished):
         assert (run.config.model.num_heads, run.config.model.d_model) == (heads, 32)
         assert run.checkpoints.steps() == [6]
         assert (run.path / "card.md").is_file()
-        result = json.loads((run.path / "result.json").read_text())
-        assert result["bleu"] == run.history()[-1]["valid_bleu"]
+        assert f"{run.history()[-1]['valid_bleu']:.2f} " in (
+            (finished / "table3.md").read_text("utf-8")
+        )
         assert run.tokenizer.read_bytes() == (finished / "tokenizer.model").read_bytes()
         assert run.data.resolve() == (finished / "data").resolve()
 
@@ -87,8 +87,9 @@ def test_train_resumes_a_row(copy, capsys):
 
 def test_finished_rows_are_kept_and_a_killed_row_is_resumed(arguments, copy, capfd):
     """In a folder that has moved; --stop-after delays the training of the killed row."""
-    killed, finished = (copy / f"{row}-seed1" / "result.json" for row in ("A-h4", "base"))
-    killed.unlink()
+    rows = (Run.open(copy / f"{row}-seed1") for row in ("A-h4", "base"))
+    killed, finished = (run.checkpoints.average for run in rows)
+    killed.unlink()  # as if it had not finished
     before = finished.stat().st_mtime_ns
     again = [*arguments, "--rows", *TRAINED, "--output", str(copy)]
     assert main([*again, "--stop-after", "0.0000001s"]) == 0
@@ -116,7 +117,7 @@ def test_a_failing_row_does_not_stop_the_others(arguments, copy, capsys):
     (copy / "base-seed1" / "thesis").touch()
     assert main([*arguments, "--rows", *TRAINED, "--output", str(copy)]) == 1
     printed = capsys.readouterr().out
-    assert "is not a run directory" in printed and "row base, seed 1 failed" in printed
+    assert "is not a run directory" in printed and "base-seed1 failed, with status 1" in printed
     assert re.search(r"\| A-h4 ", printed)
     assert "A-h4" in (copy / "table3.md").read_text("utf-8")
     assert not (copy / "table3.png").exists()  # no base, no differences
@@ -141,7 +142,7 @@ def test_ctrl_c_is_forwarded_to_the_row_in_training(arguments, tmp_path, capfd):
     assert not (output / "A-h4-seed1").exists()
     assert states()
     with locked(run):  # no process is still training
-        assert not (run / "result.json").exists()
+        assert not Run.open(run).checkpoints.average.exists()
 
 
 def test_params_only_needs_no_data(tmp_path, monkeypatch, capsys):

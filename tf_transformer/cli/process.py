@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn, TextIO
 
-PARENT = "TF_TRANSFORMER_PARENT"  # id of a process that a command must not outlive
+from tf_transformer.child import PARENT
+
 SECONDS_TO_END = 5
 _SECONDS_TO_EXPLAIN = 1
 

@@ -1,30 +1,36 @@
 """The printed table and its chart: results, differences from base, parameter counts."""
 
+from pathlib import Path
+
 import pytest
 
 from tf_transformer.config import Config
-from tf_transformer.studies.ablation.results import Result
+from tf_transformer.evaluation.comparison import Spread
+from tf_transformer.run import Run
 from tf_transformer.studies.ablation.rows import ROWS, Scale, plan_rows
 from tf_transformer.studies.ablation.table import (
+    Compared,
     Difference,
     caption,
-    compare,
     differences,
     draw_differences,
     parameters_table,
     results_table,
 )
+from tf_transformer.studies.cost import TABLE3_PRINTED
 
 
-def result(row, seed, perplexity, bleu):
-    return Result(row, f"of {row}", seed, 10, perplexity, bleu, "SIG", 12_345_678, 1, 1.0)
+def row(name, perplexities, bleus):
+    printed = TABLE3_PRINTED[ROWS[name]]
+    spreads = Spread.of(perplexities), Spread.of(bleus)
+    return Compared(name, f"of {name}", *spreads, 12_345_678, printed)
 
 
-RESULTS = {
-    "base": [result("base", 1, 10.0, 20.0), result("base", 2, 12.0, 21.0)],
-    "C-N2": [result("C-N2", 1, 14.0, 18.0), result("C-N2", 2, 15.0, 17.0)],
-    "big": [result("big", 1, 8.0, 24.25)],
-}
+COMPARED = [
+    row("base", [10.0, 12.0], [20.0, 21.0]),
+    row("C-N2", [14.0, 15.0], [18.0, 17.0]),
+    row("big", [8.0], [24.25]),
+]
 
 
 def cells(table):
@@ -32,7 +38,7 @@ def cells(table):
 
 
 def test_a_line_has_our_results_and_the_papers_with_differences_from_base():
-    table = results_table(compare(RESULTS))
+    table = results_table(COMPARED)
     base, small, big = cells(table)
     assert len(table.header) == 12
     assert base[2:] == [
@@ -48,15 +54,15 @@ def test_a_line_has_our_results_and_the_papers_with_differences_from_base():
 
 
 def test_without_base_only_the_paper_has_differences():
-    rows = {row: found for row, found in RESULTS.items() if row != "base"}
-    for line in cells(results_table(compare(rows))):
+    rows = COMPARED[1:]
+    for line in cells(results_table(rows)):
         assert (line[3], line[7]) == ("", "")
         assert line[5] and line[9]
-    assert differences(compare(rows)) == {}
+    assert differences(rows) == {}
 
 
 def test_the_chart_shows_our_differences_and_the_papers():
-    panels = differences(compare(RESULTS))
+    panels = differences(COMPARED)
     assert list(panels) == ["perplexity", "BLEU"]
     found = [(each.label, each.ours, round(each.paper, 2)) for each in panels["BLEU"]]
     assert found == [("C-N2", -3.0, -2.1), ("big", 3.75, 0.6)]
@@ -95,8 +101,10 @@ def test_a_chart_marks_rows_that_disagree_with_the_paper(tmp_path):
 
 
 def test_a_caption_describes_the_experiment():
-    text = caption(Config().replace({"data.train": ["a/x"], "data.source": "en"}), RESULTS)
-    for part in ("d_model 512", "100,000 steps", "a/x en-", "seeds per row: 1 to 2", "SIG"):
+    config = Config().replace({"data.train": ["a/x"], "data.source": "en"})
+    run = Run(Path("run"), config)
+    text = caption(config, {"base": [run, run], "big": [run]})
+    for part in ("d_model 512", "100,000 steps", "a/x en-", "seeds per row: 1 to 2", "tok:13a"):
         assert part in text
 
 

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tf_transformer.cli.console import import_tensorflow_quietly
+from tf_transformer.cli.parser import value_of
 from tf_transformer.cli.process import must_end
-from tf_transformer.cli.seeds import seeds_from, train_seeds
-from tf_transformer.cli.training_options import add_run_settings, config_of
+from tf_transformer.cli.terminal import print_report
+from tf_transformer.cli.training_options import add_run_settings, config_of, seconds_of
+from tf_transformer.config import Config
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.run import Run
+from tf_transformer.tables import MARKDOWN
 from tf_transformer.tasks.registry import task_named
 from tf_transformer.training.interruption import Budget, Interrupted
 
@@ -28,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_settings(parser)
     parser.add_argument(
         "--seeds",
-        type=seeds_from,
+        type=_seeds,
         metavar="N,N,...",
         help="train a run with each seed in OUTPUT/seed-N, and print the mean and standard "
         "deviation of their scores",
@@ -44,7 +48,7 @@ def command(options: argparse.Namespace) -> int:
     config = config_of(options)
     output = Path(options.output or f"runs/{config.preset or 'tiny'}")
     if options.seeds:
-        return train_seeds(options, config, output)
+        return _train_seeds(options, config, output)
     budget = Budget.parse(options.stop_after) if options.stop_after else None
     import_tensorflow_quietly()
 
@@ -72,6 +76,35 @@ def command(options: argparse.Namespace) -> int:
         return stop.status
     must_end(0)
     return 0
+
+
+def _seeds(text: str) -> list[int]:
+    """Reads a list such as "1,2,3"; an argument `type`."""
+    seeds = [value_of("training.seed")(seed) for seed in text.split(",")]
+    if len(set(seeds)) < max(2, len(seeds)):
+        raise argparse.ArgumentTypeError(
+            f"must be different seeds such as 1,2,3. Received: {quoted(text)}."
+        )
+    return seeds
+
+
+def _train_seeds(options: argparse.Namespace, config: Config, output: Path) -> int:
+    from tf_transformer.api.seeds import train_seeds
+    from tf_transformer.training.in_turn import DONE, FAILED, STOPPED
+
+    if any(setting.partition("=")[0].strip() == "training.seed" for setting in options.set):
+        raise UserError("Give --seeds or --set training.seed, not both.")
+    seconds = seconds_of(options.stop_after, "--seeds")
+    more = [word for setting in options.set for word in ("--set", setting)]
+    more += ["--devices", str(options.devices)] if options.devices is not None else []
+    more += ["--traceback"] if options.traceback else []
+    more += ["--accept-new-data"] if options.accept_new_data else []
+    status, table = train_seeds(config, output, options.seeds, seconds=seconds, more=more)
+    if table:
+        print_report(table, style=MARKDOWN)
+    elif status != FAILED:
+        logger.info("run the same command again to resume")
+    return DONE if status == STOPPED else status
 
 
 def _print_next(run: Run, result: "Result") -> None:

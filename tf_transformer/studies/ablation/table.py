@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tf_transformer.config import Config
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.evaluation.comparison import Spread
+from tf_transformer.files import write_text
 from tf_transformer.plots.figure import new_figure, save
-from tf_transformer.studies.ablation.results import Result
+from tf_transformer.run import Run
 from tf_transformer.studies.ablation.rows import BASE, ROWS, change, depth
+from tf_transformer.studies.ablation.training import finished_runs, read_settings
 from tf_transformer.studies.cost import TABLE3_PRINTED, Printed, parameter_count
-from tf_transformer.tables import Table
+from tf_transformer.tables import MARKDOWN, Part, Table, joined
 
 PARAMETERS_NOTE = (
     "No vocabulary size gives all of the paper's counts, which contradict each other:\n"
@@ -23,7 +27,16 @@ _DECIMALS = {"perplexity": 2, "bleu": 1}  # of the paper's figures
 
 @dataclass(frozen=True)
 class Compared:
-    """A row's results, ours and the paper's."""
+    """A row's results at its last checkpoint, without averaging, and the paper's.
+
+    Attributes:
+        row: name in Table 3, such as "C-N2".
+        change: difference from base, such as "N 2".
+        perplexity: dev perplexity per word piece, without label smoothing, over the seeds.
+        bleu: dev sacreBLEU, over the seeds.
+        parameters: number of parameters.
+        printed: figures of the paper.
+    """
 
     row: str
     change: str
@@ -33,34 +46,23 @@ class Compared:
     printed: Printed
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A row's difference from base.
+def compare(runs: Mapping[str, Sequence[Run]], base: Config) -> list[Compared]:
+    """Pairs the last evaluations of the finished runs of each row with the paper's results.
 
-    Attributes:
-        label: name of the row.
-        ours, paper: the differences.
-        deviation: standard deviation of our results over seeds; None for one seed.
+    Args:
+        runs: from `finished_runs`.
+        base: the configuration from which the rows differ.
     """
-
-    label: str
-    ours: float
-    paper: float
-    deviation: float | None = None
-
-
-def compare(results: dict[str, list[Result]]) -> list[Compared]:
-    """Pairs our results, from `read_results`, with the paper's."""
     return [
         Compared(
             row=row,
-            change=seeds[0].change,
-            perplexity=Spread.of([result.perplexity for result in seeds]),
-            bleu=Spread.of([result.bleu for result in seeds]),
-            parameters=seeds[0].parameters,
+            change=change(seeds[0].config, base),
+            perplexity=Spread.of([run.history()[-1]["valid_perplexity"] for run in seeds]),
+            bleu=Spread.of([run.history()[-1]["valid_bleu"] for run in seeds]),
+            parameters=parameter_count(seeds[0].config.model),
             printed=TABLE3_PRINTED[ROWS[row]],
         )
-        for row, seeds in results.items()
+        for row, seeds in runs.items()
     ]
 
 
@@ -88,14 +90,13 @@ def results_table(rows: Sequence[Compared]) -> Table:
     return Table(header, lines)
 
 
-def caption(base: Config, results: dict[str, list[Result]]) -> str:
+def caption(base: Config, runs: Mapping[str, Sequence[Run]]) -> str:
     """Describes our results: the base model, its training, seeds and signature."""
     model, training, data = base.model, base.training, base.data
-    every = [result for seeds in results.values() for result in seeds]
     text = ", ".join(data.train) or "the built-in corpus"
     languages = f" {data.source}-{data.target}" if data.train else ""
-    signatures = " and ".join(sorted({result.signature for result in every}))
-    counts = sorted({len(seeds) for seeds in results.values()})
+    signature = bleu(["a"], ["a"], tokenize=data.bleu_tokenizer).signature
+    counts = sorted({len(seeds) for seeds in runs.values()})
     seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     return (
         f"Base: N {depth(model)}, d_model {model.d_model}, d_ff {model.d_ff}, "
@@ -103,8 +104,24 @@ def caption(base: Config, results: dict[str, list[Result]]) -> str:
         f"{training.steps:,} steps of {training.batch_tokens:,} positions; "
         f"{text}{languages}; seeds per row: {seeds}.\n"
         "Perplexity (per word piece, not smoothed) and BLEU are those of the last checkpoint "
-        f"on the dev set. Our BLEU: {signatures}; the paper's is tokenised."
+        f"on the dev set. Our BLEU: {signature}; the paper's is tokenised."
     )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row's difference from base.
+
+    Attributes:
+        label: name of the row.
+        ours, paper: the differences.
+        deviation: standard deviation of our results over seeds; None for one seed.
+    """
+
+    label: str
+    ours: float
+    paper: float
+    deviation: float | None = None
 
 
 def differences(rows: Sequence[Compared]) -> dict[str, list[Difference]]:
@@ -170,6 +187,27 @@ def parameters_table(configs: dict[str, Config]) -> Table:
 
 def _millions(count: int, sign: str = "") -> str:
     return f"{count / 1e6:{sign}.{1 if abs(count) >= 10e6 else 3}f}"
+
+
+def write_report(output: Path) -> list[Part]:
+    """Writes the finished rows of a folder to table3.md and, with base, to table3.png and .svg.
+
+    Returns:
+        The parts of the report.
+
+    Raises:
+        UserError: if no row is finished.
+    """
+    base, runs = read_settings(output), finished_runs(output)
+    if not runs:
+        raise UserError(f"No row in {output} has a result yet.")
+    rows = compare(runs, base)
+    report: list[Part] = [caption(base, runs), results_table(rows)]
+    write_text(output / "table3.md", joined(report, MARKDOWN))
+    if panels := differences(rows):
+        for suffix in ("png", "svg"):
+            draw_differences(panels, output / f"table3.{suffix}")
+    return report
 
 
 def draw_differences(panels: Mapping[str, Sequence[Difference]], path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A row's process receives signals and does not outlive its parent."""
+"""A child process receives signals and does not outlive its parent."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import time
 import pytest
 from command_line import environment
 
-from tf_transformer.cli.row_process import Relay
+from tf_transformer.child import Relay
 from tf_transformer.files import locked
 from tf_transformer.run import Run
 
@@ -85,7 +85,7 @@ def test_nohup_is_respected():
 def test_no_command_outlives_a_killed_parent():
     child = "import time; from tf_transformer.cli.process import run_process\n"
     child += "run_process(lambda: print('begun', flush=True) or time.sleep(600))"
-    script = "import sys; from tf_transformer.cli.row_process import Relay\n"
+    script = "import sys; from tf_transformer.child import Relay\n"
     script += f"with Relay() as relay: relay.run([sys.executable, '-c', {child!r}])"
     with subprocess.Popen(
         [sys.executable, "-c", script], env=environment(), stdout=subprocess.PIPE, text=True
@@ -97,14 +97,18 @@ def test_no_command_outlives_a_killed_parent():
     assert time.monotonic() - began < 60
 
 
-def test_a_row_with_a_killed_parent_saves_and_ends(trained_run, tmp_path):
+def test_a_training_with_a_killed_parent_saves_and_ends(trained_run, tmp_path):
     shutil.copytree(trained_run.path, tmp_path / "run")
     config = Run.open(tmp_path / "run").config
     endless = {"training.steps": 1_000_000, "training.evaluate_every": 1_000_000}
     run = Run.create_or_resume(tmp_path / "run", config.replace(endless))
     begun = run.checkpoints.state_steps()[-1]
-    script = "from pathlib import Path; from tf_transformer.cli.row_process import *\n"
-    script += f"train_in_process(Path({str(run.path)!r}), None, 0.0)"
+    words = ["--config", str(run.path / "config.json")]
+    script = (
+        "from tf_transformer.run import Run; from tf_transformer.training.in_turn import *\n"
+    )
+    script += f"run = Run.open({str(run.path)!r})\n"
+    script += f"train_in_turn({{run.path: run.config}}, lambda *_: {words})"
     with subprocess.Popen(
         [sys.executable, "-c", script], env=environment(), stdout=subprocess.PIPE, text=True
     ) as parent:
@@ -112,7 +116,7 @@ def test_a_row_with_a_killed_parent_saves_and_ends(trained_run, tmp_path):
             if "steps to go" in line:
                 break
         parent.kill()
-        rest = parent.stdout.read()  # ends with the row's process
+        rest = parent.stdout.read()  # ends with the child
     assert "SIGTERM" in rest
     with locked(run.path):
         assert run.checkpoints.state_steps()[-1] > begun

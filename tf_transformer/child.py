@@ -1,0 +1,58 @@
+"""A child process that receives the signals of its parent and does not outlive it."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Self
+
+PARENT = "TF_TRANSFORMER_PARENT"  # id of a process that a command must not outlive
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
+
+
+class Relay:
+    """Runs a command; inside `with`, signals to this process are forwarded to it, each once.
+
+    If this process is killed, a command of this package ends as on SIGTERM.
+    """
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._pending: list[int] = []
+        self._process: subprocess.Popen | None = None
+
+    def __enter__(self) -> Self:
+        # Under nohup, SIGHUP stays ignored.
+        nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        numbers = [n for n in _PASSED_ON if not (nohup and n == signal.SIGHUP)]
+        self._before = {number: signal.signal(number, self._receive) for number in numbers}
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def run(self, words: Sequence[str]) -> int:
+        """Runs a command; returns its status, or 128 + the signal that arrived or killed it."""
+        # A new session, because a terminal sends Ctrl-C to its whole session: the child would
+        # receive it twice.
+        environment = os.environ | {PARENT: str(os.getpid())}
+        self._process = subprocess.Popen(words, start_new_session=True, env=environment)
+        self._pass_on()  # signals from before the process existed
+        status = self._process.wait()
+        if self._first:
+            return 128 + self._first
+        return 128 - status if -status in _PASSED_ON else status
+
+    def _receive(self, number: int, _frame) -> None:
+        self._first = self._first or number
+        self._pending.append(number)
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Sends each pending signal once, even if another signal interrupts this method."""
+        with suppress(IndexError):
+            while self._process:
+                self._process.send_signal(self._pending.pop(0))
