@@ -2,35 +2,25 @@
 
 import argparse
 import logging
-import os
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tf_transformer.api.load import load
+from tf_transformer.api.compare import compare_systems
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.lines import one_line, require_equal_lengths
+from tf_transformer.cli.lines import require_equal_lengths
 from tf_transformer.cli.options import add_shared_options, open_run, picture
 from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.scores import seen_before
 from tf_transformer.cli.terminal import print_report
-from tf_transformer.config.data import BLEU_TOKENIZERS, DataConfig
+from tf_transformer.config.data import BLEU_TOKENIZERS
 from tf_transformer.data.corpus import read_lines
-from tf_transformer.data.tags import usable_tag
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.metrics import SACREBLEU, make_metric
-from tf_transformer.progress import ProgressBars
+from tf_transformer.evaluation.metrics import SACREBLEU
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import find_export, read_config
+from tf_transformer.serving.versions import find_export
 from tf_transformer.studies.comparison.report import FORMATS, draw_comparison, parts, sections
-from tf_transformer.studies.comparison.results import (
-    System,
-    compare,
-    cost_of,
-    members,
-    settings_of,
-)
+from tf_transformer.studies.comparison.results import members
 from tf_transformer.tables import joined
 
 logger = logging.getLogger(__name__)
@@ -86,30 +76,23 @@ def command(options: argparse.Namespace) -> None:
     for path, lines in texts.items():
         require_equal_lengths(options.reference[0], references[0], path, lines)
     runs = {path: _open(path) for path in paths if path not in finished}
-    tokenize = options.tokenize or _tokenizer(runs)
-    tags = {
-        run.path: usable_tag(options.tag, run.config.data, run.require_tokenizer())
-        for seeds in runs.values()
-        for run in seeds
-    }
-    metrics = {
-        name: make_metric(name, references, tokenize) for name in options.metric or SACREBLEU
-    }
-    if options.tag and (exports := [path for path, seeds in runs.items() if not seeds]):
-        logger.warning("--tag has no effect on exports: %s", ", ".join(exports))
     if runs:
         import_tensorflow_quietly()
         use_threads()
-    systems = [
-        _system(path, name, runs[path], sources, tags)
-        if path in runs
-        else System(name, [finished[path]])
-        for path, name in zip(paths, _names(paths), strict=True)
-    ]
+    compared = compare_systems(
+        paths,
+        finished,
+        runs,
+        sources,
+        references,
+        tag=options.tag,
+        metrics=options.metric or [*SACREBLEU],
+        tokenize=options.tokenize,
+        most=options.sentences,
+    )
     # All seeds of `train --seeds` have seen the same text, so the first represents them.
     if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
         seen_before(trained, sources, references, options.tag)
-    compared = compare(systems, metrics, sources, references, options.sentences, tokenize)
     report, style = parts(sections(compared), options.format), FORMATS[options.format][0]
     if options.format == "text":
         print_report(*report)
@@ -136,45 +119,3 @@ def _open(path: str) -> list[Run]:
             f"translations. Received: {path}."
         )
     return runs
-
-
-def _tokenizer(systems: Mapping[str, Sequence[Run]]) -> str:
-    """Returns the name of sacreBLEU's tokeniser of the first run or export, if there is one."""
-    for path, runs in systems.items():
-        export = find_export(Path(path))
-        if config := runs[0].config if runs else export and read_config(export):
-            return config.data.bleu_tokenizer
-    return DataConfig().bleu_tokenizer
-
-
-def _names(paths: Sequence[str]) -> list[str]:
-    """Shortens paths by their common folder."""
-    try:
-        common = os.path.commonpath([Path(path).parent for path in paths])
-    except ValueError:  # absolute and relative paths
-        return [*paths]
-    return [os.path.relpath(path, common or ".") for path in paths]
-
-
-def _system(
-    path: str,
-    name: str,
-    runs: Sequence[Run],
-    sources: Sequence[str],
-    tags: Mapping[Path, str | None],
-) -> System:
-    """Translates with each of the runs and its tag or, without runs, with an export."""
-    if runs:
-        outputs = [_translated(run.path, sources, tags[run.path]) for run in runs]
-        return System(name, outputs, settings_of(runs), cost_of(runs))
-    export = find_export(Path(path))
-    config = read_config(export) if export else None
-    settings = config.flat() if config else {}
-    return System(name, [_translated(Path(path), sources)], settings)
-
-
-def _translated(path: Path, sources: Sequence[str], tag: str | None = None) -> list[str]:
-    translator = load(path, task="translation", tag=tag)
-    with ProgressBars(len(sources)) as bars:
-        outputs = translator.translate([*sources], progress=lambda n: bars(str(path), n))
-    return [one_line(each) for each in outputs]

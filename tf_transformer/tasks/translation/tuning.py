@@ -2,19 +2,33 @@
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tf_transformer.data.corpora import all_pairs, corpora
+from tf_transformer.data.corpus import read_pairs
 from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import SIGNIFICANT, BleuAndLength, Comparison
+from tf_transformer.files import locked
 from tf_transformer.plots.figure import STYLES, new_figure, save
+from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
+from tf_transformer.run.weight_files import read_arrays
+from tf_transformer.tables import Table
 from tf_transformer.tasks.models import load_translator
 from tf_transformer.tasks.record import Progress
+from tf_transformer.tasks.translation.task import effective_data
 
+logger = logging.getLogger(__name__)
+
+ALPHAS = tuple(tenths / 10 for tenths in range(21))
 _TOLERANCE = 1e-4  # between the scores of the same tokens in search and in forced decoding
 
 
@@ -71,6 +85,16 @@ class Tuning:
     def chosen(self) -> Candidate:
         """The best if it is significantly better, else the present one."""
         return self.best if self.p_value < SIGNIFICANT else self.present
+
+    def table(self) -> Table:
+        """Returns BLEU and brevity penalty by alpha, a column per checkpoint and beam size."""
+        columns = curves(self.candidates)
+        rows = [
+            [f"{row[0].choice.alpha:g}"]
+            + [f"{each.bleu.value:.2f} ({each.bleu.brevity_penalty:.3f})" for each in row]
+            for row in zip(*columns.values(), strict=True)
+        ]
+        return Table(["alpha", *columns], rows)
 
 
 @dataclass(frozen=True)
@@ -166,17 +190,92 @@ def _above(scores: Sequence[float], others: Sequence[float]) -> int:
     return sum(score > other + _TOLERANCE for score, other in pairs)
 
 
-def lines(tuning: Tuning, errors: SearchErrors) -> list[str]:
-    """Describes the result for the console."""
-    total = f"{errors.sentences:,} sentences"
-    return [
-        f"present  {_described(tuning.present)}",
-        f"best     {_described(tuning.best)}",
-        f"{tuning.signature}; paired bootstrap: p = {tuning.p_value:.3f}",
-        f"search errors of {tuning.chosen.choice}: among {total}, the model prefers the "
-        f"reference in {errors.references:,}, the result of another beam in "
-        f"{errors.other_beams:,}",
-    ]
+def tune(
+    run: Run,
+    text: tuple[str, str] | None = None,
+    *,
+    tag: str | None = None,
+    alphas: Sequence[float] = ALPHAS,
+    beam_sizes: Sequence[int] = (),
+    checkpoints: Sequence[str] | None = None,
+) -> Tuning:
+    """Compares settings of a run by BLEU on dev text, and writes significantly better ones.
+
+    Args:
+        run: a translation run, whose folder is locked meanwhile.
+        text: files of sources and references; by default the run's dev text.
+        tag: text to put before each source of `text`.
+        alphas: exponents of the length penalty to try.
+        beam_sizes: beam sizes to try besides the run's.
+        checkpoints: weights to try; by default best, and average if it differs.
+
+    Raises:
+        UserError: if there is no text, or the run lacks a checkpoint.
+    """
+    if lookahead := run.config.decoding.lookahead:
+        message = "decoding.lookahead is %d, but tuning searches exactly, as with 0"
+        logger.warning(message, lookahead)
+    with locked(run.path):
+        name, pairs = _dev_text(run, text)
+        sources, references = zip(*pairs, strict=True)
+        with ProgressBars(len(sources)) as bars:
+            # The run's own text has its tags.
+            tuner = Tuner(run, sources, references, bars, tag if text else "")
+            tuning = tuner.tune(checkpoints or _checkpoints(run), beam_sizes, alphas)
+            errors = tuner.search_errors(tuning)
+        _log(tuning, errors)
+        if tuning.chosen is tuning.present:
+            logger.info("%s keeps its settings", run.path)
+        else:
+            run.change_settings(tuning.chosen.choice.settings(), f"tuned on {name}")
+    return tuning
+
+
+def _checkpoints(run: Run) -> list[str]:
+    """Returns the checkpoints to try: best and average, as far as they exist and differ."""
+    files = {"best": run.checkpoints.best, "average": run.checkpoints.average}
+    existing = [name for name, file in files.items() if file.exists()]
+    if len(existing) == 2 and _same_weights(*files.values()):
+        existing.remove("average")  # training has chosen it as best
+    return existing
+
+
+def _same_weights(*files: Path) -> bool:
+    one, other = (read_arrays(file, prefix="model/") for file in files)
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[name], other[name]) for name in one
+    )
+
+
+def _dev_text(run: Run, text: tuple[str, str] | None) -> tuple[str, list[tuple[str, str]]]:
+    """Returns the name of the dev text and its pairs."""
+    if not text and run.has_no_text:
+        raise UserError(
+            f"{run.path} has no record of its text, like every converted or pruned run: give "
+            "--source and --reference. Received: neither."
+        )
+    if text:
+        name, pairs = text[0], list(read_pairs(Path(text[0]), Path(text[1])))
+    else:
+        data = effective_data(run)
+        texts = corpora(data.valid, data)
+        name = ", ".join(str(text.source) for text in texts)
+        pairs = list(all_pairs(texts))
+    if not pairs:
+        raise UserError(f"{name} must have at least one sentence. Received: none.")
+    return name, pairs
+
+
+def _log(tuning: Tuning, errors: SearchErrors) -> None:
+    logger.info("present  %s", _described(tuning.present))
+    logger.info("best     %s", _described(tuning.best))
+    logger.info("%s; paired bootstrap: p = %.3f", tuning.signature, tuning.p_value)
+    logger.info(
+        "search errors of %s: among %s sentences, the model prefers the reference in %s, the "
+        "result of another beam in %s",
+        tuning.chosen.choice,
+        *(f"{n:,}" for n in (errors.sentences, errors.references, errors.other_beams)),
+    )
 
 
 def _described(candidate: Candidate) -> str:
