@@ -8,7 +8,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.image import imread  # noqa: E402
 
 from tf_transformer.plots.figure import save  # noqa: E402
-from tf_transformer.studies.heads.plot import Grids, importance_figure, pruning_figure  # noqa: E402
+from tf_transformer.studies.heads.plot import importance_figure, pruning_figure  # noqa: E402
 
 VALUES = {
     "encoder self-attention": np.array([[0.1, -0.2, 0.0], [0.3, 0.4, 0.5]]),
@@ -21,8 +21,7 @@ def panels_of(figure) -> list:
 
 
 def test_each_head_has_a_cell_with_its_number():
-    grids = Grids("rise in loss", VALUES, "+z.2f")
-    figure = importance_figure([grids], "of a model")
+    figure = importance_figure([("rise in loss", "+z.2f", VALUES)], "of a model")
     panels = panels_of(figure)
     assert [axes.get_title() for axes in panels] == list(VALUES)
     for axes, values in zip(panels, VALUES.values(), strict=True):
@@ -40,7 +39,7 @@ def test_each_head_has_a_cell_with_its_number():
 
 
 def test_numbers_are_readable_on_any_grey():
-    for axes in panels_of(importance_figure([Grids("a", VALUES, "+.2f")], "b")):
+    for axes in panels_of(importance_figure([("a", "+.2f", VALUES)], "b")):
         [image] = axes.images
         for text in axes.texts:
             *color, _ = image.cmap(image.norm(float(text.get_text())))
@@ -50,7 +49,7 @@ def test_numbers_are_readable_on_any_grey():
 
 def test_a_model_without_important_heads_can_be_drawn():
     zeros = {"cross-attention": -np.ones((1, 2))}
-    [axes] = panels_of(importance_figure([Grids("a", zeros, "+.2f")], "b"))
+    [axes] = panels_of(importance_figure([("a", "+.2f", zeros)], "b"))
     assert axes.images[0].get_clim()[1] > 0
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from tf_transformer.studies.heads.measurements import Head, Measurements
-from tf_transformer.studies.heads.pruning import curve, importances, iterative_order, order_of
+from tf_transformer.studies.heads.study import curve, importances, iterative_order, order_of
 
 A, B, C, D = HEADS = [Head("encoder", 1, 1), Head("decoder", 1, 1), Head("cross", 1, 1),
                       Head("cross", 1, 2)]  # fmt: skip

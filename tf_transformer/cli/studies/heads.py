@@ -49,8 +49,11 @@ def command(options: argparse.Namespace) -> None:
     translator = load_translator(options)
 
     from tf_transformer.studies.heads.measurements import HeadMasks
-    from tf_transformer.studies.heads.pruning import write_pruned_run
-    from tf_transformer.studies.heads.study import fitting_pairs, measure_heads
+    from tf_transformer.studies.heads.study import (
+        fitting_pairs,
+        measure_heads,
+        write_pruned_run,
+    )
 
     pairs = fitting_pairs(pairs, translator)
     checkpoint = run.weights(options.checkpoint)

@@ -1,7 +1,7 @@
 """The importance of heads as grids of layers x heads, and the curve of pruning."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -10,30 +10,25 @@ from tf_transformer.plots.figure import new_figure
 _CELL = (0.62, 0.42)  # width and height of a cell, in inches
 _WHITE_ON = 0.36  # share of the largest value above which numbers are white
 
-
-@dataclass(frozen=True)
-class Grids:
-    """One number per head, in a grid for each kind of attention.
-
-    Attributes:
-        title: label of the colour bar: name and unit of the numbers.
-        values: [layers, heads] by kind; large values mean important heads.
-        form: format of a number, such as "+z.3f".
-    """
-
-    title: str
-    values: dict[str, np.ndarray]
-    form: str
+Row: TypeAlias = tuple[str, str, Mapping[str, np.ndarray]]
 
 
-def importance_figure(rows: Sequence[Grids], title: str):
+def importance_figure(rows: Sequence[Row], title: str):
     """Draws a row of grids for each measure: white is 0 and below, black the largest value.
 
     Shades follow the square root, because a single head often matters as much as all others
-    together. All rows must have the same kinds and shapes; encoder and decoder may differ in
-    depth. Returns a matplotlib figure.
+    together.
+
+    Args:
+        rows: for each measure the label of its colour bar, the format of a number, and the
+            numbers [layers, heads] by kind of attention; large ones mean important heads. All
+            have the same kinds and shapes; encoder and decoder may differ in depth.
+        title: title of the figure.
+
+    Returns:
+        A matplotlib figure.
     """
-    shapes = [values.shape for values in rows[0].values.values()]
+    shapes = [values.shape for values in rows[0][2].values()]
     depths, heads = {layers for layers, _ in shapes}, shapes[0][1]
     kinds, layers = len(shapes), max(depths)
     width = kinds * (heads * _CELL[0] + 0.4) + 2.2
@@ -41,33 +36,31 @@ def importance_figure(rows: Sequence[Grids], title: str):
     axes = figure.subplots(
         len(rows), kinds, squeeze=False, sharex=True, sharey=len(depths) == 1
     )
-    for panels, grids in zip(axes, rows, strict=True):
+    for panels, (label, form, grids) in zip(axes, rows, strict=True):
+        largest = max(1e-9, *(float(grid.max()) for grid in grids.values()))  # or 0 and less
         images = [
-            _draw_grid(panel, name, values, grids)
-            for panel, (name, values) in zip(panels, grids.values.items(), strict=True)
+            _draw_grid(panel, kind, values, form, largest)
+            for panel, (kind, values) in zip(panels, grids.items(), strict=True)
         ]
-        bar = figure.colorbar(images[0], ax=list(panels))
-        bar.set_label(grids.title)
+        figure.colorbar(images[0], ax=list(panels)).set_label(label)
     figure.suptitle(title)
     figure.supxlabel("head")
     figure.supylabel("layer")
     return figure
 
 
-def _draw_grid(axes, name: str, values: np.ndarray, grids: Grids):
+def _draw_grid(axes, kind: str, values: np.ndarray, form: str, largest: float):
     from matplotlib.colors import PowerNorm
 
-    largest = max(float(grid.max()) for grid in grids.values.values())
-    largest = max(largest, 1e-9)  # all may be 0 or less
     norm = PowerNorm(0.5, vmin=0, vmax=largest)
     image = axes.imshow(values, "Greys", norm=norm, aspect="auto")
-    axes.set_title(name, fontsize="medium")
+    axes.set_title(kind, fontsize="medium")
     layers, heads = values.shape
     axes.set_xticks(range(heads), range(1, heads + 1))
     axes.set_yticks(range(layers), range(1, layers + 1))
     for (layer, head), value in np.ndenumerate(values):
         color = "white" if value > _WHITE_ON * largest else "black"
-        text = format(value, grids.form)
+        text = format(value, form)
         axes.text(head, layer, text, color=color, ha="center", va="center", fontsize="small")
     return image
 

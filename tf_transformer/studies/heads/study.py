@@ -1,9 +1,10 @@
-"""A study of a run's heads: measurements, their order, pictures and data."""
+"""Importance of heads, and pruning by importance (Michel et al. 2019, arXiv 1905.10650)."""
 
 import dataclasses
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import only_model
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.files import write_text
+from tf_transformer.files import replacing_folder, write_text
+from tf_transformer.models.transformer import Transformer
 from tf_transformer.plots.figure import save
+from tf_transformer.progress import bar
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import save_weights
 from tf_transformer.run.facts import sha256
 from tf_transformer.studies.heads import MEASUREMENTS
 from tf_transformer.studies.heads.measurements import (
@@ -27,20 +33,82 @@ from tf_transformer.studies.heads.measurements import (
     Measurements,
     measures,
 )
-from tf_transformer.studies.heads.plot import Grids, importance_figure, pruning_figure
-from tf_transformer.studies.heads.pruning import (
-    Importance,
-    Point,
-    curve,
-    importances,
-    iterative_order,
-    order_of,
-)
+from tf_transformer.studies.heads.plot import Row, importance_figure, pruning_figure
 from tf_transformer.tables import Part, Table
 
 logger = logging.getLogger(__name__)
 
 Pairs = Sequence[tuple[str, str]]
+
+PRUNED_FILE = "pruned_heads.json"
+
+POINTS = 24  # approximate number of points on a curve
+
+
+@dataclass(frozen=True)
+class Importance:
+    """The change in loss (nats per piece) and BLEU when only one head is masked."""
+
+    head: Head
+    loss_change: float
+    bleu_change: float | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """Loss and BLEU with `kept` heads; `masked` lists the others in the order of pruning."""
+
+    kept: int
+    masked: list[Head]
+    loss: float
+    bleu: float | None
+
+
+def importances(
+    heads: Sequence[Head], measurements: Measurements, with_bleu: bool
+) -> list[Importance]:
+    """Measures the importance of each head by itself (Michel et al. 2019, section 3.2)."""
+    results = []
+    for head in bar("masking one head", heads):
+        loss = measurements.loss([head]) - measurements.loss([])
+        score = measurements.bleu([head]) - measurements.bleu([]) if with_bleu else None
+        results.append(Importance(head, loss, score))
+    return results
+
+
+def order_of(results: Sequence[Importance]) -> list[Head]:
+    """Returns the heads in the order of pruning: the least important, by loss, first."""
+    return [result.head for result in sorted(results, key=lambda result: result.loss_change)]
+
+
+def iterative_order(heads: Sequence[Head], measurements: Measurements) -> list[Head]:
+    """Returns the order of backward elimination, which always prunes the cheapest head.
+
+    The remaining heads are measured again after each pruning, so that one of two redundant
+    heads is kept. n heads need n (n + 1) / 2 measurements of the loss.
+    """
+    pruned: list[Head] = []
+    for _ in bar("pruning one by one", heads):
+        left = [head for head in heads if head not in pruned]
+        losses = [measurements.loss([*pruned, head]) for head in left]
+        pruned.append(left[losses.index(min(losses))])
+    return pruned
+
+
+def curve(order: Sequence[Head], measurements: Measurements, with_bleu: bool) -> list[Point]:
+    """Measures the model with all heads, then with fewer and fewer in this order, down to none.
+
+    With up to 24 heads every number is measured, with up to 48 every second one, and so on.
+    """
+    step = math.ceil(len(order) / POINTS)
+    counts = [*range(0, len(order), step), len(order)]
+    points = []
+    for count in bar("pruning", counts):
+        masked = list(order[:count])
+        score = measurements.bleu(masked) if with_bleu else None
+        loss = measurements.loss(masked)
+        points.append(Point(len(order) - count, masked, loss, score))
+    return points
 
 
 @dataclass(frozen=True)
@@ -152,27 +220,23 @@ def _settings(
 
 def _draw(study: Study, output: Path) -> None:
     points = study.curve
-    grids = [_grids(study, "loss_change", "rise in loss (nats per piece)", "+z.3f", 1)]
-    losses: Sequence[float | None] = [point.loss for point in points]
-    curves = {"loss (nats per piece)": losses}
+    rises = _by_kind(study.importances, "loss_change")
+    rows: list[Row] = [("rise in loss (nats per piece)", "+z.3f", rises)]
+    curves: dict[str, Sequence[float | None]]
+    curves = {"loss (nats per piece)": [point.loss for point in points]}
     if points[0].bleu is not None:
-        grids.append(_grids(study, "bleu_change", "fall in BLEU", "+z.1f", -1))
+        falls = _by_kind(study.importances, "bleu_change").items()
+        rows.append(("fall in BLEU", "+z.1f", {kind: -grid for kind, grid in falls}))
         curves = {"BLEU": [point.bleu for point in points], **curves}
     kept = [point.kept for point in points]
     figures = {
-        "importance": importance_figure(grids, "One head masked"),
+        "importance": importance_figure(rows, "One head masked"),
         "pruning": pruning_figure(kept, curves, "Least important heads pruned"),
     }
     for name, figure in figures.items():
         for suffix in ("png", "svg"):
             save(figure, output / f"{name}.{suffix}")
             logger.info("%s", output / f"{name}.{suffix}")
-
-
-def _grids(study: Study, field: str, title: str, form: str, sign: int) -> Grids:
-    """Arranges one measure for its picture, with the sign that makes important heads large."""
-    grids = _by_kind(study.importances, field)
-    return Grids(title, {name: sign * grid for name, grid in grids.items()}, form)
 
 
 def _by_kind(importances: Sequence[Importance], field: str) -> dict[str, np.ndarray]:
@@ -211,3 +275,28 @@ def _to_json(settings: dict[str, Any], study: Study, iterative: bool) -> str:
         ],
     }
     return json.dumps(content, indent=1) + "\n"
+
+
+def write_pruned_run(
+    run: Run, model: Transformer, masks: HeadMasks, pruned: Sequence[Head], path: Path
+) -> Run:
+    """Writes a run with the model's weights, in which the outputs of pruned heads are zero.
+
+    The model keeps its shape: pruned heads are still computed, but add nothing. They are listed
+    in pruned_heads.json. Configuration and tokenizer are those of `run`.
+
+    Raises:
+        UserError: if the folder has files or cannot be written; then nothing is written.
+    """
+    with replacing_folder(path, replace=False) as temporary:
+        config = run.config.replace({"decoding.checkpoint": "best"})
+        written = Run.create_or_resume(temporary, config)
+        if run.lengths.exists():
+            written.write_trained_lengths(*run.trained_lengths())
+        Tokenizer(run.require_tokenizer()).copy(written.tokenizer)
+        masks.apply(pruned)
+        save_weights(written.checkpoints.best, model)
+        masks.apply([])
+        names = [str(head) for head in pruned]
+        write_text(temporary / PRUNED_FILE, json.dumps(names, indent=2) + "\n")
+    return Run.open(path)
