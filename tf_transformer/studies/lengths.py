@@ -1,5 +1,6 @@
 """BLEU by source length: measurements, table, JSON and picture."""
 
+import functools
 import itertools
 import json
 import logging
@@ -9,15 +10,17 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.config import DecodingConfig
 from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.tags import usable_tag
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Interval, bleu_interval
 from tf_transformer.plots.figure import STYLES, new_figure, short_names
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.tables import Table
+from tf_transformer.tasks.models import load_translator
 
 logger = logging.getLogger(__name__)
 
@@ -86,38 +89,47 @@ def buckets(lengths: Sequence[int], width: int, least: int) -> list[Bucket]:
     return result
 
 
-def buckets_of(
-    runs: Sequence[Run], sources: Sequence[str], width: int, least: int, tag: str = ""
-) -> list[Bucket]:
-    """Groups sentences by pieces of the first run's tokenizer; warns if tokenizers differ.
+def measure(
+    runs: Sequence[Run],
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    decodings: Sequence[DecodingConfig],
+    checkpoint: str | None = None,
+    tag: str | None = None,
+    width: int = 8,
+    least: int = 20,
+) -> tuple[list[Bucket], list[LengthCurve]]:
+    """Translates a test set with runs and scores it by length of the source.
 
-    As in training, the pieces of the first run's `tag` before each sentence count.
+    Lengths are in pieces of the first run's tokenizer; BLEU has its tokens too.
+
+    Args:
+        runs: at least one.
+        sources: the test set.
+        references: a translation of each source, not blank.
+        decodings: search settings of each run.
+        checkpoint: weights to use; by default those that each run chose.
+        tag: text to put before each source, whose pieces count as in training.
+        width: see `buckets`.
+        least: see `buckets`.
     """
-    first, *others = [Tokenizer(run.require_tokenizer(), tag) for run in runs]
+    tags = [usable_tag(tag, run.config.data, run.require_tokenizer()) for run in runs]
+    first, *others = [Tokenizer(run.require_tokenizer(), tags[0] or "") for run in runs]
     if any(other.models != first.models for other in others):
         logger.warning("the tokenizers differ: lengths are in pieces of %s", runs[0].path)
     pieces = first.tokenize(tf.constant(sources)).row_lengths().numpy() + 1  # EOS
-    return buckets(pieces.tolist(), width, least)
-
-
-def measure_run(
-    run: Run,
-    translator: BatchTranslator,
-    sources: Sequence[str],
-    references: Sequence[str],
-    groups: Sequence[Bucket],
-    tokenize: str,
-) -> LengthCurve:
-    """Translates with a run and scores each bucket, with one of sacreBLEU's tokenisers."""
-    name = str(run.path)
-    with ProgressBars(len(sources)) as bars:
-        translations = translator.translate(
-            sources, lambda done: bars(f"{name}: translated", done)
-        )
-    hypotheses = [best for best, *_ in translations]
-    intervals = bleu_by_bucket(groups, hypotheses, references, tokenize)
-    longest, limit = _longest_in_training(run), translator.codec.source_limit
-    return LengthCurve(name, intervals, longest, limit)
+    groups = buckets(pieces.tolist(), width, least)
+    curves, tokenize = [], runs[0].config.data.bleu_tokenizer
+    for run, decoding, tag in zip(runs, decodings, tags, strict=True):
+        translator, name = load_translator(run, checkpoint, decoding, tag=tag), str(run.path)
+        with ProgressBars(len(sources)) as bars:
+            report = functools.partial(bars, f"{name}: translated")
+            hypotheses = [best for best, *_ in translator.translate(sources, report)]
+        intervals = bleu_by_bucket(groups, hypotheses, references, tokenize)
+        longest, limit = _longest_in_training(run), translator.codec.source_limit
+        curves.append(LengthCurve(name, intervals, longest, limit))
+    return groups, curves
 
 
 def bleu_by_bucket(

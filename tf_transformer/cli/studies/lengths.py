@@ -16,7 +16,6 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import int_from
 from tf_transformer.cli.terminal import print_report
-from tf_transformer.data.tags import usable_tag
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
@@ -59,21 +58,18 @@ def command(options: argparse.Namespace) -> None:
     import_tensorflow_quietly()
     use_threads()
 
-    from tf_transformer.studies.lengths import (
-        buckets_of,
-        lengths_figure,
-        lengths_table,
-        measure_run,
-        to_json,
-    )
-    from tf_transformer.tasks.models import load_translator
+    from tf_transformer.studies.lengths import lengths_figure, lengths_table, measure, to_json
 
-    tags = [usable_tag(options.tag, run.config.data, run.require_tokenizer()) for run in runs]
-    groups = buckets_of(runs, sources, options.width, options.least, tags[0] or "")
-    curves, tokenize = [], runs[0].config.data.bleu_tokenizer
-    for run, decoding, tag in zip(runs, decodings, tags, strict=True):
-        translator = load_translator(run, options.checkpoint, decoding, tag=tag)
-        curves.append(measure_run(run, translator, sources, references, groups, tokenize))
+    groups, curves = measure(
+        runs,
+        sources,
+        references,
+        decodings=decodings,
+        checkpoint=options.checkpoint,
+        tag=options.tag,
+        width=options.width,
+        least=options.least,
+    )
     if options.data:
         text = to_json(options.source, options.reference, groups, curves)
         write_text(Path(options.data), text)
