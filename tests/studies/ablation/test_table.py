@@ -10,9 +10,7 @@ from tf_transformer.run import Run
 from tf_transformer.studies.ablation.rows import ROWS, Scale, plan_rows
 from tf_transformer.studies.ablation.table import (
     Compared,
-    Difference,
     caption,
-    differences,
     draw_differences,
     parameters_table,
     results_table,
@@ -58,21 +56,13 @@ def test_without_base_only_the_paper_has_differences():
     for line in cells(results_table(rows)):
         assert (line[3], line[7]) == ("", "")
         assert line[5] and line[9]
-    assert differences(rows) == {}
 
 
-def test_the_chart_shows_our_differences_and_the_papers():
-    panels = differences(COMPARED)
-    assert list(panels) == ["perplexity", "BLEU"]
-    found = [(each.label, each.ours, round(each.paper, 2)) for each in panels["BLEU"]]
-    assert found == [("C-N2", -3.0, -2.1), ("big", 3.75, 0.6)]
-    assert [each.deviation for each in panels["perplexity"]][1] is None
-
-
-def draw(path, ours=1.0, deviation=None):
+def draw(path, ours=10.0, *more):
+    """Draws C-N2, whose perplexity is above base in the paper, and big."""
     pytest.importorskip("matplotlib")
-    rows = [Difference("A-h1", ours, -0.5, deviation), Difference("big", -2.0, 0.6)]
-    draw_differences({"perplexity": rows, "BLEU": rows}, path)
+    rows = [row("base", [9.0], [20.0]), row("C-N2", [ours, *more], [18.0]), COMPARED[2]]
+    draw_differences(rows, path)
     return path
 
 
@@ -86,7 +76,7 @@ def test_a_chart_needs_no_colour(tmp_path):
 def test_a_chart_shows_our_results_and_their_spread(tmp_path):
     pictures = [
         draw(tmp_path / f"{i}.png", *figures).read_bytes()
-        for i, figures in enumerate([(1.0,), (1.0,), (-1.0,), (1.0, 0.4)])
+        for i, figures in enumerate([(10.0,), (10.0,), (8.0,), (9.0, 11.0)])
     ]
     assert pictures[0] == pictures[1]
     assert len(set(pictures)) == 3
@@ -94,10 +84,8 @@ def test_a_chart_shows_our_results_and_their_spread(tmp_path):
 
 def test_a_chart_marks_rows_that_disagree_with_the_paper(tmp_path):
     note = "not in the paper's direction"
-    assert note in draw(tmp_path / "opposite.svg", ours=1.0).read_text("utf-8")
-    both = [Difference("A-h1", -1.0, -0.5), Difference("big", 2.0, 0.6)]
-    draw_differences({"BLEU": both}, tmp_path / "agree.svg")
-    assert note not in (tmp_path / "agree.svg").read_text("utf-8")
+    assert note in draw(tmp_path / "opposite.svg", 8.0).read_text("utf-8")
+    assert note not in draw(tmp_path / "agree.svg", 10.0).read_text("utf-8")
 
 
 def test_a_caption_describes_the_experiment():

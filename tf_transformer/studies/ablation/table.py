@@ -108,42 +108,6 @@ def caption(base: Config, runs: Mapping[str, Sequence[Run]]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A row's difference from base.
-
-    Attributes:
-        label: name of the row.
-        ours, paper: the differences.
-        deviation: standard deviation of our results over seeds; None for one seed.
-    """
-
-    label: str
-    ours: float
-    paper: float
-    deviation: float | None = None
-
-
-def differences(rows: Sequence[Compared]) -> dict[str, list[Difference]]:
-    """Returns each row's difference from base, for a chart; {} without base or other rows."""
-    base = _base_of(rows)
-    others = [row for row in rows if row is not base]
-    if base is None or not others:
-        return {}
-    return {
-        title: [
-            Difference(
-                row.row,
-                getattr(row, name).mean - getattr(base, name).mean,
-                getattr(row.printed, name) - getattr(base.printed, name),
-                getattr(row, name).deviation,
-            )
-            for row in others
-        ]
-        for title, name in (("perplexity", "perplexity"), ("BLEU", "bleu"))
-    }
-
-
 def _base_of(rows: Sequence[Compared]) -> Compared | None:
     return next((row for row in rows if row.row == BASE), None)
 
@@ -204,26 +168,44 @@ def write_report(output: Path) -> list[Part]:
     rows = compare(runs, base)
     report: list[Part] = [caption(base, runs), results_table(rows)]
     write_text(output / "table3.md", joined(report, MARKDOWN))
-    if panels := differences(rows):
+    if _base_of(rows) and len(rows) > 1:
         for suffix in ("png", "svg"):
-            draw_differences(panels, output / f"table3.{suffix}")
+            draw_differences(rows, output / f"table3.{suffix}")
     return report
 
 
-def draw_differences(panels: Mapping[str, Sequence[Difference]], path: Path) -> None:
-    """Draws two bar charts per title: the paper's differences in white and ours in grey.
+def draw_differences(rows: Sequence[Compared], path: Path) -> None:
+    """Draws the differences from base, the paper's in white and ours in grey.
 
     The two have separate scales, since magnitudes may differ greatly: compare signs and the
-    order of the rows. Our bars are hatched where their sign is not the paper's. All titles must
-    have the same rows in the same order.
+    order of the rows. Our bars are hatched where their sign is not the paper's. `rows` must
+    have base and others.
     """
-    height = len(next(iter(panels.values())))
-    figure = new_figure(3 * 2 * len(panels), 1.8 + 0.26 * height)
+    [base] = [row for row in rows if row.row == BASE]
+    others = [row for row in rows if row is not base]
+    figure = new_figure(12, 1.8 + 0.26 * len(others))
     from matplotlib.patches import Patch  # `new_figure` has checked for matplotlib
 
-    axes = figure.subplots(1, 2 * len(panels), sharey=True)
-    for (title, rows), (left, right) in zip(panels.items(), axes.reshape(-1, 2), strict=True):
-        _draw_bars(left, right, rows)
+    axes, hatches = figure.subplots(1, 4, sharey=True), []
+    labels = [row.row for row in others]
+    for name, (left, right) in zip(("perplexity", "bleu"), axes.reshape(2, 2), strict=True):
+        printed = [getattr(row.printed, name) - getattr(base.printed, name) for row in others]
+        spreads = [getattr(row, name) for row in others]
+        ours = [spread.mean - getattr(base, name).mean for spread in spreads]
+        deviations = [spread.deviation or 0 for spread in spreads]
+        opposite = [one * other < 0 for one, other in zip(ours, printed, strict=True)]
+        hatches += opposite
+        left.barh(labels, printed, color="white", edgecolor="black")
+        right.barh(
+            labels,
+            ours,
+            xerr=deviations if any(deviations) else None,
+            color=["white" if each else "0.65" for each in opposite],
+            hatch=["////" if each else "" for each in opposite],
+            edgecolor="black",
+            capsize=2,
+        )
+        title = "BLEU" if name == "bleu" else name
         left.set_title(f"{title}, the paper's", fontsize="medium")
         right.set_title(f"{title}, ours", fontsize="medium")
     for panel in axes:
@@ -231,27 +213,8 @@ def draw_differences(panels: Mapping[str, Sequence[Difference]], path: Path) -> 
         panel.grid(axis="x", alpha=0.3)
         panel.set_axisbelow(True)
     figure.suptitle("Rows of Table 3 minus base")
-    if any(_is_opposite(row) for rows in panels.values() for row in rows):
+    if any(hatches):
         hatched = Patch(facecolor="white", edgecolor="black", hatch="////")
         figure.legend([hatched], ["not in the paper's direction"], loc="outside lower center")
     axes[0].invert_yaxis()  # rows from top to bottom, as in the table
     save(figure, path)
-
-
-def _draw_bars(left, right, rows: Sequence[Difference]) -> None:
-    labels = [row.label for row in rows]
-    left.barh(labels, [row.paper for row in rows], color="white", edgecolor="black")
-    several = any(row.deviation is not None for row in rows)
-    right.barh(
-        labels,
-        [row.ours for row in rows],
-        xerr=[row.deviation or 0 for row in rows] if several else None,
-        color=["white" if _is_opposite(row) else "0.65" for row in rows],
-        hatch=["////" if _is_opposite(row) else "" for row in rows],
-        edgecolor="black",
-        capsize=2,
-    )
-
-
-def _is_opposite(row: Difference) -> bool:
-    return row.ours * row.paper < 0
