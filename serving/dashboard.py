@@ -162,7 +162,7 @@ def draw(times: Sequence[float], samples: Sequence[Sample], path: Path) -> None:
         ("latency of predict, seconds",
          lambda: metrics.quantiles(seconds, "serving_default", (0.5, 0.95, 0.99))),
         ("refusals per second, by reason", lambda: rate(f"{prefix}refused_total", "reason")),
-        ("rows in the queues", lambda: metrics.gauge(f"{prefix}waiting_rows", "lane")),
+        ("rows in the queue", lambda: metrics.gauge(f"{prefix}waiting_rows")),
         ("mean rows per batch", lambda: {"": metrics.mean(f"{prefix}batch_rows")}),
         ("tokens per second",
          lambda: {what: rate(f"{prefix}tokens_{what}_total")[""]

@@ -10,12 +10,13 @@ from command_line import run_here
 from http_calls import one_version
 from made_once import made_once
 
+from tf_transformer.cli.core.serve import bound_socket
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
-from tf_transformer.serving.batcher import BatchLimits
-from tf_transformer.serving.lanes import Lanes, Meter, token_limits
+from tf_transformer.serving.queue import RequestQueue, TokenCounter
 from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.telemetry import Telemetry
 from tf_transformer.tasks.models import load_translator
 
 
@@ -45,45 +46,42 @@ def session(exported) -> Iterator[SavedModelSession]:
 
 
 @pytest.fixture(scope="session")
-def make_lanes(session, exported) -> Callable[..., Lanes]:
-    """`make_lanes(deadline=1)`: lanes of the exported model with these batch limits."""
-    meter = Meter(session, token_limits(exported))
-    return lambda observer=None, **limits: Lanes(
-        session, meter, BatchLimits(**limits), observer
-    )
+def counter(session, exported) -> TokenCounter:
+    return TokenCounter(session, exported)
 
 
 @contextmanager
-def served(session, make_lanes, limits=None, access_log=None, **batch_limits) -> Iterator[int]:
+def served(
+    session, counter, deadline=30.0, access_log="off", max_body=1 << 20, idle=30
+) -> Iterator[int]:
     """Serves the exported model; yields the port."""
     pytest.importorskip("flask")
     pytest.importorskip("waitress")
-    from tf_transformer.serving.server import Limits, make_app, make_server
-    from tf_transformer.serving.telemetry import Telemetry
+    from tf_transformer.serving.listener import Listener
+    from tf_transformer.serving.server import make_app
 
-    limits = limits or Limits()
-    telemetry = Telemetry(lambda: loaded.waiting(), lambda: loaded.numbers())
-    lanes = make_lanes(telemetry, **batch_limits)
-    loaded = one_version(session, lanes)
-    app = make_app(loaded, "small", limits, telemetry, access_log)
-    server = make_server(app, "localhost", 0, limits)
+    telemetry = Telemetry()
+    queue = RequestQueue(session, counter, telemetry)
+    model = one_version(session, counter, queue, telemetry)
+    app = make_app(model, telemetry, deadline, access_log)
+    server = Listener(app, bound_socket("localhost", 0), max_body, idle=idle)
     threading.Thread(target=server.run, daemon=True).start()
     yield server.effective_port
     server.close()
-    lanes.close()
+    queue.close(60)
 
 
 @pytest.fixture(scope="module")
-def start(session, make_lanes) -> Iterator[Callable[..., int]]:
-    """`start(limits, access_log, deadline=1)`: the port of a new server for this module."""
+def start(session, counter) -> Iterator[Callable[..., int]]:
+    """`start(deadline=1)`: the port of a new server for this module."""
     with ExitStack() as stack:
         yield lambda *args, **kwargs: stack.enter_context(
-            served(session, make_lanes, *args, **kwargs)
+            served(session, counter, *args, **kwargs)
         )
 
 
 @pytest.fixture(scope="session")
-def port(session, make_lanes) -> Iterator[int]:
+def port(session, counter) -> Iterator[int]:
     """The port of a server with the default limits."""
-    with served(session, make_lanes) as port:
+    with served(session, counter) as port:
         yield port

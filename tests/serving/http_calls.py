@@ -3,8 +3,10 @@
 import http.client
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
-from tf_transformer.serving.loaded import LoadedVersion, LoadedVersions
+from tf_transformer.serving.loaded import ServedModel
+from tf_transformer.serving.telemetry import Telemetry
 
 PREDICT = "/v1/models/small:predict"
 
@@ -29,9 +31,10 @@ def predict(port, *texts, signature="serving_default"):
     return status, json.loads(text)
 
 
-def one_version(session, lanes) -> LoadedVersions:
-    """Version 1 of "small", already loaded."""
-    version = LoadedVersion(1, session, lanes)
-    loaded = LoadedVersions(lambda: {1: Path()}, lambda *_: version, "small")
-    loaded.update()
-    return loaded
+def one_version(session, counter, queue, telemetry=None) -> ServedModel:
+    """Version 1 of "small", already loaded; the session outlives it."""
+    version = SimpleNamespace(number=1, users=0, session=session, counter=counter, queue=queue)
+    telemetry = telemetry or Telemetry()
+    model = ServedModel("small", lambda: {1: Path()}, lambda *_: version, telemetry)
+    model.update()
+    return model

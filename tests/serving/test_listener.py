@@ -11,21 +11,25 @@ from http_calls import one_version, predict
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
-from tf_transformer.serving.server import Limits, make_app, make_server
+from tf_transformer.cli.core.serve import bound_socket
+from tf_transformer.serving.listener import Listener
+from tf_transformer.serving.queue import RequestQueue
+from tf_transformer.serving.server import make_app
+from tf_transformer.serving.telemetry import Telemetry
 
 CONNECTIONS = 8
 
 
 @pytest.fixture
-def listener(session, make_lanes):
+def listener(session, counter):
     """A server with few connections, which is not serving yet."""
-    lanes = make_lanes()
-    limits = Limits(connections=CONNECTIONS, idle=60)
-    app = make_app(one_version(session, lanes), "small", limits)
-    listener = make_server(app, "localhost", 0, limits)
+    telemetry = Telemetry()
+    queue = RequestQueue(session, counter, telemetry)
+    app = make_app(one_version(session, counter, queue, telemetry), telemetry)
+    listener = Listener(app, bound_socket("localhost", 0), 1 << 20, CONNECTIONS, idle=60)
     yield listener
     listener.close()
-    lanes.close()
+    queue.close(60)
 
 
 def begin(listener, alive=lambda: True) -> threading.Thread:

@@ -1,33 +1,33 @@
 """Version folders come and go: which one answers, and what becomes of the others."""
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer.errors import UserError
 from tf_transformer.serving.loaded import (
     LoadedVersion,
-    LoadedVersions,
     NotReadyError,
+    ServedModel,
     UnknownVersionError,
 )
+from tf_transformer.serving.telemetry import Telemetry
 
 
-class Part:
-    """Stands in for both the session and the lanes of a version."""
+class Version:
+    """Stands in for a loaded version and for its queue."""
 
-    alive = True
+    alive, users, waiting = True, 0, 3
 
-    def refuse(self) -> None:
-        pass
+    def __init__(self, number: int) -> None:
+        self.number, self.queue = number, self
 
-    def close(self, *_) -> None:
+    def close(self) -> None:
         self.alive = False
-
-    def waiting(self) -> dict[str, int]:
-        return {"short": 1, "long": 0}
 
 
 @pytest.fixture
@@ -40,149 +40,201 @@ def folders(tmp_path):
                 (folder / "saved_model.pb").unlink()
                 folder.rmdir()
         for number in numbers:
-            (tmp_path / str(number)).mkdir(exist_ok=True)
-            (tmp_path / str(number) / "saved_model.pb").touch()
+            if not (tmp_path / str(number)).exists():
+                (tmp_path / str(number)).mkdir()
+                (tmp_path / str(number) / "saved_model.pb").touch()
 
     return leave
 
 
 @pytest.fixture
-def loaded(tmp_path):
-    """The versions of the folder; one whose file has content cannot be loaded."""
+def telemetry() -> Telemetry:
+    return Telemetry()
 
-    def load(number: int, path: Path) -> LoadedVersion:
+
+@pytest.fixture
+def model(tmp_path, telemetry, caplog):
+    """The model in the folder; a version whose file has content cannot be loaded."""
+
+    def load(number: int, path: Path) -> Version:
         if reason := (path / "saved_model.pb").read_text():
             raise UserError(reason)
-        part = Part()
-        return LoadedVersion(number, part, part)
+        return Version(number)
 
-    return LoadedVersions(
-        lambda: {int(path.name): path for path in tmp_path.iterdir()}, load, "small"
-    )
+    caplog.set_level("INFO")
+    folders = lambda: {int(path.name): path for path in tmp_path.iterdir()}  # noqa: E731
+    return ServedModel("small", folders, load, telemetry, "http://here/")
 
 
-def newest(loaded: LoadedVersions) -> int:
-    with loaded.use() as version:
-        assert version.lanes.alive
+def current(model: ServedModel) -> int:
+    with model.use() as version:
+        assert version.alive
         return version.number
 
 
-def test_nothing_is_ready_before_the_first_version(loaded, folders):
-    assert not loaded.ready and loaded.alive
-    with pytest.raises(NotReadyError), loaded.use():
+def logged(caplog) -> list[str]:
+    messages = [record.message for record in caplog.records]
+    caplog.clear()
+    return messages
+
+
+def gauges(telemetry: Telemetry) -> dict[str, float]:
+    lines = [line.split() for line in telemetry.page().decode().splitlines()]
+    names = ("version", "refused_versions", "waiting_rows")
+    found = {words[0].removeprefix("tf_transformer_"): words[-1] for words in lines}
+    return {name: float(found[name]) for name in names}
+
+
+def test_nothing_is_ready_before_the_first_version(model, folders, telemetry, caplog):
+    assert not model.ready and model.alive
+    assert gauges(telemetry) == {"version": 0, "refused_versions": 0, "waiting_rows": 0}
+    with pytest.raises(NotReadyError), model.use():
         pass
     folders(3)
-    announced = []
-    loaded.update(announced.append)
-    assert loaded.ready and announced == [3] and loaded.states() == {3: ("AVAILABLE", "")}
+    model.update()
+    assert model.ready and model.states() == {3: ("AVAILABLE", "")}
+    assert logged(caplog) == ["serving small version 3 on http://here/ (Ctrl-C ends it)"]
+    assert gauges(telemetry) == {"version": 3, "refused_versions": 0, "waiting_rows": 3}
 
 
-def test_the_newest_version_answers_and_the_previous_one_stays(loaded, folders):
-    for numbers in ((1,), (1, 2), (1, 2, 3)):
-        folders(*numbers)
-        loaded.update()
-        assert newest(loaded) == numbers[-1]
-    assert loaded.numbers() == [2, 3]
-    with loaded.use(2) as version:
-        assert version.number == 2
-    with pytest.raises(UnknownVersionError, match=r"no version 1 of small. Loaded: 2, 3\."):
-        loaded.use(1).__enter__()
-    assert loaded.waiting() == {"short": 2, "long": 0}
+def test_a_new_version_replaces_the_old_one(model, folders):
+    folders(1)
+    model.update()
+    with model.use(1) as old:
+        pass
+    folders(1, 2)
+    model.update()
+    assert current(model) == 2 and not old.alive
+    assert model.states() == {2: ("AVAILABLE", "")}
+    with pytest.raises(UnknownVersionError, match=r"no version 1 of small. Loaded: 2\."):
+        model.use(1).__enter__()
 
 
-def test_deleting_the_newest_version_rolls_back_but_the_last_one_stays(loaded, folders):
+def test_deleting_the_newest_version_rolls_back_but_the_last_one_stays(model, folders):
     for numbers in ((1,), (1, 2), (1,), ()):
         folders(*numbers)
-        loaded.update()
-        assert newest(loaded) == max(numbers, default=1)
-    assert loaded.numbers() == [1]
+        model.update()
+        assert current(model) == max(numbers, default=1)
 
 
-def test_other_files_under_the_same_number_replace_the_version(loaded, folders, tmp_path):
+def test_other_files_under_the_same_number_replace_the_version(
+    model, folders, tmp_path, caplog
+):
     folders(1)
-    announced = []
-    loaded.update(announced.append)
-    with loaded.use() as before:
+    model.update()
+    with model.use() as before:
         pass
-    loaded.update(announced.append)
-    assert announced == [1]
+    logged(caplog)
+    model.update()
+    assert logged(caplog) == []
     os.utime(tmp_path / "1" / "saved_model.pb", (1, 1))
-    loaded.update(announced.append)
-    assert announced == [1, 1] and loaded.numbers() == [1]
-    assert newest(loaded) == 1 and not before.lanes.alive
+    model.update()
+    assert len(logged(caplog)) == 2
+    assert current(model) == 1 and not before.alive
+
+
+def test_damaged_files_under_the_same_number_change_nothing(model, folders, tmp_path):
+    folders(1, 2)
+    model.update()
+    (tmp_path / "2" / "saved_model.pb").write_text("half of it is missing")
+    model.update()
+    model.update()
+    assert current(model) == 2
+    assert model.states() == {2: ("AVAILABLE", "half of it is missing")}
 
 
 def test_a_version_that_fails_is_skipped_until_its_files_change(
-    loaded, folders, tmp_path, caplog
+    model, folders, tmp_path, telemetry, caplog
 ):
     folders(1)
-    loaded.update()
+    model.update()
     folders(1, 2)
+    logged(caplog)
     (tmp_path / "2" / "saved_model.pb").write_text("half of it is missing")
-    loaded.update()
-    loaded.update()
-    assert [record.message for record in caplog.records] == [
-        "version 2 of small is not used: half of it is missing"
-    ]
-    assert newest(loaded) == 1
-    assert loaded.states()[2] == ("END", "half of it is missing")
+    model.update()
+    model.update()
+    assert logged(caplog) == ["version 2 of small is not used: half of it is missing"]
+    assert current(model) == 1
+    assert gauges(telemetry)["refused_versions"] == 1
+    assert model.states()[2] == ("END", "half of it is missing")
     (tmp_path / "2" / "saved_model.pb").write_text("")
-    loaded.update()
-    assert newest(loaded) == 2
+    model.update()
+    assert current(model) == 2
+    assert gauges(telemetry)["refused_versions"] == 0
 
 
-def test_a_start_skips_versions_that_cannot_be_loaded(loaded, folders, tmp_path, caplog):
+def test_a_start_skips_versions_that_cannot_be_loaded(model, folders, tmp_path, caplog):
     folders(1, 2, 3, 4)
     for number in (3, 4):
         (tmp_path / str(number) / "saved_model.pb").write_text("broken")
-    announced = []
-    loaded.update(announced.append)
-    assert announced == [2] == loaded.numbers()
-    assert [record.message for record in caplog.records] == [
-        f"version {number} of small is not used: broken" for number in (4, 3)
-    ]
-    assert loaded.states()[4] == ("END", "broken")
+    model.update()
+    *refused, served = logged(caplog)
+    assert refused == [f"version {n} of small is not used: broken" for n in (4, 3)]
+    assert served.startswith("serving small version 2") and current(model) == 2
+    assert model.states()[4] == ("END", "broken")
+    folders(1, 2, 3)
+    model.update()
+    assert set(model.states()) == {2, 3}
 
 
-def test_one_version_must_load_at_the_start(loaded, folders, tmp_path):
+def test_one_version_must_load_at_the_start(model, folders, tmp_path):
     folders(1, 2)
     for number in (1, 2):
         (tmp_path / str(number) / "saved_model.pb").write_text(f"nothing in {number}")
-    loaded.follow(print).join(10)
-    assert not loaded.alive and str(loaded.failure) == "nothing in 1"
+    model.follow().join(10)
+    assert not model.alive and str(model.failure) == "nothing in 1"
 
 
-def test_folders_that_briefly_cannot_be_listed_change_nothing(loaded, folders, tmp_path):
+def test_folders_that_briefly_cannot_be_listed_change_nothing(model, folders, tmp_path):
     folders(1)
-    loaded.update()
+    model.update()
     away = tmp_path.with_name("away")
     tmp_path.rename(away)
-    loaded.update()
+    model.update()
     away.rename(tmp_path)
-    assert newest(loaded) == 1
+    assert current(model) == 1
     folders(1, 2)
-    loaded.update()
-    assert newest(loaded) == 2
+    model.update()
+    assert current(model) == 2
 
 
-def test_an_error_at_the_start_ends_the_server():
+def test_an_error_at_the_start_ends_the_server(telemetry):
     def fails() -> dict[int, Path]:
         raise PermissionError("not for you")
 
-    loaded = LoadedVersions(fails, None)
-    loaded.follow(print).join(10)
-    assert not loaded.alive and isinstance(loaded.failure, PermissionError)
+    model = ServedModel("small", fails, None, telemetry)
+    model.follow().join(10)
+    assert not model.alive and isinstance(model.failure, PermissionError)
 
 
-def test_a_version_in_use_is_freed_afterwards(loaded, folders):
+def test_a_version_in_use_is_freed_afterwards(model, folders):
     folders(1)
-    loaded.update()
-    with loaded.use() as old:
+    model.update()
+    with model.use() as old:
         folders(2)
-        updating = threading.Thread(target=loaded.update)
+        updating = threading.Thread(target=model.update)
         updating.start()
         updating.join(0.3)
-        assert updating.is_alive() and old.lanes.alive
-        assert newest(loaded) == 2
+        assert updating.is_alive() and old.alive
+        assert current(model) == 2
     updating.join(10)
-    assert not old.lanes.alive
+    assert not old.alive
+
+
+def test_the_whole_reason_of_a_refusal_is_told(exported, tmp_path, telemetry):
+    """The model loads, but its computations fail."""
+    path = shutil.copytree(exported, tmp_path / "1")
+    saved = SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    for function in saved.meta_graphs[0].graph_def.library.function:
+        for node in function.node_def:
+            if node.op == "MatMul":
+                node.attr["transpose_b"].b = not node.attr["transpose_b"].b
+    (path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    with pytest.raises(UserError, match="1 can be loaded but not used: ") as refusal:
+        LoadedVersion(1, path, telemetry)
+    assert "Matrix size-incompatible: In[0]: [2,64], In[1]: [64,192]" in str(refusal.value)
+
+
+def test_a_model_without_text_is_refused(text_free, telemetry):
+    with pytest.raises(UserError, match="`serve` needs a model that takes text. Received: "):
+        LoadedVersion(1, text_free, telemetry)

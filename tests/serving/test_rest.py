@@ -86,6 +86,11 @@ WHOLE = r"must be a whole number \(int32\)"
         (b'{"signature_name": 1, "instances": []}', '"signature_name" must be a string'),
         (b'{"signature_name": "x", "instances": []}', "no signature 'x'"),
         (b'{"signature_name": "score", "instances": ["a"]}', "must be named: source, target"),
+        (
+            b'{"signature_name": "score", "inputs": {"source": ["a"], "target": ["a", "b"]}}',
+            "same number of rows",
+        ),
+        (b'{"instances": [' + b'"a", ' * 32 + b'"a"]}', "at most 32 rows. Received: 33"),
         (b'{"signature_name": "tokens", "instances": [[1], [1, 2]]}', "equal length"),
         (b'{"signature_name": "tokens", "instances": [[1.5]]}', f"{WHOLE}. Received: 1.5"),
         (b'{"signature_name": "tokens", "instances": [[1e999]]}', WHOLE),

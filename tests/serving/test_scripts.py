@@ -20,8 +20,6 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("tensorflow_serving.apis")
 
-from tf_transformer.serving.server import Limits
-
 sys.path.insert(0, str(ROOT / "serving"))
 import dashboard
 import load_test
@@ -182,7 +180,7 @@ def test_scripts_report_a_mistake_on_one_line(command, message, tmp_path, monkey
 
 @pytest.fixture(scope="module")
 def port(start) -> int:
-    return start(Limits(body_bytes=1 << 16))
+    return start(max_body=1 << 16)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.99])

@@ -21,8 +21,8 @@ pytest.importorskip("waitress")
 
 from tf_transformer import serving
 from tf_transformer.api import export
+from tf_transformer.cli.core.serve import _host_and_port
 from tf_transformer.cli.main import main
-from tf_transformer.serving.addresses import host_and_port
 
 
 def test_serve_follows_versions_and_stops_on_sigterm(exported, tmp_path):
@@ -46,10 +46,9 @@ def test_serve_follows_versions_and_stops_on_sigterm(exported, tmp_path):
         while not second.done():
             assert predict(port, "A dog.")[0] == 200
         assert re.fullmatch(serving.format(2), second.result().decode())
+        assert process.stdout.readline() == b"version 1 of small is freed\n"
         states = json.loads(call(port, "GET", "/v1/models/small")[2])["model_version_status"]
-        assert [(state["version"], state["state"]) for state in states] == [
-            ("2", "AVAILABLE"), ("1", "AVAILABLE"),
-        ]  # fmt: skip
+        assert [(state["version"], state["state"]) for state in states] == [("2", "AVAILABLE")]
 
         slow = pool.submit(predict, port, *["The dog. " * 400] * 32, signature="nbest")
         time.sleep(0.5)
@@ -147,8 +146,8 @@ def test_a_signal_during_the_export_of_a_run_leaves_no_file(
 
 
 def test_a_url_has_brackets_around_an_ipv6_address():
-    assert host_and_port("::1", 8501) == "[::1]:8501"
-    assert host_and_port("127.0.0.1", 8501) == "127.0.0.1:8501"
+    assert _host_and_port("::1", 8501) == "[::1]:8501"
+    assert _host_and_port("127.0.0.1", 8501) == "127.0.0.1:8501"
 
 
 @pytest.mark.parametrize("kind", ["export", "run"])

@@ -5,9 +5,9 @@ import logging
 import os
 import re
 import socket
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from unittest.mock import Mock
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import numpy as np
 import pytest
@@ -16,21 +16,33 @@ from http_calls import PREDICT, body_of, call, one_version, predict
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
+from tf_transformer.cli.core.serve import bound_socket
 from tf_transformer.errors import UserError
-from tf_transformer.serving.batcher import Batcher, BatchLimits, QueueFullError
-from tf_transformer.serving.lanes import Lanes, Meter, TokenLimits
-from tf_transformer.serving.loaded import LoadedVersions, load_version
-from tf_transformer.serving.server import Limits, make_app, make_server
+from tf_transformer.serving.loaded import LoadedVersion, ServedModel
+from tf_transformer.serving.queue import RequestQueue
+from tf_transformer.serving.server import make_app
+from tf_transformer.serving.telemetry import Telemetry
 
 
 @pytest.fixture(scope="module")
 def port(start) -> int:
-    return start(Limits(body_bytes=20_000, idle=2))
+    return start(max_body=20_000, idle=2)
 
 
-def client_of(session, lanes, limits: Limits | None = None, name: str = "small"):
-    """A client of the application alone, without a network."""
-    return make_app(one_version(session, lanes), name, limits or Limits()).test_client()
+@pytest.fixture
+def client_of(counter):
+    """`client_of(session, max_waiting=1)`: a client of the application, without a network."""
+    queues = []
+
+    def client_of(session, deadline: float = 30.0, max_waiting: int = 256):
+        telemetry = Telemetry()
+        queues.append(RequestQueue(session, counter, telemetry, max_waiting))
+        model = one_version(session, counter, queues[-1], telemetry)
+        return make_app(model, telemetry, deadline=deadline).test_client()
+
+    yield client_of
+    for queue in queues:
+        queue.close(60)
 
 
 @pytest.mark.parametrize(
@@ -78,51 +90,91 @@ def test_refusals_give_their_reason_in_json(port):
         assert message in json.loads(text)["error"]
 
 
-def test_requests_beyond_the_queue_are_asked_to_come_back(port, monkeypatch):
-    monkeypatch.setattr(Batcher, "submit", Mock(side_effect=QueueFullError))
-    status, headers, _ = call(port, "POST", PREDICT, body_of("a", "b"))
-    assert (status, headers["Retry-After"]) == (503, "1")
-    monkeypatch.undo()
-    assert predict(port, "a")[0] == 200
+class Wrapped:
+    """A session that computes by calling `run`."""
+
+    streams = 1
+
+    def __init__(self, session, run) -> None:
+        self.signatures, self.signature = session.signatures, session.signature
+        self._run = run
+
+    def run(self, signature, inputs, timeout):
+        return self._run(signature, inputs, timeout=timeout)
+
+
+def test_requests_beyond_the_queue_are_asked_to_come_back(session, client_of):
+    begun, ended = threading.Semaphore(0), threading.Event()
+
+    def run(signature, inputs, timeout):
+        begun.release()
+        assert ended.wait(60)
+        return session.run(signature, inputs, timeout=timeout)
+
+    client = client_of(Wrapped(session, run), max_waiting=2)
+    with ThreadPoolExecutor() as pool:
+        asked = [pool.submit(client.post, PREDICT, data=body_of("a", "b"))]
+        assert begun.acquire(timeout=60)
+        asked += [pool.submit(client.post, PREDICT, data=body_of("a", "b")) for _ in range(2)]
+        refused = next(as_completed(asked)).result()  # one of the two that find it occupied
+        ended.set()
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert sorted(one.result().status_code for one in asked) == [200, 200, 503]
 
 
 def test_an_answer_past_the_deadline_is_abandoned(start):
-    hurried = start(Limits(deadline=1e-4))
+    hurried = start(deadline=1e-4)
     assert predict(hurried, "A long sentence of many words.")[0] == 504
 
 
-def test_a_computation_that_takes_too_long_is_cancelled(session, make_lanes):
-    lanes = make_lanes(deadline=1e-2)
-    client = client_of(session, lanes, Limits(deadline=60))
-    assert client.post(PREDICT, data=body_of(*["A dog. " * 50] * 32)).status_code == 504
-    lanes.close()
+def test_a_computation_that_takes_too_long_is_cancelled(session, client_of):
+    ended = []
+
+    def run(signature, inputs, timeout):
+        try:
+            return session.run(signature, inputs, timeout=timeout)
+        finally:
+            ended.append(time.monotonic())
+
+    client, begun = client_of(Wrapped(session, run), deadline=0.1), time.monotonic()
+    texts = ["A dog. " * 400] * 32
+    assert client.post(PREDICT, data=body_of(*texts, signature="nbest")).status_code == 504
+    while not ended:
+        assert time.monotonic() - begun < 60
+        time.sleep(0.01)
 
 
-class Broken:
-    """A session with a bug."""
-
-    def __init__(self, session) -> None:
-        self.signatures, self.signature = session.signatures, session.signature
-        self.tokenizers, self.streams = session.tokenizers, session.streams
-
-    def run(self, signature, inputs, timeout):
+def test_a_batch_that_fails_is_logged_and_its_clients_are_asked_to_come_back(
+    session, client_of, caplog
+):
+    def run(signature, inputs, timeout):
         raise RuntimeError("a secret of the server")
 
+    answer = client_of(Wrapped(session, run)).post(PREDICT, data=body_of("a"))
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert "secret" not in answer.text
+    assert "secret" in caplog.text
 
-def test_a_bug_is_logged_but_not_shown_to_clients(session, caplog):
-    broken = Broken(session)
-    lanes = Lanes(broken, Meter(broken, TokenLimits(1_074, 1_024)), BatchLimits())
-    answer = client_of(broken, lanes).post(PREDICT, data=body_of("a"))
+
+def test_a_bug_is_logged_but_not_shown_to_clients(session, counter, caplog):
+    class Broken:
+        def submit(self, *_):
+            raise RuntimeError("a secret of the server")
+
+    telemetry = Telemetry()
+    model = one_version(session, counter, Broken(), telemetry)
+    answer = make_app(model, telemetry).test_client().post(PREDICT, data=body_of("a"))
     assert answer.status_code == 500
     assert "secret" not in answer.text
     assert "secret" in caplog.text
-    lanes.close()
 
 
-def test_a_stopping_server_asks_clients_to_come_back(session, make_lanes):
-    lanes = make_lanes()
-    lanes.close()
-    answer = client_of(session, lanes).post(PREDICT, data=body_of("a"))
+def test_a_stopping_server_asks_clients_to_come_back(session, counter):
+    telemetry = Telemetry()
+    queue = RequestQueue(session, counter, telemetry)
+    model = one_version(session, counter, queue, telemetry)
+    queue.close(60)
+    answer = make_app(model, telemetry).test_client().post(PREDICT, data=body_of("a"))
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
 
 
@@ -131,7 +183,8 @@ def test_a_server_with_a_version_is_healthy_and_ready(port):
 
 
 def test_a_server_without_a_version_yet_is_alive_but_not_ready():
-    client = make_app(LoadedVersions(dict, None, "small"), "small", Limits()).test_client()
+    telemetry = Telemetry()
+    client = make_app(ServedModel("small", dict, None, telemetry), telemetry).test_client()
     assert client.get("/healthz").status_code == 200
     assert client.get("/readyz").status_code == 503
     assert client.get("/v1/models/small").json == {"model_version_status": []}
@@ -146,7 +199,7 @@ def test_waitress_does_not_log_waiting_requests(port):
 
 def test_a_host_with_several_addresses_is_refused():
     with pytest.raises(UserError, match="resolves to 127.0.0.1 and ::1. Give --host"):
-        make_server(None, "", 0, Limits())
+        bound_socket("", 0)
 
 
 def test_the_page_connects_only_to_this_server(port):
@@ -196,11 +249,16 @@ def test_hostile_clients_are_disconnected_and_others_served(port, attack):
 
 
 def test_exports_of_classifiers_are_served(exported_classifier):
-    version = load_version(1, exported_classifier, BatchLimits())
+    telemetry = Telemetry()
+    version = LoadedVersion(1, exported_classifier, telemetry)
+    model = ServedModel(
+        "other", lambda: {1: exported_classifier}, lambda *_: version, telemetry
+    )
+    model.update()
     texts = ["the dog sees a cat .", "", "we saw the cat . " * 40]
-    client = client_of(version.session, version.lanes, name="other")
+    client = make_app(model, telemetry).test_client()
     answer = client.post("/v1/models/other:predict", json={"inputs": {"text": texts}})
     expected = version.session.run("serving_default", {"text": np.array(texts, object)})
     answers = [text.encode() for text in answer.json["outputs"]["label"]]
     assert answers == expected["label"].tolist()
-    version.close()
+    model.close()

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import re
 
 import pytest
@@ -12,13 +13,20 @@ pytest.importorskip("waitress")
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tf_transformer.serving.server import Limits
-from tf_transformer.serving.telemetry import AccessLog
+from tf_transformer.cli import console
+from tf_transformer.serving.loaded import ServedModel
+from tf_transformer.serving.server import make_app
+from tf_transformer.serving.telemetry import Telemetry
 
 
-def test_metrics_and_access_log_record_requests(start):
-    log = io.StringIO()
-    port = start(Limits(), access_log=AccessLog("all", log))
+def access_log(caplog) -> list[dict]:
+    messages = [record.message for record in caplog.records]
+    return [json.loads(message) for message in messages if message.startswith("{")]
+
+
+def test_metrics_and_access_log_record_requests(start, caplog):
+    caplog.set_level("INFO")
+    port = start(access_log="all")
     predict(port, "The dog.", "A cat.")
     call(port, "POST", PREDICT, b"nonsense", **{"X-Request-Id": "mine-7"})
     call(port, "GET", "/nowhere", **{"X-Request-Id": 'not "plain"'})
@@ -36,15 +44,16 @@ def test_metrics_and_access_log_record_requests(start):
         "refused_total['bad request']": 1,
         "request_seconds_count['serving_default']": 1,
         "batch_rows_sum[]": 2,
-        "waiting_rows['short']": 0,
+        "waiting_rows[]": 0,
         "version[]": 1,
+        "refused_versions[]": 0,
     }.items():
         assert values[f"tf_transformer_{name}"] == value, name
     assert values["tf_transformer_tokens_read_total[]"] >= 4
     assert values["tf_transformer_tokens_written_total[]"] >= 2
     assert values["process_resident_memory_bytes[]"] > 1e6
 
-    good, bad, lost, _ = map(json.loads, log.getvalue().splitlines())
+    good, bad, lost, _ = access_log(caplog)
     assert (good["status"], good["signature"]) == (200, "serving_default")
     assert good["path"] == PREDICT
     assert (bad["status"], bad["request_id"]) == (400, "mine-7")
@@ -53,26 +62,36 @@ def test_metrics_and_access_log_record_requests(start):
 
 
 @pytest.mark.parametrize(("level", "logged"), [("off", []), ("errors", [400])])
-def test_the_access_log_has_levels(level, logged):
-    stream = io.StringIO()
-    log = AccessLog(level, stream)
-    log.write(200, {"path": "/"})
-    log.write(400, {"path": "/", "error": None})
-    log.write(503, {"path": "/readyz"})
-    assert [json.loads(line)["status"] for line in stream.getvalue().splitlines()] == logged
+def test_the_access_log_has_levels(start, level, logged, caplog):
+    caplog.set_level("INFO")
+    port = start(access_log=level)
+    assert predict(port, "The dog.")[0] == 200
+    assert predict(port, 1)[0] == 400
+    assert [record["status"] for record in access_log(caplog)] == logged
 
 
-@pytest.mark.parametrize("reason", ["No space left on device", "I/O operation on closed file"])
-def test_an_access_log_that_cannot_be_written_changes_no_answer(start, reason, capsys):
+def test_failed_probes_are_no_errors_in_the_access_log(caplog):
+    caplog.set_level("INFO")
+    telemetry = Telemetry()
+    model = ServedModel("small", dict, None, telemetry)
+    client = make_app(model, telemetry, access_log="errors").test_client()
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/nowhere").status_code == 404
+    assert [record["path"] for record in access_log(caplog)] == ["/nowhere"]
+
+
+@pytest.mark.parametrize("reason", ["No space left on device", "Broken pipe"])
+def test_an_access_log_that_cannot_be_written_changes_no_answer(start, reason, monkeypatch):
     class Lost(io.StringIO):
         def flush(self):
-            raise OSError(28, reason)
+            raise BrokenPipeError if "pipe" in reason else OSError(28, reason)
 
-    log = Lost()
-    if "closed" in reason:
-        log.close()
-    port = start(Limits(), AccessLog("all", log))
-    assert [predict(port, text)[0] for text in ("The dog.", 1)] == [200, 400]
-    assert call(port, "GET", "/nowhere")[0] == 404
-    text = f"cannot write the access log: {reason}. Requests are still answered.\n"
-    assert capsys.readouterr().err == text
+    monkeypatch.setattr(console, "abandon_output", lambda stream: None)
+    port = start(access_log="all")
+    logger = logging.getLogger("tf_transformer")
+    before = logger.handlers[:], logger.level, logger.propagate
+    console._log_to(Lost())
+    try:
+        assert [predict(port, text)[0] for text in ("The dog.", 1)] == [200, 400]
+    finally:
+        logger.handlers[:], logger.level, logger.propagate = before

@@ -1,8 +1,11 @@
 """Connections of the HTTP server: room for new ones, errors as JSON, and shutting down."""
 
 import json
+import logging
+import socket
 import time
 from collections.abc import Callable
+from typing import Any
 
 from waitress import wasyncore
 from waitress.channel import HTTPChannel
@@ -36,24 +39,53 @@ class Listener(TcpWSGIServer):
 
     When all are taken, the oldest connection with no answer pending is closed, even if it sends
     a byte now and then.
+
+    Args:
+        app: the WSGI application.
+        bound: a socket with an address, on which connections are now accepted.
+        max_body: maximum bytes of a request's body.
+        connections: maximum number of connections.
+        idle: seconds after which one without a request is closed.
     """
 
     accepting: bool  # set by waitress
     channel_class = _Channel
     _told_to_stop = False
 
+    def __init__(
+        self,
+        app: Callable[..., Any],
+        bound: socket.socket,
+        max_body: int,
+        connections: int = 256,
+        idle: int = 30,
+    ) -> None:
+        # waitress would log every request that waits for a thread or a connection.
+        logging.getLogger("waitress").setLevel(logging.ERROR)
+        super().__init__(
+            app,
+            _sock=bound,
+            sockinfo=(bound.family, bound.type, bound.proto, bound.getsockname()),
+            bind_socket=False,
+            threads=connections,  # threads wait for the queue
+            connection_limit=connections + 4,  # includes the server's sockets
+            channel_timeout=idle,
+            cleanup_interval=max(1, idle // 4),
+            max_request_body_size=max_body + 1,  # waitress refuses this size itself
+            max_request_header_size=16_384,
+            asyncore_use_poll=True,
+            ident=None,
+        )
+
     def readable(self) -> bool:
         """Returns whether to accept; called by waitress before each wait for the network."""
-        self._make_room()
-        return super().readable()
-
-    def _make_room(self) -> None:
         excess = len(self._map) + 2 - self.adj.connection_limit  # room for two more
         if excess > 0:
             channels = list(self.active_channels.values())
             idle = [c for c in channels if not (c.requests or c.total_outbufs_len)]
             for channel in sorted(idle, key=lambda c: c.creation_time)[:excess]:
                 channel.will_close = True
+        return super().readable()
 
     def serve(self, alive: Callable[[], bool]) -> None:
         """Serves until `stop` is called, or `alive()` is false."""

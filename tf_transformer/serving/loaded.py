@@ -1,26 +1,25 @@
-"""The loaded versions of a served model: picked up, used, replaced and freed.
+"""The served version of a model: loaded, tried, swapped in, and freed when it is replaced.
 
-A request uses one version from start to end, so that no answer mixes two, and a version is
-freed only when nothing uses it.
+A request uses one version from start to end, so that no answer mixes two.
 """
 
-import dataclasses
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import tensorflow as tf
+
 from tf_transformer.errors import UserError
-from tf_transformer.serving.batcher import BatchLimits, Observer
-from tf_transformer.serving.lanes import Lanes, Meter, token_limits
-from tf_transformer.serving.session import SavedModelSession, try_signatures
+from tf_transformer.serving.queue import RequestQueue, TokenCounter
+from tf_transformer.serving.session import SavedModelSession, reason
+from tf_transformer.serving.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
-KEPT = 2  # versions that stay loaded: the newest, and the previous one to fall back on
 POLL_SECONDS = 1.0
 
 
@@ -32,150 +31,163 @@ class NotReadyError(Exception):
     """No version is loaded at the moment."""
 
 
-@dataclass(eq=False)
 class LoadedVersion:
-    """A version that answers requests: its session, and the lanes in front of it."""
-
-    number: int
-    session: SavedModelSession
-    lanes: Lanes
-    users: int = 0
-    stamp: object = None  # of the files it was loaded from
-
-    def close(self, seconds: float | None = None) -> None:
-        """Ends running computations, and frees the model."""
-        self.lanes.refuse()
-        self.session.close()
-        self.lanes.close(seconds)
-
-
-def load_version(
-    number: int,
-    path: Path,
-    limits: BatchLimits,
-    observer: Observer | None = None,
-    open_session: Callable[[Path], SavedModelSession] = SavedModelSession,
-) -> LoadedVersion:
-    """Loads a SavedModel, and runs each of its signatures once, so that it is ready.
+    """A version that answers requests: its session, and the queue in front of it.
 
     Args:
         number: version number.
-        path: folder of the SavedModel.
-        limits: limits of each lane, except `positions`, which comes from the model's card.
-        observer: notified of each request and batch.
+        path: folder of a SavedModel.
+        telemetry: counts its tokens, rows and batches.
+        max_waiting: maximum rows in its queue.
         open_session: loads the folder.
 
     Raises:
         UserError: if the model cannot be loaded or used, or does not take text.
     """
-    session = open_session(path)
+
+    def __init__(
+        self,
+        number: int,
+        path: Path,
+        telemetry: Telemetry,
+        max_waiting: int = 256,
+        open_session: Callable[[Path], SavedModelSession] = SavedModelSession,
+    ) -> None:
+        self.number, self.users = number, 0
+        self.session = open_session(path)
+        try:
+            if set(self.session.signatures) == {"tokens"}:
+                raise UserError(
+                    f"`serve` needs a model that takes text. Received: {path}, exported with "
+                    "--no-text. Export it without that option, or serve it with TF Serving."
+                )
+            self.counter = TokenCounter(self.session, path)
+            _warm_up(self.session, path)
+        except BaseException:
+            self.session.close()
+            raise
+        self.queue = RequestQueue(self.session, self.counter, telemetry, max_waiting)
+
+    def close(self) -> None:
+        """Ends running computations, for which it waits a second, and frees the model."""
+        self.queue.refuse()
+        self.session.close()
+        self.queue.close(1.0)
+
+
+def _warm_up(session: SavedModelSession, path: Path) -> None:
+    """Runs each signature on a small row, which takes long the first time.
+
+    Raises:
+        UserError: if one fails, since a damaged model may still load.
+    """
+    values = {tf.string: b"a", tf.float32: 0.5}
+
+    def run(name: str) -> None:
+        inputs = {}
+        for key, info in session.signatures[name].inputs.items():
+            dtype, rank = tf.as_dtype(info.dtype), len(info.tensor_shape.dim)
+            inputs[key] = np.full([1] * rank, values.get(dtype, 5), dtype.as_numpy_dtype)
+        session.run(name, inputs)
+
     try:
-        if set(session.signatures) == {"tokens"}:  # neither the page nor clients expect ids
-            raise UserError(
-                f"`serve` needs a model that takes text. Received: {path}, exported with "
-                "--no-text. Export it without that option, or serve it with TF Serving."
-            )
-        meter = Meter(session, token_limits(path))
-        try_signatures(session, path)
-    except BaseException:
-        session.close()
-        raise
-    limits = dataclasses.replace(limits, positions=meter.limits.group)
-    return LoadedVersion(number, session, Lanes(session, meter, limits, observer))
+        with ThreadPoolExecutor() as pool:  # TensorFlow prepares each on one core
+            list(pool.map(run, session.signatures))
+    except Exception as error:  # any error that a client would get
+        raise UserError(
+            f"{path} can be loaded but not used: {reason(error)}. Export it again."
+        ) from None
 
 
-class LoadedVersions:
-    """Follows the version folders of a model: loads the newest, keeps the previous one.
+class ServedModel:
+    """Follows the version folders of a model: the newest that can be loaded answers.
 
-    If the files of the newest change, they are loaded in its place. If the newest folder
-    disappears, the previous version answers again. A version that cannot be loaded is reported
-    once, and retried when its files change; the others still answer.
+    A new version is loaded while the current one answers, and then replaces it. The same holds
+    for changed files of the current version, and for the previous folder when the newest is
+    deleted. A version that cannot be loaded is tried again when its files change.
 
     Args:
+        name: the model's name.
         find: returns the folders by number.
         load: loads one of them; raises UserError if it cannot.
-        name: the model's name, for messages.
+        telemetry: shows the version, the number of refused ones, and the rows in the queue.
+        url: where the model is served, for the log.
     """
 
     def __init__(
         self,
+        name: str,
         find: Callable[[], dict[int, Path]],
         load: Callable[[int, Path], LoadedVersion],
-        name: str = "model",
+        telemetry: Telemetry,
+        url: str = "",
     ) -> None:
-        self._find, self._load, self._name = find, load, name
-        self._loaded: dict[int, LoadedVersion] = {}
-        self._loading: int | None = None
-        self._failed: dict[int, tuple[object, str]] = {}  # files' stamp, and the reason
-        self._lock = threading.Lock()
-        self._stopped = threading.Event()
+        self.name, self._find, self._load, self._url = name, find, load, url
         self.failure: Exception | None = None
+        self._current: LoadedVersion | None = None
+        self._stamp: object = None  # of the current version's files
+        self._loading: int | None = None
+        self._refused: dict[int, tuple[object, str]] = {}  # files' stamp, and the reason
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        telemetry.version.set_function(lambda: self._current.number if self._current else 0)
+        telemetry.refused_versions.set_function(lambda: len(self._refused))
+        telemetry.waiting_rows.set_function(
+            lambda: self._current.queue.waiting if self._current else 0
+        )
 
     @property
     def ready(self) -> bool:
-        """True while a version is loaded and its lanes are running."""
-        with self._lock:
-            newest = max(self._loaded, default=None)
-            return newest is not None and self._loaded[newest].lanes.alive
+        """True while a version is loaded and its streams are running."""
+        version = self._current
+        return version is not None and version.queue.alive
 
     @property
     def alive(self) -> bool:
-        """True unless no version could be loaded, or the lanes of a loaded one have stopped."""
-        with self._lock:
-            running = all(version.lanes.alive for version in self._loaded.values())
-            return self.failure is None and running
-
-    def numbers(self) -> list[int]:
-        """Returns the numbers of the loaded versions, the newest last."""
-        with self._lock:
-            return sorted(self._loaded)
-
-    def waiting(self) -> dict[str, int]:
-        """Returns the rows in the queues of all versions, by lane."""
-        with self._lock:
-            counts = [version.lanes.waiting() for version in self._loaded.values()]
-        return {lane: sum(count[lane] for count in counts) for lane in ("short", "long")}
+        """True unless no version could be loaded, or a stream of the current one failed."""
+        return self.failure is None and (self.ready or self._current is None)
 
     def states(self) -> dict[int, tuple[str, str]]:
         """Returns the state of each version in TF Serving's words, and its error or ""."""
-        with self._lock:
-            states = {number: ("END", reason) for number, (_, reason) in self._failed.items()}
-            if self._loading is not None:
-                states[self._loading] = ("LOADING", "")
-            return states | {number: ("AVAILABLE", "") for number in self._loaded}
+        refused, current = self._refused, self._current
+        states = {number: ("END", why) for number, (_, why) in refused.items()}
+        if self._loading is not None:
+            states[self._loading] = ("LOADING", "")
+        if current:  # its files may have been replaced by others that cannot be loaded
+            states[current.number] = ("AVAILABLE", refused.get(current.number, ("", ""))[1])
+        return states
 
     @contextmanager
     def use(self, number: int | None = None) -> Iterator[LoadedVersion]:
-        """Yields a loaded version, by default the newest; it stays loaded inside the block.
+        """Yields the current version, which is not freed inside the block.
 
         Raises:
-            UnknownVersionError: if that version is not loaded.
+            UnknownVersionError: if `number` is not the current version's.
             NotReadyError: if no version is loaded.
         """
-        with self._lock:
-            chosen = max(self._loaded, default=None) if number is None else number
-            if chosen is None:
+        with self._changed:
+            version = self._current
+            if version is None:
                 raise NotReadyError
-            if chosen not in self._loaded:
-                loaded = ", ".join(map(str, sorted(self._loaded))) or "none yet"
+            if number not in (None, version.number):
                 raise UnknownVersionError(
-                    f"There is no version {number} of {self._name}. Loaded: {loaded}."
+                    f"There is no version {number} of {self.name}. Loaded: {version.number}."
                 )
-            version = self._loaded[chosen]
             version.users += 1
         try:
             yield version
         finally:
-            with self._lock:
+            with self._changed:
                 version.users -= 1
+                self._changed.notify_all()
 
-    def follow(self, announce: Callable[[int], None]) -> threading.Thread:
-        """Starts a thread that calls `update` every `POLL_SECONDS` until `close`."""
+    def follow(self) -> threading.Thread:
+        """Starts a thread that calls `update` every `POLL_SECONDS` until `refuse`."""
 
         def watch() -> None:
             try:
                 while not self._stopped.is_set():
-                    self.update(announce)
+                    self.update()
                     self._stopped.wait(POLL_SECONDS)
             except Exception as error:
                 self.failure = error
@@ -184,11 +196,8 @@ class LoadedVersions:
         thread.start()
         return thread
 
-    def update(self, announce: Callable[[int], None] = lambda number: None) -> None:
-        """Loads the newest folder that can be loaded, and frees versions no longer kept.
-
-        Args:
-            announce: called with the number of a newly loaded version.
+    def update(self) -> None:
+        """Loads the newest folder that can be loaded, unless it is the current version.
 
         Raises:
             UserError: if no version is loaded and none can be.
@@ -197,76 +206,63 @@ class LoadedVersions:
         try:
             folders = self._find()
         except OSError:  # such as a network error, or a folder that is just being removed
-            if not self._loaded:
+            if not self._current:
                 raise
             return
-        self._failed = {
-            number: (stamp, reason)
-            for number, (stamp, reason) in self._failed.items()
-            if number in folders and _stamp(folders[number]) == stamp
+        stamps = {number: _stamp(folder) for number, folder in folders.items()}
+        self._refused = {
+            number: (stamp, why)
+            for number, (stamp, why) in self._refused.items()
+            if number in stamps and stamps[number] == stamp
         }
-        untried = sorted(folders.keys() - self._failed.keys())
-        while untried and not self._is_loaded(untried[-1], folders[untried[-1]]):
-            number = untried.pop()
-            if self._add(number, folders[number], announce, is_last=not untried):
-                break
-        if present := sorted(self._loaded.keys() & folders.keys()):
-            for number in self._loaded.keys() - set(present[-KEPT:]):
-                self._free(number)
+        current = self._current.number if self._current else -1
+        for number in sorted(stamps.keys() - self._refused.keys(), reverse=True):
+            is_same = number == current and stamps[number] in (self._stamp, None)
+            if is_same or (current in stamps and number < current):
+                return
+            if self._replace(number, folders[number], stamps[number]):
+                return
+        if not self._current and self._refused:
+            raise UserError(self._refused[min(self._refused)][1])
 
-    def _is_loaded(self, number: int, path: Path) -> bool:
-        version = self._loaded.get(number)
-        return version is not None and _stamp(path) in (version.stamp, None)
+    def _replace(self, number: int, folder: Path, stamp: object) -> bool:
+        """Loads a version and swaps it in; returns whether that worked.
 
-    def _add(
-        self, number: int, path: Path, announce: Callable[[int], None], is_last: bool
-    ) -> bool:
-        """Loads a version and returns whether that worked; raises if no other is available."""
-        self._loading, stamp = number, _stamp(path)  # files may change while it is loaded
+        The previous version is freed when nobody uses it any more.
+        """
+        self._loading = number
         try:
-            version = self._load(number, path)
+            version = self._load(number, folder)
         except UserError as error:
-            if is_last and not self._loaded:
-                raise
-            with self._lock:
-                self._failed[number] = (stamp, str(error))
-            logger.warning("version %d of %s is not used: %s", number, self._name, error)
+            self._refused |= {number: (stamp, str(error))}
+            logger.warning("version %d of %s is not used: %s", number, self.name, error)
             return False
         finally:
             self._loading = None
-        version.stamp = stamp
-        with self._lock:
-            replaced = self._loaded.get(number)
-            self._loaded[number] = version
-        announce(number)
-        if replaced:
-            self._end(replaced)
+        with self._changed:
+            previous, self._current, self._stamp = self._current, version, stamp
+        text = "serving %s version %d on %s (Ctrl-C ends it)"
+        logger.info(text, self.name, number, self._url)
+        if previous:
+            with self._changed:
+                self._changed.wait_for(lambda: not previous.users or self._stopped.is_set())
+            previous.close()
+            logger.info("version %d of %s is freed", previous.number, self.name)
         return True
-
-    def _free(self, number: int) -> None:
-        with self._lock:
-            version = self._loaded.pop(number)
-        self._end(version)
-
-    def _end(self, version: LoadedVersion) -> None:
-        while version.users and not self._stopped.is_set():  # it gets no new users
-            time.sleep(0.05)
-        version.close(1.0)
-        logger.info("version %d of %s is freed", version.number, self._name)
 
     def refuse(self) -> None:
         """Stops accepting requests and new versions; queued requests are still computed."""
-        self._stopped.set()
-        with self._lock:
-            for version in self._loaded.values():
-                version.lanes.refuse()
+        with self._changed:
+            self._stopped.set()
+            self._changed.notify_all()
+            if self._current:
+                self._current.queue.refuse()
 
-    def close(self, seconds: float | None = None) -> None:
-        """Ends running computations, and frees all versions."""
+    def close(self) -> None:
+        """Ends running computations, for which it waits a second, and frees the model."""
         self.refuse()
-        with self._lock:
-            for version in self._loaded.values():
-                version.close(seconds)
+        if self._current:
+            self._current.close()
 
 
 def _stamp(path: Path) -> object:

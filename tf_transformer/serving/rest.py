@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 
+from tf_transformer.serving.queue import MAX_ROWS
 from tf_transformer.serving.session import (
     Arrays,
     BadRequestError,
@@ -45,27 +46,27 @@ def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
     if not isinstance(signature, str):
         raise BadRequestError('"signature_name" must be a string.')
     definition = session.signature(signature)
-    by_row = "instances" in record
+    names, by_row = list(definition.inputs), "instances" in record
     if by_row:
-        columns = _columns(record["instances"], list(definition.inputs))
+        if not isinstance(record["instances"], list):
+            raise BadRequestError('"instances" must be a list.')
+        instances = [_named(instance, names) for instance in record["instances"]]
+        columns = {name: [one[name] for one in instances] for name in names}
     else:
-        columns = _named(record["inputs"], list(definition.inputs))
+        columns = _named(record["inputs"], names)
     inputs = {
         name: _array(f"{signature}: {name}", columns[name], info)
         for name, info in definition.inputs.items()
     }
+    if len(counts := {len(values) for values in inputs.values()}) != 1:
+        raise BadRequestError("All inputs must have the same number of rows.")
+    if (rows := counts.pop()) > MAX_ROWS:
+        raise BadRequestError(f"A request must have at most {MAX_ROWS} rows. Received: {rows}.")
     return PredictRequest(signature, inputs, by_row)
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
-
-
-def _columns(instances: Any, names: list[str]) -> dict[str, list]:
-    if not isinstance(instances, list):
-        raise BadRequestError('"instances" must be a list.')
-    rows = [_named(instance, names) for instance in instances]
-    return {name: [row[name] for row in rows] for name in names}
 
 
 def _named(value: Any, names: list[str]) -> dict[str, Any]:
@@ -120,16 +121,11 @@ def format_response(outputs: Arrays, by_row: bool) -> str:
 
 def model_status(states: dict[int, tuple[str, str]]) -> dict[str, Any]:
     """Returns the answer to GET /v1/models/NAME from each version's state and error."""
-    return {
-        "model_version_status": [
-            {
-                "version": str(number),
-                "state": state,
-                "status": {"error_code": "UNKNOWN" if error else "OK", "error_message": error},
-            }
-            for number, (state, error) in sorted(states.items(), reverse=True)
-        ]
-    }
+    versions = []
+    for number, (state, error) in sorted(states.items(), reverse=True):
+        status = {"error_code": "UNKNOWN" if error else "OK", "error_message": error}
+        versions.append({"version": str(number), "state": state, "status": status})
+    return {"model_version_status": versions}
 
 
 def metadata(session: SavedModelSession, name: str, version: int) -> dict[str, Any]:

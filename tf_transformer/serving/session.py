@@ -3,7 +3,6 @@
 import importlib.util
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.decoding.threads import most_streams
-from tf_transformer.errors import UserError, quoted, shortened
+from tf_transformer.errors import UserError, one_line, quoted, shortened
 from tf_transformer.serving.versions import check_readable
 
 Arrays = dict[str, np.ndarray]
@@ -55,9 +54,8 @@ class SavedModelSession:
             with graph.as_default():
                 meta = tf.compat.v1.saved_model.load(self._session, ["serve"], str(path))
         except (OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
-            reason = str(error).splitlines()[0]
             raise UserError(
-                f"{path} holds no SavedModel that can be loaded: {reason}"
+                f"{path} holds no SavedModel that can be loaded: {reason(error)}"
             ) from None
         self.signatures = {
             name: signature
@@ -102,8 +100,7 @@ class SavedModelSession:
         try:
             arrays = self._session.run(fetch, feed, limit)
         except tf.errors.InvalidArgumentError as error:
-            reason = error.message.removeprefix("Graph execution error:").strip()
-            raise BadRequestError(reason.splitlines()[0]) from None
+            raise BadRequestError(reason(error)) from None
         except tf.errors.DeadlineExceededError:
             raise TimeoutError(f"{signature} took more than {timeout:g} s") from None
         except (tf.errors.CancelledError, RuntimeError):
@@ -137,6 +134,12 @@ class SavedModelSession:
         return self.signatures[name]
 
 
+def reason(error: Exception) -> str:
+    """Returns the whole message of an error in one line, without TensorFlow's heading."""
+    line = " ".join(str(error).split())
+    return one_line(line.removeprefix("Graph execution error: "))
+
+
 def _quick_start() -> tf.compat.v1.ConfigProto:
     """Returns options that optimise the graph of each set of outputs once instead of twice.
 
@@ -146,35 +149,6 @@ def _quick_start() -> tf.compat.v1.ConfigProto:
     rewrites = config.graph_options.rewrite_options
     rewrites.meta_optimizer_iterations = type(rewrites).ONE
     return config
-
-
-def try_signatures(session: SavedModelSession, path: Path) -> None:
-    """Runs each signature of the model in `path` on one small row, which also warms it up.
-
-    Raises:
-        UserError: if one fails, since a damaged model may still load.
-    """
-
-    def failure(name: str) -> str:
-        inputs = session.signatures[name].inputs
-        try:
-            session.run(name, {key: _small_row(info) for key, info in inputs.items()})
-        except Exception as error:  # any error that a client would get
-            return f"{name}: {str(error).partition(chr(10))[0]}"
-        return ""
-
-    with ThreadPoolExecutor() as pool:  # TensorFlow prepares each on one core
-        failures = [reason for reason in pool.map(failure, session.signatures) if reason]
-    if failures:
-        raise UserError(
-            f"{path} can be loaded but not used: {failures[0]}. It is damaged: export it again."
-        )
-
-
-def _small_row(info) -> np.ndarray:
-    dtype = tf.as_dtype(info.dtype)
-    value = {tf.string: b"a", tf.float32: 0.5}.get(dtype, 5)
-    return np.full([1] * len(info.tensor_shape.dim), value, dtype.as_numpy_dtype)
 
 
 def _tokenizers(graph) -> list[bytes]:

@@ -5,10 +5,10 @@ import contextlib
 import logging
 import re
 import signal
+import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import NoReturn
 
 from tf_transformer.cli.console import import_tensorflow_quietly
@@ -18,7 +18,6 @@ from tf_transformer.config.decoding import in_litert
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.serving.addresses import check_address, host_and_port
 from tf_transformer.serving.versions import find_export, is_version, versions
 from tf_transformer.tasks.registry import EXPORTED, task_named
 
@@ -30,27 +29,24 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)  # the latter when a terminal closes
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add = parser.add_argument
+    add, seconds = parser.add_argument, float_from(0.001, _DAY)
     model = "run directory, or a folder that `export` wrote"
     add("model", metavar="RUN_OR_SAVEDMODEL", help=model)
     add("--name", help="the model's name in URLs (default: the name of its folder)")
     text = "address to listen on (default: 127.0.0.1, for this machine only)"
     add("--host", default="127.0.0.1", help=text)
-    port = "port to listen on, 0 for any free one (default: 8501)"
-    add("--port", type=int_from(0, 65_535), default=8501, help=port)
-    seconds = float_from(0.001, _DAY)
+    text = "port to listen on, 0 for any free one (default: 8501)"
+    add("--port", type=int_from(0, 65_535), default=8501, help=text)
     text = "time limit per request (default: 30)"
     add("--deadline", type=seconds, default=30.0, metavar="SECONDS", help=text)
     text = "size limit of a request (default: 1 MiB)"
     add("--max-body", type=int_from(1, 1 << 30), default=1 << 20, metavar="BYTES", help=text)
-    text = "maximum rows waiting in each queue, of short and of long requests (default: 256)"
+    text = "maximum rows waiting in the queue (default: 256)"
     add("--max-waiting", type=int_from(1, 1 << 20), default=256, metavar="ROWS", help=text)
-    seconds = float_from(0.0, _DAY)
     text = "time for answering accepted requests at shutdown (default: 10)"
-    add("--grace", type=seconds, default=10.0, metavar="SECONDS", help=text)
+    add("--grace", type=float_from(0.0, _DAY), default=10.0, metavar="SECONDS", help=text)
     text = "responses to log, each as a line of JSON (default: errors)"
-    levels = ("off", "errors", "all")
-    add("--access-log", choices=levels, default="errors", help=text)
+    add("--access-log", choices=("off", "errors", "all"), default="errors", help=text)
     add_shared_options(parser, "--threads", "--precision", "--litert", "--tag")
 
 
@@ -62,59 +58,40 @@ def command(options: argparse.Namespace) -> None:
     """
     source = _source(options)
     name = _name(options, source)
-    check_address(options.host, options.port)
-    if isinstance(source, Run):
-        logger.info("exporting %s and testing the export: about a minute", source.path)
-    else:
-        logger.info("loading %s", source)
-    import_tensorflow_quietly()
-    use_threads(options.threads)
-
-    from tf_transformer.serving import server  # reports a missing extra before the export
-    from tf_transformer.serving.session import SavedModelSession
-
     with contextlib.ExitStack() as stack:
+        bound = stack.enter_context(bound_socket(options.host, options.port))
+        if isinstance(source, Run):
+            logger.info("exporting %s and testing the export: about a minute", source.path)
+        else:
+            logger.info("loading %s", source)
+        import_tensorflow_quietly()
+        use_threads(options.threads)
+
+        from tf_transformer.serving.server import make_app  # reports a missing extra first
+        from tf_transformer.serving.listener import Listener  # isort: skip
+        from tf_transformer.serving.loaded import LoadedVersion, ServedModel
+        from tf_transformer.serving.session import SavedModelSession
+        from tf_transformer.serving.telemetry import Telemetry
+
         stack.enter_context(_on_signals(_ENDING, _exit))
         open_session: Callable[[Path], SavedModelSession] = SavedModelSession
-        if isinstance(source, Path):
-            path = source
+        if isinstance(source, Run):
+            folder, open_session = stack.enter_context(_temporary_export(source, options))
         else:
-            if in_litert(options.precision, options.litert):
-                open_session = _lite_session(source, options)
-            path = stack.enter_context(_temporary_export(source, options))
-        listener, loaded = _listen(server, options, name, path, open_session)
-        stack.callback(loaded.close, 1.0)
-        url = f"http://{host_and_port(options.host, listener.effective_port)}/"
-        loaded.follow(
-            lambda number: logger.info(
-                "serving %s version %d on %s (Ctrl-C ends it)", name, number, url
-            )
-        )
-        _serve(listener, loaded, options.grace)
+            folder = source
+        telemetry = Telemetry()
 
+        def load(number: int, path: Path) -> LoadedVersion:
+            return LoadedVersion(number, path, telemetry, options.max_waiting, open_session)
 
-def _listen(
-    server: ModuleType,
-    options: argparse.Namespace,
-    name: str,
-    path: Path,
-    open_session: Callable,
-):
-    """Opens the port; returns the server and the model's versions, none of them loaded yet."""
-    from tf_transformer.serving.batcher import BatchLimits
-    from tf_transformer.serving.loaded import LoadedVersions, load_version
-    from tf_transformer.serving.telemetry import AccessLog, Telemetry
-
-    limits = server.Limits(body_bytes=options.max_body, deadline=options.deadline)
-    batches = BatchLimits(waiting=options.max_waiting, deadline=options.deadline)
-    loaded = LoadedVersions(
-        _folders(Path(options.model), path),
-        lambda number, folder: load_version(number, folder, batches, telemetry, open_session),
-        name,
-    )
-    telemetry = Telemetry(loaded.waiting, loaded.numbers)
-    app = server.make_app(loaded, name, limits, telemetry, AccessLog(options.access_log))
-    return server.make_server(app, options.host, options.port, limits), loaded
+        url = f"http://{_host_and_port(*bound.getsockname()[:2])}/"
+        find = _folders(Path(options.model), folder)
+        model = ServedModel(name, find, load, telemetry, url)
+        stack.callback(model.close)
+        app = make_app(model, telemetry, options.deadline, options.access_log)
+        listener = Listener(app, bound, options.max_body)
+        model.follow()
+        _serve(listener, model, options.grace)
 
 
 def _source(options: argparse.Namespace) -> Path | Run:
@@ -143,36 +120,83 @@ def _source(options: argparse.Namespace) -> Path | Run:
     return run
 
 
-def _folders(model: Path, path: Path) -> Callable[[], dict[int, Path]]:
-    """Returns a function that finds the version folders: all of a model, or just `path`."""
-    if path.parent == model and is_version(path.name):
+def _name(options: argparse.Namespace, source: Path | Run) -> str:
+    """Returns --name, by default the run's name or, for MODELS/NAME/VERSION, NAME."""
+    model = Path(options.model).resolve()
+    is_version_folder = source == Path(options.model) and is_version(model.name)
+    name = options.name or (model.parent if is_version_folder else model).name
+    if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+        raise UserError(
+            f"A model's name must consist of letters, digits, '_', '.' and '-'. Received: "
+            f"{name!r}. Choose another with --name."
+        )
+    return name
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Returns a socket with an address, which does not accept connections yet.
+
+    Args:
+        host: an address, or the name of one; "localhost" is 127.0.0.1 only.
+        port: port; 0 for any free one.
+
+    Raises:
+        UserError: if `host` resolves to no address or to several, or the port is taken.
+    """
+    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        entries = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
+        addresses = sorted({str(address[0]) for *_, address in entries})
+        if len(addresses) > 1:  # each would need its own server
+            raise UserError(
+                f"Cannot listen on {host!r}: it resolves to {' and '.join(addresses)}. Give "
+                "--host one of them, or 0.0.0.0 for every IPv4 address."
+            )
+        bound = socket.socket(entries[0][0])
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(entries[0][-1])
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        text = f"Cannot listen on {_host_and_port(host, port)}: {reason}."
+        raise UserError(text) from None
+    return bound
+
+
+def _host_and_port(host: str, port: int) -> str:
+    """Returns HOST:PORT, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _folders(model: Path, folder: Path) -> Callable[[], dict[int, Path]]:
+    """Returns a function that finds the version folders: all of a model, or just one."""
+    if folder.parent == model and is_version(folder.name):
         return lambda: {
-            number: folder
-            for number, folder in versions(model).items()
-            if (folder / "saved_model.pb").exists()
+            number: version
+            for number, version in versions(model).items()
+            if (version / "saved_model.pb").exists()
         }
-    return lambda: {int(path.name) if is_version(path.name) else 1: path}
+    return lambda: {int(folder.name) if is_version(folder.name) else 1: folder}
 
 
-def _serve(listener, loaded, grace: float) -> None:
+def _serve(listener, model, grace: float) -> None:
     """Serves until a signal, then answers accepted requests for at most `grace` seconds.
 
     Raises:
-        UserError: if no version can be loaded, or a loaded one has stopped computing.
+        UserError: if no version can be loaded, or the loaded one has stopped computing.
     """
     with _on_signals((*_ENDING, signal.SIGINT), lambda number: listener.stop()):
-        listener.serve(lambda: loaded.alive)
-    failed = not loaded.alive
-    loaded.refuse()
+        listener.serve(lambda: model.alive)
+    failed = not model.alive
+    model.refuse()
     if listener.unanswered:
         logger.info("stopping: requests to answer: %d", listener.unanswered)
     listener.drain(grace)
     if listener.unanswered:
         logger.warning("requests not answered in %g s: %d", grace, listener.unanswered)
-    loaded.close(1.0)  # ends computations that are still running
+    model.close()  # ends computations that are still running
     listener.drain(1.0)
     if failed:
-        raise loaded.failure or UserError(
+        raise model.failure or UserError(
             "The model has stopped computing; see above. Start the server again."
         )
     logger.info("stopped")
@@ -200,42 +224,23 @@ def _exit(number: int) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
+def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Callable]]:
+    """Exports a run; yields the folder, and a function that opens it as a session."""
     from tf_transformer.api.export import export_run
-
-    precision = "float32" if options.precision == "int8" else options.precision
-    with tempfile.TemporaryDirectory() as folder:
-        values = {"precision": precision, "tag": options.tag}
-        supported = task_named(run.config.task).options
-        loading = {name: value for name, value in values.items() if name in supported}
-        yield export_run(run, Path(folder) / "model", options=loading)
-
-
-def _lite_session(run: Run, options: argparse.Namespace) -> Callable:
-    """Returns a function that opens a SavedModel of the run with a search in LiteRT."""
     from tf_transformer.serving.lite import LiteSession
+    from tf_transformer.serving.session import SavedModelSession
     from tf_transformer.tasks.models import load_translator
 
-    translator = load_translator(
-        run,
-        None,
-        run.config.decoding,
-        precision=options.precision,
-        litert=options.litert,
-        tag=options.tag,
-        threads=options.threads,
-    )
-    return lambda path: LiteSession(path, translator)
-
-
-def _name(options: argparse.Namespace, source: Path | Run) -> str:
-    """Returns --name, by default the run's name or, for MODELS/NAME/VERSION, NAME."""
-    model = Path(options.model).resolve()
-    is_version_folder = source == Path(options.model) and is_version(model.name)
-    name = options.name or (model.parent if is_version_folder else model).name
-    if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
-        raise UserError(
-            f"A model's name must consist of letters, digits, '_', '.' and '-'. Received: "
-            f"{name!r}. Choose another with --name."
-        )
-    return name
+    precision, litert, tag = options.precision, options.litert, options.tag
+    in_graph = {"precision": "float32" if precision == "int8" else precision, "tag": tag}
+    supported = task_named(run.config.task).options
+    loading = {name: value for name, value in in_graph.items() if name in supported}
+    with tempfile.TemporaryDirectory() as parent:
+        folder = export_run(run, Path(parent) / "model", options=loading)
+        if not in_litert(precision, litert):
+            yield folder, SavedModelSession
+            return
+        search = {"litert": litert, "tag": tag, "threads": options.threads}
+        decoding = run.config.decoding
+        translator = load_translator(run, None, decoding, precision=precision, **search)
+        yield folder, lambda path: LiteSession(path, translator)

@@ -1,0 +1,259 @@
+"""The queue of a model: requests wait for a stream, which computes several as one batch.
+
+A batch holds the requests that arrived while all streams were computing. So no request waits
+for others to arrive, and the busier the server, the larger its batches.
+
+    queue, oldest first:       a: 9 tokens, b: 900 tokens, c: 12 tokens, d: 7 tokens
+    any stream takes           a, c and d, since the oldest is short; the next one takes b
+    the last of several takes  a, c and d too, but never b: it is left for short requests
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from tf_transformer.config import DecodingConfig
+from tf_transformer.errors import UserError
+from tf_transformer.serving.session import Arrays, ClosedError, SavedModelSession
+from tf_transformer.serving.telemetry import Telemetry
+from tf_transformer.serving.versions import read_config
+
+logger = logging.getLogger(__name__)
+
+MAX_ROWS = 32  # in a request, and in a batch
+SHORT = 128  # tokens in the longest row of a short request; few sentences have more
+_BYTES = 16  # for each token that the model takes; a longer text is long without counting
+
+
+class QueueFullError(Exception):
+    """The queue has no room for another request."""
+
+
+class BatchError(Exception):
+    """The batch of a request could not be computed."""
+
+
+class TokenCounter:
+    """Counts tokens as the graph does, with the tokenizers stored in it.
+
+    Args:
+        session: holds the tokenizers; without one, only ids are counted.
+        path: the folder of the SavedModel. Without a model card, its limits are taken to be
+            those of a default export.
+
+    Attributes:
+        longest: maximum tokens in a row, EOS included.
+        positions: maximum positions computed together: rows times the longest of them.
+
+    Raises:
+        UserError: if a tokenizer is damaged.
+    """
+
+    def __init__(self, session: SavedModelSession, path: Path) -> None:
+        config = read_config(path)
+        decoding = config.decoding if config else DecodingConfig()
+        self.longest = decoding.max_source_length + decoding.max_extra_length
+        if config and config.model.positions == "learned":
+            self.longest = min(self.longest, config.model.max_length)
+        self.positions = max(decoding.batch_tokens // decoding.beam_size, 1)
+        try:
+            self._tokenizers = [
+                sentencepiece.SentencePieceProcessor(model_proto=model or b"empty")
+                for model in session.tokenizers
+            ]
+        except RuntimeError:
+            raise UserError("The tokenizer in the model is damaged: export it again.") from None
+
+    def read(self, inputs: Mapping[str, np.ndarray]) -> list[int]:
+        """Returns the tokens, EOS included, of each text and row of ids, up to the limit."""
+        sizes: list[int] = []
+        for values in inputs.values():
+            if values.dtype == object:
+                sizes += map(self._count, values)
+            elif values.ndim == 2:
+                sizes += [values.shape[1]] * len(values)
+        return [min(size, self.longest) for size in sizes]
+
+    def written(self, outputs: Mapping[str, np.ndarray]) -> int:
+        """Returns the tokens of an answer's translations, or of the texts it scored."""
+        if "num_tokens" in outputs:
+            return int(outputs["num_tokens"].sum())
+        names = [name for name in ("translation", "translations") if name in outputs]
+        return sum(self._count(text) for name in names for text in outputs[name].flat)
+
+    def _count(self, text: bytes) -> int:
+        if len(text) > _BYTES * self.longest:
+            return self.longest
+        # With a tokenizer for each language, the one of the text's language needs the fewest.
+        return 1 + min((len(one.encode(text)) for one in self._tokenizers), default=0)
+
+
+@dataclass(eq=False)
+class _Request:
+    kind: tuple  # a batch is of one kind: signature, whether long, and widths of rows of ids
+    inputs: Mapping[str, np.ndarray]
+    rows: int
+    longest: int
+    is_long: bool
+    until: float  # nobody waits for the answer after this time
+    answer: Future = field(default_factory=Future)
+
+
+class RequestQueue:
+    """A queue in front of a session, emptied by as many threads as the session has streams.
+
+    Args:
+        session: computes the batches.
+        counter: measures requests. One is long if a row has more than `SHORT` tokens, or if it
+            has more positions than the model computes together.
+        telemetry: counts tokens, rows and batches.
+        max_waiting: maximum rows in the queue; an empty queue takes any request.
+    """
+
+    def __init__(
+        self,
+        session: SavedModelSession,
+        counter: TokenCounter,
+        telemetry: Telemetry,
+        max_waiting: int = 256,
+    ) -> None:
+        self._session, self._counter, self._telemetry = session, counter, telemetry
+        self._max_waiting, self._refuses = max_waiting, False
+        self._queue: list[_Request] = []
+        self._changed = threading.Condition()
+        last = session.streams - 1
+        self._threads = [
+            threading.Thread(target=self._work, args=[i == last > 0], daemon=True)
+            for i in range(session.streams)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """True while the threads are running: until `refuse`, unless one fails."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    @property
+    def waiting(self) -> int:
+        """The number of rows in the queue."""
+        with self._changed:
+            self._queue = [one for one in self._queue if not one.answer.cancelled()]
+            return sum(one.rows for one in self._queue)
+
+    def submit(
+        self, signature: str, inputs: Mapping[str, np.ndarray], seconds: float
+    ) -> Future[Arrays]:
+        """Queues a request; returns a future of its outputs, which the client may cancel.
+
+        Args:
+            signature: name of the signature.
+            inputs: arrays that passed `rest.parse_request`.
+            seconds: how long the client waits.
+
+        Raises:
+            QueueFullError: if the queue is full.
+            ClosedError: if requests are no longer accepted.
+        """
+        sizes = self._counter.read(inputs)
+        rows, longest = len(next(iter(inputs.values()))), max(sizes, default=1)
+        is_long = longest > SHORT or rows * longest > self._counter.positions
+        kind = (signature, is_long, [values.shape[1:] for values in inputs.values()])
+        until = time.monotonic() + seconds
+        request = _Request(kind, inputs, rows, longest, is_long, until)
+        with self._changed:
+            if self._refuses:
+                raise ClosedError
+            if (waiting := self.waiting) and waiting + rows > self._max_waiting:
+                raise QueueFullError
+            self._queue.append(request)
+            self._changed.notify_all()
+        self._telemetry.tokens_read.inc(sum(sizes))
+        return request.answer
+
+    def refuse(self, cancel: bool = False) -> None:
+        """Stops accepting requests; queued ones are still computed, unless cancelled."""
+        with self._changed:
+            self._refuses = True
+            for request in self._queue if cancel else ():
+                request.answer.cancel()
+            self._changed.notify_all()
+
+    def close(self, seconds: float) -> None:
+        """Cancels queued requests, and waits at most `seconds` for running batches."""
+        self.refuse(cancel=True)
+        end = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def _work(self, only_short: bool) -> None:
+        try:
+            while batch := self._next_batch(only_short):
+                self._compute(batch)
+        except BaseException:
+            self.refuse(cancel=True)  # nobody would answer
+            raise
+
+    def _next_batch(self, only_short: bool) -> list[_Request]:
+        """Waits for requests, and marks them as running; returns [] once there are no more."""
+        with self._changed:
+            while True:
+                taken = self._take(only_short)
+                batch = [one for one in taken if one.answer.set_running_or_notify_cancel()]
+                if batch or (self._refuses and not taken):
+                    return batch
+                if not taken:
+                    self._changed.wait()
+
+    def _take(self, only_short: bool) -> list[_Request]:
+        """Takes the oldest request that a stream may take, and those that fit beside it."""
+        first = next((one for one in self._queue if not (only_short and one.is_long)), None)
+        if first is None:
+            return []
+        batch, rows, longest = [first], first.rows, first.longest
+        for one in self._queue:
+            more, most = rows + one.rows, max(longest, one.longest)
+            fits = more <= MAX_ROWS and more * most <= self._counter.positions
+            if one is not first and one.kind == first.kind and fits:
+                batch.append(one)
+                rows, longest = more, most
+        self._queue = [one for one in self._queue if one not in batch]
+        return batch
+
+    def _compute(self, batch: list[_Request]) -> None:
+        """Answers a batch; if that fails, so do all its requests."""
+        try:
+            answers = self._outputs(batch)
+        except BaseException as error:  # even SystemExit must not end the thread
+            if not isinstance(error, TimeoutError | ClosedError):
+                logger.error("a batch of %d requests failed", len(batch), exc_info=error)
+                error = BatchError()
+            for request in batch:
+                request.answer.set_exception(error)
+        else:
+            for request, outputs in zip(batch, answers, strict=True):
+                request.answer.set_result(outputs)
+
+    def _outputs(self, batch: list[_Request]) -> list[Arrays]:
+        """Returns the outputs of each request in a batch."""
+        signature, names = batch[0].kind[0], batch[0].inputs
+        inputs = {name: np.concatenate([one.inputs[name] for one in batch]) for name in names}
+        start = time.monotonic()
+        timeout = max(one.until for one in batch) - start
+        outputs = self._session.run(signature, inputs, timeout=timeout)
+        ends = np.cumsum([one.rows for one in batch]).tolist()
+        self._telemetry.batch_rows.observe(ends[-1])
+        self._telemetry.batch_seconds.observe(time.monotonic() - start)
+        if any(len(values) != ends[-1] for values in outputs.values()):
+            raise ValueError(f"Every output of {signature} must have {ends[-1]} rows.")
+        return [
+            {name: values[end - one.rows : end] for name, values in outputs.items()}
+            for one, end in zip(batch, ends, strict=True)
+        ]
