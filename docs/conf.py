@@ -1,6 +1,5 @@
 """Sphinx's configuration: Markdown pages, notebooks, and the API read from the sources."""
 
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -61,17 +60,8 @@ def link_notebooks(app, name, source):
     source[0] = text.replace("](../docs/", "](../")
 
 
-def name_settings(app, what, name, obj, options, lines):
-    """Links to the settings, or their class, that complete a docstring at import."""
-    text = "\n".join(lines)
-    text = re.sub(r":\s*\{settings\}", ", see the :doc:`settings`.", text)
-    text = text.replace("{arguments}", "num_heads, d_ff, ...: the fields of `LayerOptions`.")
-    lines[:] = text.split("\n")
-
-
 def setup(app):
     app.connect("config-inited", copy_notebooks)
     app.connect("builder-inited", hide_packages, priority=1)
     app.connect("builder-inited", show_packages, priority=999)
     app.connect("source-read", link_notebooks)
-    app.connect("autodoc-process-docstring", name_settings, priority=1)

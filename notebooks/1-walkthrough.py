@@ -170,12 +170,12 @@ expected = attention(x)
 heads = []
 for head in range(4):
     columns = slice(16 * head, 16 * (head + 1))  # D / H = 64 / 4 = 16 of each matrix
-    q = x @ attention.query_kernel[:, columns]
-    k = x @ attention.key_kernel[:, columns]
-    v = x @ attention.value_kernel[:, columns]
+    q = x @ attention.query_dense.kernel[:, columns]
+    k = x @ attention.key_dense.kernel[:, columns]
+    v = x @ attention.value_dense.kernel[:, columns]
     scores = q @ ops.swapaxes(k, 1, 2) / 16**0.5
     heads.append(ops.softmax(scores) @ v)  # [B, S, 16]
-assert same(ops.concatenate(heads, axis=-1) @ attention.output_kernel, expected)
+assert same(ops.concatenate(heads, axis=-1) @ attention.output_dense.kernel, expected)
 
 # %% [markdown]
 # More heads do not mean more parameters, because each head is narrower. For any H there are

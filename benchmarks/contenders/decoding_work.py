@@ -14,7 +14,7 @@ import tensorflow as tf
 from harness.child import serve
 from harness.sentences import evenly_spaced
 
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.encoded import EncodedCorpus
@@ -32,7 +32,7 @@ _NEVER = -1e4  # logit of pad and BOS, which the package's search never chooses
 def setup(corpus: str, model: dict, run: str | None, number: int) -> dict:
     """Args:
     corpus: a folder written by corpus.py.
-    model: arguments of ModelConfig, for random weights.
+    model: arguments of Transformer, for random weights.
     run: a run directory, whose best weights and tokenizer are used instead.
     number: number of sentences, at evenly spaced quantiles of the corpus's lengths.
     """
@@ -81,8 +81,7 @@ def _trained(folder: str) -> tuple[Transformer, Tokenizer]:
 
 def _random(model: dict) -> tuple[Transformer, "NumberedPieces"]:
     keras.utils.set_random_seed(1)
-    config = ModelConfig(**model, output_bias=True)
-    transformer = Transformer(config, name="transformer")
+    transformer = Transformer(**model, output_bias=True, name="transformer")
     bias = np.zeros(model["vocab_size"], "float32")
     bias[[PAD_ID, BOS_ID]] = _NEVER
     transformer.projection.output_bias.assign(bias)
@@ -140,12 +139,12 @@ def _layer(layer, units: np.ndarray) -> dict[str, np.ndarray]:
 def _attention(name: str, attention, units: np.ndarray) -> dict[str, np.ndarray]:
     tensors = {}
     for ours, theirs in (("query", "q"), ("key", "k"), ("value", "v")):
-        kernel = np.array(getattr(attention, f"{ours}_kernel"))[units].T
-        bias = getattr(attention, f"{ours}_bias")
-        tensors[f"{name}.{theirs}_proj.weight"] = kernel
-        tensors[f"{name}.{theirs}_proj.bias"] = _bias(bias, len(kernel))
-    tensors[f"{name}.out_proj.weight"] = np.array(attention.output_kernel)[:, units].T
-    tensors[f"{name}.out_proj.bias"] = _bias(attention.output_bias, len(units))[units]
+        dense = getattr(attention, f"{ours}_dense")
+        tensors[f"{name}.{theirs}_proj.weight"] = np.array(dense.kernel)[units].T
+        tensors[f"{name}.{theirs}_proj.bias"] = _bias(dense.bias, dense.units)
+    dense = attention.output_dense
+    tensors[f"{name}.out_proj.weight"] = np.array(dense.kernel)[:, units].T
+    tensors[f"{name}.out_proj.bias"] = _bias(dense.bias, dense.units)[units]
     return tensors
 
 

@@ -201,7 +201,8 @@ def test_a_converted_run_is_fine_tuned_like_any_other(checkpoint, tmp_path, caps
         np.load(path / "checkpoints" / "best.npz") for path in (run, tmp_path / "tuned")
     )
     for name in before.files:
-        if name.startswith("model/"):
+        # A bias of keys moves all scores of a query alike: its gradient is 0, up to rounding.
+        if name.startswith("model/") and not name.endswith("/key/bias"):
             frozen = name.startswith("model/encoder/")
             assert np.array_equal(before[name], after[name]) == frozen, name
     for name in ("tokenizer.model", "tokenizer.target.model"):

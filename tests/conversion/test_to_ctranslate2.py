@@ -75,9 +75,10 @@ def test_forced_scores_are_the_same(translator, trained_run, tmp_path, variant):
     assert found == pytest.approx(expected, abs=1e-3)
 
 
-def test_the_end_of_the_trained_positions_is_named(translator, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(translator.model, "position_limits", (20, 30))
-    to_ctranslate2(translator.model, translator.tokenizer, tmp_path / "ct2")
+def test_the_end_of_the_trained_positions_is_named(translator, tmp_path, caplog):
+    trained = {"positions": "learned", "source_positions": 20, "target_positions": 30}
+    model = Transformer(translator.tokenizer.vocab_size, **SMALL, **trained)
+    to_ctranslate2(model, translator.tokenizer, tmp_path / "ct2")
     assert "trained up to 20 source and 30 target tokens" in caplog.text
 
 

@@ -1,5 +1,6 @@
 """The paper's equations in NumPy, to compare the layers with."""
 
+import keras
 import numpy as np
 
 
@@ -40,14 +41,14 @@ def heads_of(layer, name: str, x) -> np.ndarray:
 
 
 def projected(layer, name: str, x) -> np.ndarray:
-    bias = getattr(layer, f"{name}_bias").numpy() if layer.use_bias else 0
-    return x @ getattr(layer, f"{name}_kernel").numpy() + bias
+    dense = getattr(layer, f"{name}_dense")
+    return x @ dense.kernel.numpy() + (dense.bias.numpy() if layer.use_bias else 0)
 
 
 def feed_forward(layer, x) -> np.ndarray:
     """Equation 2; for swish with x / (1 + exp(-x)) instead of max(0, x)."""
     inner = x @ layer.inner.kernel.numpy() + layer.inner.bias.numpy()
-    swish = layer.activation == "swish"
+    swish = layer.activation is keras.activations.silu
     inner = inner / (1 + np.exp(-inner)) if swish else np.maximum(0, inner)
     return inner @ layer.outer.kernel.numpy() + layer.outer.bias.numpy()
 

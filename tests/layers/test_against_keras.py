@@ -33,11 +33,10 @@ def equal_layers(**inputs) -> tuple[keras.layers.Layer, keras.layers.Layer]:
     theirs = keras.layers.MultiHeadAttention(2, key_dim=3, value_dim=5)
     ours(QUERY, VALUE, **inputs), theirs(QUERY, VALUE, **inputs)
     for name in ("query", "key", "value", "output"):
-        dense = getattr(theirs, f"_{name}_dense")
-        kernel, bias = (getattr(ours, f"{name}_{kind}") for kind in ("kernel", "bias"))
-        bias.assign(keras.random.normal(bias.shape))
-        dense.kernel.assign(np.asarray(kernel).reshape(dense.kernel.shape))
-        dense.bias.assign(np.asarray(bias).reshape(dense.bias.shape))
+        our, dense = getattr(ours, f"{name}_dense"), getattr(theirs, f"_{name}_dense")
+        our.bias.assign(keras.random.normal(our.bias.shape))
+        dense.kernel.assign(np.asarray(our.kernel).reshape(dense.kernel.shape))
+        dense.bias.assign(np.asarray(our.bias).reshape(dense.bias.shape))
     return ours, theirs
 
 

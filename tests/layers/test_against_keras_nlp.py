@@ -15,9 +15,11 @@ MASK = np.arange(7)[None] < np.array([[7], [4], [1]])
 def copy_attention(ours, theirs):
     """Ours has kernels [D, H * K] and no biases; the biases of theirs are initially zero."""
     for name in ("query", "key", "value"):
-        kernel = np.asarray(getattr(ours, f"{name}_kernel")).reshape(D, H, D // H)
+        kernel = np.asarray(getattr(ours, f"{name}_dense").kernel).reshape(D, H, D // H)
         getattr(theirs, f"{name}_dense").kernel.assign(kernel)
-    theirs.output_dense.kernel.assign(np.asarray(ours.output_kernel).reshape(H, D // H, D))
+    theirs.output_dense.kernel.assign(
+        np.asarray(ours.output_dense.kernel).reshape(H, D // H, D)
+    )
 
 
 def copy_norm(ours, theirs):

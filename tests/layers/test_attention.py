@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 from contract import Case, check_layer, check_padding_is_ignored, hidden_states
-from keras.initializers import GlorotUniform
 from numpy_layers import attention, multi_head, randomized
 
 from tf_transformer.layers import MultiHeadAttention, causal_mask, scaled_dot_product_attention
@@ -60,7 +59,9 @@ def test_multi_head_attention_equals_separate_heads(sizes, value):
 
 
 def test_with_identity_kernels_every_head_reads_its_own_feature():
-    layer = MultiHeadAttention(num_heads=2, kernel_initializer="identity")
+    layer = MultiHeadAttention(num_heads=2)
+    layer.build((None, None, 2))
+    layer.set_weights([np.eye(2)] * 4)
     # Head 0: keys 0 and ln 3 score 0 and 0, then 0 and (ln 3)^2. Head 1: equal keys.
     x = np.array([[[0.0, 2.0], [np.log(3.0), 2.0]]], "float32")
     sharper = 3.0 ** np.log(3.0)
@@ -84,32 +85,33 @@ def test_with_identity_kernels_every_head_reads_its_own_feature():
 def test_the_only_weights_are_four_kernels_sized_by_the_heads(arguments, keys, values):
     layer = MultiHeadAttention(**arguments)
     layer.build((None, None, 64), (None, None, 48))
-    shapes = {weight.name: weight.shape for weight in layer.weights}
+    shapes = {weight.path.partition("/")[2]: weight.shape for weight in layer.weights}
     assert shapes == {
-        "query_kernel": (64, keys),
-        "key_kernel": (48, keys),
-        "value_kernel": (48, values),
-        "output_kernel": (values, 64),
+        "query/kernel": (64, keys),
+        "key/kernel": (48, keys),
+        "value/kernel": (48, values),
+        "output/kernel": (values, 64),
     }
 
 
-def test_gains_scale_the_initial_kernels_and_1_is_plain_xavier():
-    def kernels(**gains) -> list[np.ndarray]:
-        layer = MultiHeadAttention(2, kernel_initializer=GlorotUniform(seed=3), **gains)
-        layer.build((None, None, 8))
-        return layer.get_weights()
-
-    plain = np.asarray(GlorotUniform(seed=3)((8, 8)))
-    np.testing.assert_array_equal(kernels(), [plain] * 4)
-    scaled = kernels(query_key_gain=0.5, value_gain=0.25)
-    np.testing.assert_array_equal(scaled, [plain / 2, plain / 2, plain / 4, plain])
+def test_kernels_are_xavier_uniform_times_their_gain():
+    layer = MultiHeadAttention(2, query_key_gain=0.5, value_gain=2.0)
+    layer.build((None, None, 400), (None, None, 200))
+    gains = {"query": 0.5, "key": 0.5, "value": 2.0, "output": 1.0}
+    for name, gain in gains.items():
+        kernel = getattr(layer, f"{name}_dense").kernel.numpy()
+        limit = gain * np.sqrt(6 / sum(kernel.shape))
+        assert 0.999 * limit < kernel.max() <= limit and -limit <= kernel.min() < -0.999 * limit
+        # Uniform: its deciles are evenly spaced.
+        deciles = np.quantile(kernel, np.linspace(0, 1, 11))
+        np.testing.assert_allclose(deciles, np.linspace(-limit, limit, 11), atol=0.02 * limit)
 
 
 def test_dropout_applies_to_the_weights_in_training_only():
     keras.utils.set_random_seed(1)
     layer = MultiHeadAttention(1, value_dim=5, dropout=0.5)
     layer.build((None, None, 5))
-    layer.output_kernel.assign(np.eye(5))
+    layer.output_dense.kernel.assign(np.eye(5))
     query, key = hidden_states(40, 1, 3, 5), hidden_states(40, 1, 5, 5, seed=1)
     heads = query, key, np.tile(np.eye(5, dtype="float32"), (40, 1, 1, 1))
     outputs, weights = layer.attend(*heads, training=True)

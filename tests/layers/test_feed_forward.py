@@ -10,7 +10,7 @@ from tf_transformer.layers import AddAndNorm, FeedForward
 
 X, SUBLAYER = hidden_states(2, 3, 8), hidden_states(2, 3, 8, seed=1)
 PAIR = {"inputs": X, "sublayer_output": SUBLAYER}
-ACTIVATIONS = pytest.mark.parametrize("activation", ["relu", "swish"])
+ACTIVATIONS = pytest.mark.parametrize("activation", ["relu", "silu"])
 
 
 @ACTIVATIONS

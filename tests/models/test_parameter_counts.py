@@ -54,7 +54,7 @@ def table3_counts():
     counts = {}
     for name, config in TABLE3.items():
         with keras.StatelessScope(initialize_variables=False):
-            model = Transformer(config.model)
+            model = Transformer(**vars(config.model))
         counts[name] = model.count_params()
     keras.utils.clear_session()  # forgets the uninitialised variables
     return counts

@@ -103,11 +103,3 @@ def test_a_loss_of_keras_can_train_the_model():
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss, run_eagerly=True)
     assert np.isfinite(model.train_on_batch(INPUTS, LABELS))
-
-
-def test_position_limits_are_saved(tmp_path):
-    model = make_model(num_layers=1, positions="learned", max_length=64)
-    model.position_limits = (9, 11)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert (loaded.longest_source, loaded.longest_target) == (9, 11)

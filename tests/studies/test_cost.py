@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.presets import PRESETS, TABLE3
 from tf_transformer.errors import UserError
-from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.classifier import Classifier, without_decoder
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.studies.cost import (
     SUSTAINED_TFLOPS,
@@ -67,7 +67,7 @@ def test_the_parameter_count_is_that_of_the_classifier(changes):
 
 def products_in_graph(config, batch, source, target):
     """Returns the FLOPs of all matrix products in TensorFlow's graph of a forward pass."""
-    model = Transformer(config)
+    model = Transformer(**vars(config))
     specs = [tf.TensorSpec([batch, length], tf.int32) for length in (source, target)]
     return products_of(lambda s, t: model({"source": s, "target": t}), *specs)
 
@@ -108,7 +108,7 @@ def test_flops_are_three_times_those_of_a_forward_pass(config):
 
 def test_flops_of_a_classifier_are_three_times_those_of_its_forward_pass():
     batch, source, classes = 2, 7, 5
-    model = Classifier(SMALL, num_classes=classes)
+    model = Classifier(**without_decoder(SMALL), num_classes=classes)
     lengths = Lengths.of(np.full(batch, source), np.ones(batch))
     forward = products_of(
         lambda ids: model({"source": ids}), tf.TensorSpec([batch, source], tf.int32)

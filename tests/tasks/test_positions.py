@@ -9,11 +9,10 @@ import tensorflow as tf
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.decoding.translator import BatchTranslator
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
 from tf_transformer.serving.module import Signatures
-from tf_transformer.tasks.models import build_model, load_translator, position_limits
+from tf_transformer.tasks.models import build_model, load_translator
 from tf_transformer.tasks.translation.task import TranslationTask
 
 DECODING = DecodingConfig(beam_size=2, max_extra_length=50)
@@ -30,7 +29,7 @@ def run(run) -> Run:
 
 @pytest.fixture
 def translator(run) -> BatchTranslator:
-    run.write_trained_lengths(6, 7)
+    run.set_positions(6, 7)
     return load_translator(run, "best", DECODING)
 
 
@@ -42,21 +41,47 @@ def sources(translator: BatchTranslator) -> tuple[str, str]:
     return fitting, longer
 
 
-def test_training_records_the_lengths_of_its_longest_sentences(run):
-    task = TranslationTask(run, lambda *_: None)
+def limits(run: Run) -> tuple[int | None, int | None]:
+    return run.config.model.longest_source, run.config.model.longest_target
+
+
+def longest(run: Run) -> tuple[int, int]:
+    """The lengths of the longest source and target in the training corpus."""
     corpus = EncodedCorpus.open(run.data / "train")
-    longest = int(corpus.source_lengths.max()), int(corpus.target_lengths.max())
-    assert position_limits(run) == longest == task.build_model().position_limits
-    assert max(longest) < run.config.data.max_length
+    return int(corpus.source_lengths.max()), int(corpus.target_lengths.max())
+
+
+def test_training_sets_the_lengths_of_its_longest_sentences(run):
+    task = TranslationTask(run, lambda *_: None)
+    assert limits(run) == limits(Run.open(run.path)) == longest(run)
+    assert max(longest(run)) < run.config.data.max_length
+    model = task.build_model()
+    assert (model.longest_source, model.longest_target) == longest(run)
+
+
+def test_a_worker_that_is_not_the_chief_writes_nothing(run):
+    before = (run.path / "config.json").read_bytes()
+    TranslationTask(run, lambda *_: None, may_encode=False)
+    assert limits(run) == longest(run)
+    assert (run.path / "config.json").read_bytes() == before
 
 
 def test_positions_that_an_earlier_run_trained_stay_usable(run, tmp_path):
     before = Run(shutil.copytree(run.path, tmp_path / "before"), run.config)
-    before.write_trained_lengths(40, 5)
+    before.set_positions(40, 5)
     run = Run(run.path, run.config.replace({"training.init_from": str(before.path)}))
     TranslationTask(run, lambda *_: None)
-    longest = int(EncodedCorpus.open(run.data / "train").target_lengths.max())
-    assert position_limits(run) == (40, longest) and longest > 5
+    assert limits(run) == (40, longest(run)[1]) and longest(run)[1] > 5
+
+
+def test_a_resumed_run_keeps_what_earlier_sessions_trained(run):
+    assert run.checkpoints.state_steps()
+    config = run.config
+    run.set_positions(40, 5)
+    resumed = Run.create_or_resume(run.path, config)
+    assert limits(resumed) == (40, 5) and not resumed.changes()
+    TranslationTask(resumed, lambda *_: None)
+    assert limits(resumed) == limits(Run.open(run.path)) == (40, longest(run)[1])
 
 
 def test_sources_are_cut_where_the_trained_positions_end_with_a_warning(translator, caplog):
@@ -83,22 +108,9 @@ def test_exported_functions_cut_sources_too(translator):
     assert translations[0] == translations[1]
 
 
-def test_without_recorded_lengths_the_filters_are_the_limit(run):
-    limit = run.config.data.max_length
-    assert position_limits(run) == (limit, limit)
-    sinusoidal = Run(run.path, run.config.replace({"model.positions": "sinusoidal"}))
-    assert position_limits(sinusoidal) is None
-
-
-def test_lengths_of_earlier_training_still_count(run):
-    assert run.checkpoints.state_steps()
-    run.write_trained_lengths(30, 20)
-    run.write_trained_lengths(10, 25)
-    assert run.trained_lengths() == (30, 25)
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[1, 2]", '{"source": "x", "target": 1}'])
-def test_a_damaged_record_is_a_user_error(run, text):
-    run.lengths.write_text(text, "utf-8")
-    with pytest.raises(UserError, match="lengths.json is damaged"):
-        load_translator(run, "best", DECODING)
+def test_without_trained_positions_the_table_is_the_limit(run):
+    assert limits(run) == (256, 256)
+    assert limits(Run(run.path, run.config.replace({"model.positions": "sinusoidal"}))) == (
+        None,
+        None,
+    )

@@ -20,6 +20,8 @@ class ModelConfig:
         37_000, low=EOS_ID + 2, high=1_000_000, help="V, shared by source and target")
     num_layers: int = setting(
         6, low=1, high=1_000, help="N, layers in the encoder, and in the decoder by default")
+    decoder_layers: int | None = setting(
+        None, low=1, high=1_000, help="layers in the decoder; num_layers if None")
     d_model: int = setting(
         512, low=1, high=65_536, help="D, the width of every sublayer's output; even")
     d_ff: int = setting(
@@ -48,6 +50,12 @@ class ModelConfig:
         True, help="one matrix for both embeddings and the output projection (paper 3.4)")
     max_length: int = setting(
         1024, low=1, high=MAX_TOKENS, help="longest input if positions are learned")
+    source_positions: int | None = setting(
+        None, low=1, high=MAX_TOKENS,
+        help="learned positions that sources have trained, set by training; max_length if None")
+    target_positions: int | None = setting(
+        None, low=1, high=MAX_TOKENS,
+        help="learned positions that targets have trained, set by training; max_length if None")
     attention_bias: bool = setting(
         False, help="biases in the projections of attention; the paper has none")
     output_bias: bool = setting(
@@ -62,15 +70,27 @@ class ModelConfig:
     value_gain: float = setting(
         DEFAULT_GAIN, above=0, high=100,
         help="gain of the Xavier uniform initialisation of value kernels")
-    # New settings come last: `Transformer` also takes them by position.
-    decoder_layers: int | None = setting(
-        None, low=1, high=1_000, help="layers in the decoder; num_layers if None")
     # fmt: on
 
     @property
     def num_decoder_layers(self) -> int:
         """The number of layers in the decoder."""
         return self.decoder_layers or self.num_layers
+
+    @property
+    def longest_source(self) -> int | None:
+        """The longest source that the positions allow, in tokens; None for no limit."""
+        return self._longest(self.source_positions)
+
+    @property
+    def longest_target(self) -> int | None:
+        """The longest target that the positions allow, in tokens; None for no limit."""
+        return self._longest(self.target_positions)
+
+    def _longest(self, trained: int | None) -> int | None:
+        if self.positions != "learned":
+            return None
+        return min(self.max_length, trained or self.max_length)
 
     def __post_init__(self) -> None:
         require_allowed(self, "model.")

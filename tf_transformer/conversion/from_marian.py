@@ -82,7 +82,7 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
     search = record | (_without_nulls(_read_json(generation)) if generation.exists() else {})
     model_settings = _model_settings(record, len(vocabulary.rows))
     config = Config().replace(model_settings | _search_settings(record, search))
-    model = Transformer(config.model, name="transformer")
+    model = Transformer(**vars(config.model), name="transformer")
     assign_weights(model, read_weights(checkpoint), vocabulary)
     with replacing_folder(run, replace=False) as temporary:
         written = Run.create_or_resume(temporary, config)

@@ -53,9 +53,8 @@ def _assign_layer(layer, marian: "_Tensors", prefix: str) -> None:
         marian.assign_attention(f"{prefix}.encoder_attn", layer.cross_attention)
         norm = layer.cross_attention_norm.norm
         marian.assign_norm(f"{prefix}.encoder_attn_layer_norm", norm)
-    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
-    marian.assign_reader(f"{prefix}.fc1", inner.kernel, inner.bias)
-    marian.assign_writer(f"{prefix}.fc2", outer.kernel, outer.bias)
+    marian.assign_reader(f"{prefix}.fc1", layer.feed_forward.inner)
+    marian.assign_writer(f"{prefix}.fc2", layer.feed_forward.outer)
     marian.assign_norm(f"{prefix}.final_layer_norm", layer.feed_forward_norm.norm)
 
 
@@ -93,22 +92,24 @@ class _Tensors:
                 )
         return embeddings
 
-    def assign_reader(self, name: str, kernel, bias) -> None:
+    def assign_reader(self, name: str, dense) -> None:
         """Assigns a dense layer that reads the D units: weight [outputs, D], bias [outputs]."""
+        kernel, bias = dense.kernel, dense.bias
         kernel.assign(self.take(f"{name}.weight", kernel.shape[::-1]).T[self.units])
         bias.assign(self.take(f"{name}.bias", bias.shape))
 
-    def assign_writer(self, name: str, kernel, bias) -> None:
+    def assign_writer(self, name: str, dense) -> None:
         """Assigns a dense layer that writes the D units: weight [D, inputs], bias [D]."""
+        kernel, bias = dense.kernel, dense.bias
         kernel.assign(self.take(f"{name}.weight", kernel.shape[::-1])[self.units].T)
         bias.assign(self.take(f"{name}.bias", bias.shape)[self.units])
 
     def assign_attention(self, name: str, layer) -> None:
         """Assigns the four projections of an attention layer."""
-        self.assign_reader(f"{name}.q_proj", layer.query_kernel, layer.query_bias)
-        self.assign_reader(f"{name}.k_proj", layer.key_kernel, layer.key_bias)
-        self.assign_reader(f"{name}.v_proj", layer.value_kernel, layer.value_bias)
-        self.assign_writer(f"{name}.out_proj", layer.output_kernel, layer.output_bias)
+        self.assign_reader(f"{name}.q_proj", layer.query_dense)
+        self.assign_reader(f"{name}.k_proj", layer.key_dense)
+        self.assign_reader(f"{name}.v_proj", layer.value_dense)
+        self.assign_writer(f"{name}.out_proj", layer.output_dense)
 
     def assign_norm(self, name: str, layer) -> None:
         """Assigns gain and bias of a layer norm."""

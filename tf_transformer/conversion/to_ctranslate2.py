@@ -45,11 +45,13 @@ def to_ctranslate2(
     """
     if folder.exists():
         raise UserError(f"{folder} exists already. Choose another folder.")
-    if limits := model.position_limits:
+    if model.config.positions == "learned":
         logger.warning(
             "positions are trained up to %d source and %d target tokens, which CTranslate2 "
-            "does not know: cut longer text before you translate it", *limits,
-        )  # fmt: skip
+            "does not know: cut longer text before you translate it",
+            model.longest_source,
+            model.longest_target,
+        )
     spec = _spec(model, tokenizer)
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
@@ -127,11 +129,9 @@ def _set_stack(spec, stack) -> None:
 def _set_attention(spec, attention, norm, projections: list[tuple[str, ...]]) -> None:
     """Sets the linear layers from the projections that each concatenates, and the norm."""
     for linear, names in zip(spec.linear, projections, strict=True):
-        kernels = [_array(getattr(attention, f"{name}_kernel")).T for name in names]
-        biases = [
-            _bias(getattr(attention, f"{name}_bias"), len(kernel))
-            for name, kernel in zip(names, kernels, strict=True)
-        ]
+        parts = [getattr(attention, f"{name}_dense") for name in names]
+        kernels = [_array(part.kernel).T for part in parts]
+        biases = [_bias(part.bias, part.units) for part in parts]
         linear.weight = np.concatenate(kernels)  # [outputs, inputs]
         linear.bias = np.concatenate(biases)
     _set_norm(spec.layer_norm, norm.norm)

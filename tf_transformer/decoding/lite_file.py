@@ -126,8 +126,8 @@ def _step(model: Transformer, sizes: Sizes) -> Function:
     batch, source, width, columns = sizes
 
     def keys_and_values(rows: int | None) -> list[tuple]:
-        kernels = attention.key_kernel, attention.value_kernel
-        sizes = [kernel.shape[1] // heads for kernel in kernels]  # K of each
+        parts = attention.key_dense, attention.value_dense
+        sizes = [part.units // heads for part in parts]  # K of each
         return [([batch, layers, heads, rows, size], tf.float32) for size in sizes]
 
     memory = keys_and_values(source)

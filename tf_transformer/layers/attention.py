@@ -14,7 +14,7 @@ from tf_transformer.fast.tensors import (
     project_to_qkv_heads,
     side_by_side,
 )
-from tf_transformer.layers.kernels import KernelLayer
+from tf_transformer.layers.feed_forward import Dense, refuse_quantization
 from tf_transformer.layers.masking import causal_mask, combine_masks, join_masks
 
 # Added in float32 whatever `floatx` is. Finite, so that a fully masked row does not become NaN.
@@ -45,18 +45,20 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class MultiHeadAttention(KernelLayer):
+class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention (paper 3.2.2), called like `keras.layers.MultiHeadAttention`.
+
+    Kernels are initially Xavier uniform, times a gain for queries, keys and values.
 
     Args:
         num_heads: number of heads H.
         key_dim: size per head of queries and keys; D / H if None.
         value_dim: size per head of values; D / H if None.
-        kernel_initializer: initializer of the four projection kernels.
         use_bias: adds a bias to each projection; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernel of values.
         dropout: dropout rate of the attention weights; the paper has none there.
+        **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments:
         query: [B, T, D].
@@ -75,6 +77,12 @@ class MultiHeadAttention(KernelLayer):
         [B, T, D]; with `return_attention_scores`, a pair of that output and the weights
         [B, H, T, S] before dropout.
 
+    Attributes:
+        query_dense: `Dense` from D to the queries of all heads, H * K.
+        key_dense: `Dense` from D to the keys of all heads, H * K.
+        value_dense: `Dense` from D to the values of all heads, H * value_dim.
+        output_dense: `Dense` from the outputs of all heads, H * value_dim, to D.
+
     Raises:
         ValueError: if `num_heads` does not divide D while `key_dim` or `value_dim` is None, or
             if `key` is given without `value`.
@@ -89,7 +97,6 @@ class MultiHeadAttention(KernelLayer):
         num_heads: int,
         key_dim: int | None = None,
         value_dim: int | None = None,
-        kernel_initializer: str | keras.Initializer = "glorot_uniform",
         use_bias: bool = False,
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
@@ -100,7 +107,6 @@ class MultiHeadAttention(KernelLayer):
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = value_dim
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.use_bias = use_bias
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
@@ -111,9 +117,9 @@ class MultiHeadAttention(KernelLayer):
         self.supports_masking = True
 
     def build(self, query_shape, value_shape=None, key_shape=None):
+        value_shape = value_shape or query_shape
+        key_shape = key_shape or value_shape
         d_model = query_shape[-1]
-        value_width = d_model if value_shape is None else value_shape[-1]
-        key_width = value_width if key_shape is None else key_shape[-1]
         if d_model % self.num_heads and None in (self.key_dim, self.value_dim):
             raise ValueError(
                 "`num_heads` must divide `d_model`, unless key_dim and value_dim are given. "
@@ -121,33 +127,26 @@ class MultiHeadAttention(KernelLayer):
             )
         keys = self.num_heads * (self.key_dim or d_model // self.num_heads)
         values = self.num_heads * (self.value_dim or d_model // self.num_heads)
-        self._add("query_kernel", (d_model, keys), self.query_key_gain)
-        self._add("key_kernel", (key_width, keys), self.query_key_gain)
-        self._add("value_kernel", (value_width, values), self.value_gain)
-        self._add("output_kernel", (values, d_model))
-        self.query_bias = self._add_bias("query_bias", keys)
-        self.key_bias = self._add_bias("key_bias", keys)
-        self.value_bias = self._add_bias("value_bias", values)
-        self.output_bias = self._add_bias("output_bias", d_model)
+        self.query_dense = self._dense("query", keys, query_shape, self.query_key_gain)
+        self.key_dense = self._dense("key", keys, key_shape, self.query_key_gain)
+        self.value_dense = self._dense("value", values, value_shape, self.value_gain)
+        outputs_shape = (*query_shape[:-1], values)
+        self.output_dense = self._dense("output", d_model, outputs_shape, gain=1.0)
 
-    def _add(self, name, shape, gain=1.0):
-        # A shared initialiser instance would give kernels of equal shape equal values.
-        initializer = self.kernel_initializer.clone()
-
-        def scaled(shape, dtype):
-            return gain * initializer(shape, dtype=dtype)
-
-        self.add_kernel(name, shape, scaled)
-
-    def _add_bias(self, name, size):
-        if not self.use_bias:
-            return None
-        return self.add_weight(name=name, shape=(size,), initializer="zeros")
-
-    query_kernel = property(lambda self: self.kernel("query_kernel"))
-    key_kernel = property(lambda self: self.kernel("key_kernel"))
-    value_kernel = property(lambda self: self.kernel("value_kernel"))
-    output_kernel = property(lambda self: self.kernel("output_kernel"))
+    def _dense(self, name, units, inputs_shape, gain):
+        # Xavier uniform is VarianceScaling of scale 1, the square of the gain.
+        dense = Dense(
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=keras.initializers.VarianceScaling(
+                gain**2, mode="fan_avg", distribution="uniform"
+            ),
+            name=name,
+            dtype=self.dtype_policy,
+            trainable=self.trainable,
+        )
+        dense.build(inputs_shape)
+        return dense
 
     def __call__(self, query, value=None, *args, **kwargs):
         # Not in `call`: Keras may convert a tensor that is given twice to two tensors.
@@ -161,49 +160,55 @@ class MultiHeadAttention(KernelLayer):
         attention_mask=None, return_attention_scores=False, training=None,
         use_causal_mask=False,
     ):  # fmt: skip
+        if value is None and key is not None:
+            raise ValueError("`key` needs a `value`. Received: value=None.")
+        # Heads: queries [B, H, T, K], keys [B, H, S, K] and values [B, H, S, value_dim].
         if value is None:
-            if key is not None:
-                raise ValueError("`key` needs a `value`. Received: value=None.")
             # Keras fills in `query_mask` only if the call has a second tensor.
-            own = mask_of(query) if query_mask is None else query_mask
-            keys = join_masks(own, value_mask, key_mask)
-            heads = self.project_self(query)
+            query_mask = mask_of(query) if query_mask is None else query_mask
+            key_mask = join_masks(query_mask, value_mask, key_mask)
+            queries, keys, values = self.project_self(query)
         else:
-            keys = join_masks(value_mask, key_mask)
-            heads = (self.project_query(query), *self.project_memory(value, key))
+            key_mask = join_masks(value_mask, key_mask)
+            queries = self.project_query(query)
+            keys, values = self.project_memory(value, key)
+        # The keys that each query may attend to, broadcastable to [B, H, T, S].
         masks = [attention_mask]
         if use_causal_mask:
-            masks.append(causal_mask(*(ops.shape(x)[2] for x in heads[:2])))
-        mask = combine_masks(keys, *masks)
-        outputs, weights = self.attend(*heads, mask=mask, training=training)
+            masks.append(causal_mask(ops.shape(queries)[2], ops.shape(keys)[2]))
+        mask = combine_masks(key_mask, *masks)
+        # Equation 1 in every head; then the heads side by side, and the output projection.
+        outputs, weights = self.attend(queries, keys, values, mask, training)
         return (outputs, weights) if return_attention_scores else outputs
 
-    def project_query(self, query):
-        """Projects [B, T, D] to queries [B, H, T, K]."""
-        return project_to_heads(query, self.query_kernel, self.query_bias, self.num_heads)
-
-    def project_memory(self, value, key=None):
-        """Projects [B, S, D] to keys [B, H, S, K] and values [B, H, S, value_dim]."""
-        key = value if key is None else key
-        keys = project_to_heads(key, self.key_kernel, self.key_bias, self.num_heads)
-        return keys, project_to_heads(value, self.value_kernel, self.value_bias, self.num_heads)
-
-    def project_self(self, query, fused=None):
+    def project_self(self, x, fused=None):
         """Projects [B, T, D] to the queries, keys and values of self-attention in one product.
 
         `fused` is the result of `fused_projection()`, which decoding computes once.
         """
         kernel, bias = fused or self.fused_projection()
-        key_dim = self.query_kernel.shape[1] // self.num_heads
-        return project_to_qkv_heads(query, kernel, bias, self.num_heads, key_dim)
+        key_dim = self.query_dense.units // self.num_heads
+        return project_to_qkv_heads(x, kernel, bias, self.num_heads, key_dim)
 
     def fused_projection(self):
         """Concatenates the kernels of queries, keys and values, and their biases if any."""
-        kernels = self.query_kernel, self.key_kernel, self.value_kernel
-        biases = self.query_bias, self.key_bias, self.value_bias
+        parts = self.query_dense, self.key_dense, self.value_dense
+        kernels, biases = [part.kernel for part in parts], [part.bias for part in parts]
         return side_by_side(kernels, biases, self.compute_dtype)
 
-    def attend(self, query, key, value, mask=None, training=None):
+    def project_query(self, query):
+        """Projects [B, T, D] to queries [B, H, T, K]."""
+        return self._to_heads(query, self.query_dense)
+
+    def project_memory(self, value, key=None):
+        """Projects [B, S, D] to keys [B, H, S, K] and values [B, H, S, value_dim]."""
+        key = value if key is None else key
+        return self._to_heads(key, self.key_dense), self._to_heads(value, self.value_dense)
+
+    def _to_heads(self, x, dense):
+        return project_to_heads(x, dense.kernel, dense.bias, self.num_heads)
+
+    def attend(self, queries, keys, values, mask=None, training=None):
         """Applies attention to projected heads, then the output projection.
 
         Takes queries [B, H, T, K], keys [B, H, S, K], values [B, H, S, value_dim] and a mask
@@ -212,8 +217,19 @@ class MultiHeadAttention(KernelLayer):
         dropout = None
         if training and self._dropped:
             dropout = partial(drop, levels=self._dropped, seed=self.seed_generator)
-        heads, weights = scaled_dot_product_attention(query, key, value, mask, dropout)
-        return project_from_heads(heads, self.output_kernel, self.output_bias), weights
+        heads, weights = scaled_dot_product_attention(queries, keys, values, mask, dropout)
+        output = self.output_dense
+        return project_from_heads(heads, output.kernel, output.bias), weights
+
+    def enable_lora(self, rank: int, **options) -> None:
+        """Adapts the four kernels; arguments are those of `keras.layers.Dense.enable_lora`."""
+        if not self.built:
+            raise ValueError(f"`enable_lora` needs a built layer. Received: {self.name}.")
+        for dense in (self.query_dense, self.key_dense, self.value_dense, self.output_dense):
+            dense.enable_lora(rank, **options)
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        refuse_quantization(self, mode)
 
     def compute_output_spec(
         self, query, value=None, *args, return_attention_scores=False, **kwargs
@@ -236,7 +252,6 @@ class MultiHeadAttention(KernelLayer):
             "num_heads": self.num_heads,
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "use_bias": self.use_bias,
             "query_key_gain": self.query_key_gain,
             "value_gain": self.value_gain,

@@ -5,15 +5,19 @@ positions" are the W beams of a sentence, with a mask that restricts each beam t
 among the cached keys.
 """
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
+from tf_transformer.fast.dropout import Dropout
+from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.fast.tensors import mask_of
+from tf_transformer.layers.attention import MultiHeadAttention
+from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
 from tf_transformer.layers.masking import causal_mask, combine_masks
-from tf_transformer.layers.stack import Stack, TransformerLayer, with_options
+from tf_transformer.layers.stack import Stack, TransformerLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -21,7 +25,20 @@ class DecoderLayer(TransformerLayer):
     """Causal self-attention, cross-attention and feed-forward, each wrapped in Add & Norm.
 
     Args:
-        {arguments}
+        num_heads: number of heads H.
+        d_ff: inner width F of the feed-forward network.
+        key_dim: size per head of queries and keys; D / H if None.
+        value_dim: size per head of values; D / H if None.
+        dropout: dropout rate of the output of each sublayer.
+        attention_dropout: dropout rate of the attention weights; the paper has none there.
+        activation_dropout: dropout rate inside the feed-forward network; the paper has none
+            there.
+        activation: name of the feed-forward network's activation in Keras, or a function.
+        norm_first: pre-LN; False is post-LN, as in the paper.
+        norm_epsilon: added to the variance in each layer norm.
+        attention_bias: adds biases to the attention projections; the paper has none.
+        query_key_gain: factor on the initial kernels of queries and keys.
+        value_gain: factor on the initial kernels of values.
         cross_attention: attends to an encoder; False omits that sublayer, for a language model.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
@@ -42,19 +59,66 @@ class DecoderLayer(TransformerLayer):
         ValueError: if `encoder_output` is missing, or given without `cross_attention`.
     """
 
-    @with_options
     def __init__(
-        self, num_heads: int, d_ff: int, *, cross_attention: bool = True, **options: Any
+        self,
+        num_heads: int,
+        d_ff: int,
+        *,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        norm_first: bool = False,
+        norm_epsilon: float = 1e-6,
+        attention_bias: bool = False,
+        query_key_gain: float = 1.0,
+        value_gain: float = 1.0,
+        cross_attention: bool = True,
+        **kwargs: Any,
     ):
-        super().__init__(num_heads, d_ff, **options)
-        self.self_attention = self.make_attention("self_attention")
-        self.self_attention_norm = self.make_norm("self_attention_norm")
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.d_ff = d_ff
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.rate = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.norm_first = norm_first
+        self.norm_epsilon = norm_epsilon
+        self.attention_bias = attention_bias
+        self.query_key_gain = query_key_gain
+        self.value_gain = value_gain
+        policy = self.dtype_policy
+        attention = {
+            "num_heads": num_heads,
+            "key_dim": key_dim,
+            "value_dim": value_dim,
+            "use_bias": attention_bias,
+            "query_key_gain": query_key_gain,
+            "value_gain": value_gain,
+            "dropout": attention_dropout,
+            "dtype": policy,
+        }
+        norm = {
+            "dropout": dropout,
+            "norm_first": norm_first,
+            "norm_epsilon": norm_epsilon,
+            "dtype": policy,
+        }
+        self.self_attention = MultiHeadAttention(**attention, name="self_attention")
+        self.self_attention_norm = AddAndNorm(**norm, name="self_attention_norm")
         self.cross_attention = None
         if cross_attention:
-            self.cross_attention = self.make_attention("cross_attention")
-            self.cross_attention_norm = self.make_norm("cross_attention_norm")
-        self.feed_forward = self.make_feed_forward("feed_forward")
-        self.feed_forward_norm = self.make_norm("feed_forward_norm")
+            self.cross_attention = MultiHeadAttention(**attention, name="cross_attention")
+            self.cross_attention_norm = AddAndNorm(**norm, name="cross_attention_norm")
+        self.feed_forward = FeedForward(
+            d_ff, activation, activation_dropout, name="feed_forward", dtype=policy
+        )
+        self.feed_forward_norm = AddAndNorm(**norm, name="feed_forward_norm")
 
     def build(self, target_shape, encoder_output_shape=None):
         self._require_memory(encoder_output_shape)
@@ -154,7 +218,22 @@ class DecoderLayer(TransformerLayer):
         return outputs, tuple(self.self_attention.scores_spec(target, key) for key in keys)
 
     def get_config(self):
-        return super().get_config() | {"cross_attention": bool(self.cross_attention)}
+        return super().get_config() | {
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.rate,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": keras.activations.serialize(self.activation),
+            "norm_first": self.norm_first,
+            "norm_epsilon": self.norm_epsilon,
+            "attention_bias": self.attention_bias,
+            "query_key_gain": self.query_key_gain,
+            "value_gain": self.value_gain,
+            "cross_attention": bool(self.cross_attention),
+        }
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -163,26 +242,92 @@ class Decoder(Stack):
 
     Args:
         num_layers: number of layers N.
-        {arguments}
+        num_heads: number of heads H.
+        d_ff: inner width F of the feed-forward network.
+        key_dim: size per head of queries and keys; D / H if None.
+        value_dim: size per head of values; D / H if None.
+        dropout: dropout rate of the embedded input and of the output of each sublayer.
+        attention_dropout: dropout rate of the attention weights; the paper has none there.
+        activation_dropout: dropout rate inside the feed-forward network; the paper has none
+            there.
+        activation: name of the feed-forward network's activation in Keras, or a function.
+        norm_first: pre-LN; False is post-LN, as in the paper.
+        norm_epsilon: added to the variance in each layer norm.
+        attention_bias: adds biases to the attention projections; the paper has none.
+        query_key_gain: factor on the initial kernels of queries and keys.
+        value_gain: factor on the initial kernels of values.
         cross_attention: attends to an encoder; False for a decoder-only model.
+        recompute: recomputes each layer in the backward pass, so that training stores only the
+            layers' inputs. May be changed later, as an attribute.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments are those of `DecoderLayer`; the scores are a list with one entry per layer.
     """
 
-    @with_options
     def __init__(
         self,
         num_layers: int,
         num_heads: int,
         d_ff: int,
         *,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        norm_first: bool = False,
+        norm_epsilon: float = 1e-6,
+        attention_bias: bool = False,
+        query_key_gain: float = 1.0,
+        value_gain: float = 1.0,
         cross_attention: bool = True,
-        **options: Any,
+        recompute: bool = False,
+        **kwargs: Any,
     ):
-        make_layer = partial(DecoderLayer, cross_attention=cross_attention)
-        super().__init__(make_layer, num_layers, num_heads, d_ff, **options)
+        super().__init__(**kwargs)
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.d_ff = d_ff
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.rate = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.norm_first = norm_first
+        self.norm_epsilon = norm_epsilon
+        self.attention_bias = attention_bias
+        self.query_key_gain = query_key_gain
+        self.value_gain = value_gain
         self.cross_attention = cross_attention
+        self.recompute = recompute
+        policy = self.dtype_policy
+        self.dropout = Dropout(dropout, name="dropout", dtype=policy)
+        self.layers = [
+            DecoderLayer(
+                num_heads,
+                d_ff,
+                key_dim=key_dim,
+                value_dim=value_dim,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                activation_dropout=activation_dropout,
+                activation=activation,
+                norm_first=norm_first,
+                norm_epsilon=norm_epsilon,
+                attention_bias=attention_bias,
+                query_key_gain=query_key_gain,
+                value_gain=value_gain,
+                cross_attention=cross_attention,
+                name=f"layer_{i}",
+                dtype=policy,
+            )
+            for i in range(num_layers)
+        ]
+        self.norm = None
+        if norm_first:
+            self.norm = LayerNormalization(norm_epsilon, name="norm", dtype=policy)
 
     def build(self, target_shape, encoder_output_shape=None):
         self.build_layers(target_shape, encoder_output_shape)
@@ -222,4 +367,21 @@ class Decoder(Stack):
         return self.last_norm(beams), extended
 
     def get_config(self):
-        return super().get_config() | {"cross_attention": self.cross_attention}
+        return super().get_config() | {
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.rate,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": keras.activations.serialize(self.activation),
+            "norm_first": self.norm_first,
+            "norm_epsilon": self.norm_epsilon,
+            "attention_bias": self.attention_bias,
+            "query_key_gain": self.query_key_gain,
+            "value_gain": self.value_gain,
+            "cross_attention": self.cross_attention,
+            "recompute": self.recompute,
+        }

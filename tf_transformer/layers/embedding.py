@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tf_transformer.fast.tensors import project
-from tf_transformer.layers.kernels import refuse_quantization
+from tf_transformer.layers.feed_forward import refuse_quantization
 from tf_transformer.layers.masking import padding_mask
 from tf_transformer.layers.positions import PositionalEncoding
 

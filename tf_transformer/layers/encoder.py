@@ -1,13 +1,18 @@
 """The encoder (paper 3.1, left half of Figure 1)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
+from tf_transformer.fast.dropout import Dropout
+from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.fast.tensors import mask_of
+from tf_transformer.layers.attention import MultiHeadAttention
+from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
 from tf_transformer.layers.masking import causal_mask, combine_masks
-from tf_transformer.layers.stack import Stack, TransformerLayer, with_options
+from tf_transformer.layers.stack import Stack, TransformerLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -15,7 +20,20 @@ class EncoderLayer(TransformerLayer):
     """Self-attention and feed-forward, each wrapped in Add & Norm: [B, S, D] -> [B, S, D].
 
     Args:
-        {arguments}
+        num_heads: number of heads H.
+        d_ff: inner width F of the feed-forward network.
+        key_dim: size per head of queries and keys; D / H if None.
+        value_dim: size per head of values; D / H if None.
+        dropout: dropout rate of the output of each sublayer.
+        attention_dropout: dropout rate of the attention weights; the paper has none there.
+        activation_dropout: dropout rate inside the feed-forward network; the paper has none
+            there.
+        activation: name of the feed-forward network's activation in Keras, or a function.
+        norm_first: pre-LN; False is post-LN, as in the paper.
+        norm_epsilon: added to the variance in each layer norm.
+        attention_bias: adds biases to the attention projections; the paper has none.
+        query_key_gain: factor on the initial kernels of queries and keys.
+        value_gain: factor on the initial kernels of values.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments:
@@ -30,13 +48,61 @@ class EncoderLayer(TransformerLayer):
         [B, H, S, S].
     """
 
-    @with_options
-    def __init__(self, num_heads: int, d_ff: int, **options: Any):
-        super().__init__(num_heads, d_ff, **options)
-        self.self_attention = self.make_attention("self_attention")
-        self.self_attention_norm = self.make_norm("self_attention_norm")
-        self.feed_forward = self.make_feed_forward("feed_forward")
-        self.feed_forward_norm = self.make_norm("feed_forward_norm")
+    def __init__(
+        self,
+        num_heads: int,
+        d_ff: int,
+        *,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        norm_first: bool = False,
+        norm_epsilon: float = 1e-6,
+        attention_bias: bool = False,
+        query_key_gain: float = 1.0,
+        value_gain: float = 1.0,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.d_ff = d_ff
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.rate = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.norm_first = norm_first
+        self.norm_epsilon = norm_epsilon
+        self.attention_bias = attention_bias
+        self.query_key_gain = query_key_gain
+        self.value_gain = value_gain
+        policy = self.dtype_policy
+        norm = {
+            "dropout": dropout,
+            "norm_first": norm_first,
+            "norm_epsilon": norm_epsilon,
+            "dtype": policy,
+        }
+        self.self_attention = MultiHeadAttention(
+            num_heads,
+            key_dim,
+            value_dim,
+            use_bias=attention_bias,
+            query_key_gain=query_key_gain,
+            value_gain=value_gain,
+            dropout=attention_dropout,
+            name="self_attention",
+            dtype=policy,
+        )
+        self.self_attention_norm = AddAndNorm(**norm, name="self_attention_norm")
+        self.feed_forward = FeedForward(
+            d_ff, activation, activation_dropout, name="feed_forward", dtype=policy
+        )
+        self.feed_forward_norm = AddAndNorm(**norm, name="feed_forward_norm")
 
     def build(self, inputs_shape):
         self.self_attention.build(inputs_shape)
@@ -67,6 +133,23 @@ class EncoderLayer(TransformerLayer):
             return outputs
         return outputs, self.self_attention.scores_spec(inputs, inputs)
 
+    def get_config(self):
+        return super().get_config() | {
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.rate,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": keras.activations.serialize(self.activation),
+            "norm_first": self.norm_first,
+            "norm_epsilon": self.norm_epsilon,
+            "attention_bias": self.attention_bias,
+            "query_key_gain": self.query_key_gain,
+            "value_gain": self.value_gain,
+        }
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Encoder(Stack):
@@ -74,15 +157,88 @@ class Encoder(Stack):
 
     Args:
         num_layers: number of layers N.
-        {arguments}
+        num_heads: number of heads H.
+        d_ff: inner width F of the feed-forward network.
+        key_dim: size per head of queries and keys; D / H if None.
+        value_dim: size per head of values; D / H if None.
+        dropout: dropout rate of the embedded input and of the output of each sublayer.
+        attention_dropout: dropout rate of the attention weights; the paper has none there.
+        activation_dropout: dropout rate inside the feed-forward network; the paper has none
+            there.
+        activation: name of the feed-forward network's activation in Keras, or a function.
+        norm_first: pre-LN; False is post-LN, as in the paper.
+        norm_epsilon: added to the variance in each layer norm.
+        attention_bias: adds biases to the attention projections; the paper has none.
+        query_key_gain: factor on the initial kernels of queries and keys.
+        value_gain: factor on the initial kernels of values.
+        recompute: recomputes each layer in the backward pass, so that training stores only the
+            layers' inputs. May be changed later, as an attribute.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments are those of `EncoderLayer`; the scores are a list with one entry per layer.
     """
 
-    @with_options
-    def __init__(self, num_layers: int, num_heads: int, d_ff: int, **options: Any):
-        super().__init__(EncoderLayer, num_layers, num_heads, d_ff, **options)
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        d_ff: int,
+        *,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        norm_first: bool = False,
+        norm_epsilon: float = 1e-6,
+        attention_bias: bool = False,
+        query_key_gain: float = 1.0,
+        value_gain: float = 1.0,
+        recompute: bool = False,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.d_ff = d_ff
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.rate = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.norm_first = norm_first
+        self.norm_epsilon = norm_epsilon
+        self.attention_bias = attention_bias
+        self.query_key_gain = query_key_gain
+        self.value_gain = value_gain
+        self.recompute = recompute
+        policy = self.dtype_policy
+        self.dropout = Dropout(dropout, name="dropout", dtype=policy)
+        self.layers = [
+            EncoderLayer(
+                num_heads,
+                d_ff,
+                key_dim=key_dim,
+                value_dim=value_dim,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                activation_dropout=activation_dropout,
+                activation=activation,
+                norm_first=norm_first,
+                norm_epsilon=norm_epsilon,
+                attention_bias=attention_bias,
+                query_key_gain=query_key_gain,
+                value_gain=value_gain,
+                name=f"layer_{i}",
+                dtype=policy,
+            )
+            for i in range(num_layers)
+        ]
+        self.norm = None
+        if norm_first:
+            self.norm = LayerNormalization(norm_epsilon, name="norm", dtype=policy)
 
     def build(self, inputs_shape):
         self.build_layers(inputs_shape)
@@ -99,3 +255,22 @@ class Encoder(Stack):
             use_causal_mask=use_causal_mask,
             return_attention_scores=return_attention_scores,
         )
+
+    def get_config(self):
+        return super().get_config() | {
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.rate,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": keras.activations.serialize(self.activation),
+            "norm_first": self.norm_first,
+            "norm_epsilon": self.norm_epsilon,
+            "attention_bias": self.attention_bias,
+            "query_key_gain": self.query_key_gain,
+            "value_gain": self.value_gain,
+            "recompute": self.recompute,
+        }

@@ -8,11 +8,21 @@ from keras import ops
 from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.fast.tensors import project
-from tf_transformer.layers.kernels import refuse_quantization
+
+
+def refuse_quantization(layer: keras.layers.Layer, mode: str | None) -> None:
+    """Raises a ValueError, where Keras would only warn and skip the layer."""
+    raise ValueError(
+        f"{type(layer).__name__} cannot be quantized: it computes in floating point only, "
+        f"bfloat16 included. Received: mode={mode!r}."
+    )
 
 
 class Dense(keras.layers.Dense):
-    """Keras's Dense with fewer operations around its matrix product."""
+    """Keras's Dense with fewer operations around its matrix product.
+
+    Attention reads `kernel`, which includes a LoRA adapter, and `bias` instead of calling it.
+    """
 
     def call(self, inputs, training=None):
         return self.activation(project(inputs, self.kernel, self.bias))
@@ -26,13 +36,6 @@ class Dense(keras.layers.Dense):
 
     def quantize(self, mode=None, type_check=True, config=None):
         refuse_quantization(self, mode)
-
-
-def activation_config(activation: str | dict | Callable) -> str | dict:
-    """Returns the serialised form of an activation; leaves names and configs unchanged."""
-    if isinstance(activation, (str, dict)):
-        return activation
-    return keras.activations.serialize(activation)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -52,31 +55,25 @@ class FeedForward(keras.layers.Layer):
         self, d_ff: int, activation: str | Callable = "relu", dropout: float = 0.0, **kwargs
     ):
         super().__init__(**kwargs)
-        keras.activations.get(activation)  # raises
         self.d_ff = d_ff
-        self.activation = activation
+        self.activation = keras.activations.get(activation)
         self.rate = dropout
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
-        # Of "inner" and "outer", where it differs from this layer's.
-        self.trainable_when_built: dict[str, bool] = {}
         self.supports_masking = True
 
     def build(self, inputs_shape):
-        self.inner = self._dense("inner", self.d_ff, self.activation)
-        self.outer = self._dense("outer", inputs_shape[-1])
+        options = {"dtype": self.dtype_policy, "trainable": self.trainable}
+        self.inner = Dense(self.d_ff, self.activation, name="inner", **options)
+        self.outer = Dense(inputs_shape[-1], name="outer", **options)
         self.inner.build(inputs_shape)
         self.outer.build((*inputs_shape[:-1], self.d_ff))
-
-    def _dense(self, name, units, activation=None):
-        trainable = self.trainable_when_built.get(name, self.trainable)
-        return Dense(units, activation, name=name, dtype=self.dtype_policy, trainable=trainable)
 
     def call(self, inputs, training=None):
         inner = self.inner(inputs)
         return self.outer(self.dropout(inner, training=training) if self.rate else inner)
 
     def enable_lora(self, rank: int, **options) -> None:
-        """Adapts both kernels; arguments are those of `MultiHeadAttention.enable_lora`."""
+        """Adapts both kernels; arguments are those of `keras.layers.Dense.enable_lora`."""
         self.inner.enable_lora(rank, **options)
         self.outer.enable_lora(rank, **options)
 
@@ -86,7 +83,7 @@ class FeedForward(keras.layers.Layer):
     def get_config(self):
         return super().get_config() | {
             "d_ff": self.d_ff,
-            "activation": activation_config(self.activation),
+            "activation": keras.activations.serialize(self.activation),
             "dropout": self.rate,
         }
 

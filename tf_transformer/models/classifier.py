@@ -1,19 +1,27 @@
 """A sentence classifier: the Transformer's encoder (paper 3.1), pooling and a projection."""
 
+import dataclasses
+from typing import Any
+
 import keras
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.layers import Encoder, MeanPooling
-from tf_transformer.models.configured import (
-    ConfiguredModel,
-    config_of,
-    make_embedding,
-    make_stack,
-)
+from tf_transformer.config.model import DEFAULT_GAIN
+from tf_transformer.layers import Encoder, MeanPooling, PositionalEmbedding
+from tf_transformer.models.base import BaseTransformer, embedding_arguments, stack_arguments
+
+# Settings of `ModelConfig` without effect in a model that has no decoder.
+OF_DECODERS = ("decoder_layers", "tie_embeddings", "output_bias", "target_positions")
+
+
+def without_decoder(config: ModelConfig) -> dict[str, Any]:
+    """Returns the settings that are arguments of a `Classifier`."""
+    settings = dataclasses.asdict(config)
+    return {name: value for name, value in settings.items() if name not in OF_DECODERS}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Classifier(ConfiguredModel):
+class Classifier(BaseTransformer):
     """Sentence classifier that maps source ids to logits of C classes.
 
     The input is {"source": [B, S]}, integer ids with 0 for padding; the output is float32
@@ -25,10 +33,36 @@ class Classifier(ConfiguredModel):
     and metrics number classes from 0: give them `labels - 1`.
 
     Args:
-        config: a `ModelConfig`, or its fields as arguments:
-        {settings}
+        vocab_size: V, shared by source and target.
         num_classes: C, at least 2.
-        dtype, name, trainable: as in any Keras model; `dtype` is the layers' policy.
+        num_layers: N, layers in the encoder, and in the decoder by default.
+        d_model: D, the width of every sublayer's output; even.
+        d_ff: F, the inner width of the feed-forward networks.
+        num_heads: H, attention heads per sublayer.
+        key_dim: K, the width of a head's queries and keys; d_model / num_heads if None.
+        value_dim: width of a head's values; d_model / num_heads if None.
+        dropout: rate on sublayer outputs and on embeddings plus positions.
+        attention_dropout: rate on attention weights; the paper has none there.
+        activation_dropout: rate after the activation of feed-forward networks; the paper has
+            none there.
+        norm_first: pre-LN, with a final norm on both stacks, instead of the paper's post-LN.
+        positions: positional encodings added to the embeddings ('sinusoidal' or 'learned').
+        max_length: longest input if positions are learned.
+        source_positions: learned positions that sources have trained, set by training;
+            max_length if None.
+        attention_bias: biases in the projections of attention; the paper has none.
+        activation: activation of the feed-forward networks ('relu' or 'swish').
+        norm_epsilon: added to the variance in every layer norm.
+        query_key_gain: gain of the Xavier uniform initialisation of query and key kernels.
+        value_gain: gain of the Xavier uniform initialisation of value kernels.
+        dtype: policy of all layers; Keras's global policy if None.
+        name: as in any Keras model.
+        trainable: as in any Keras model.
+
+    Attributes:
+        config: the `ModelConfig` of these arguments.
+        embedding: the `PositionalEmbedding`.
+        encoder: the `Encoder`.
 
     Raises:
         UserError: if a setting is out of range.
@@ -43,27 +77,74 @@ class Classifier(ConfiguredModel):
 
     first_label = 1
     unit = "sentences"
-    unused = ("decoder_layers", "tie_embeddings", "output_bias")
-    why_unused = "a classifier has no decoder"
 
-    @staticmethod
-    def graph(config: ModelConfig, policy, num_classes: int):
-        """Connects embedding, encoder, mean, dropout and dense layer."""
+    def __init__(
+        self,
+        vocab_size: int,
+        num_classes: int,
+        *,
+        num_layers: int = 6,
+        d_model: int = 512,
+        d_ff: int = 2048,
+        num_heads: int = 8,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        norm_first: bool = False,
+        positions: str = "sinusoidal",
+        max_length: int = 1024,
+        source_positions: int | None = None,
+        attention_bias: bool = False,
+        activation: str = "relu",
+        norm_epsilon: float = 1e-06,
+        query_key_gain: float = DEFAULT_GAIN,
+        value_gain: float = DEFAULT_GAIN,
+        dtype: str | dict | keras.DTypePolicy | None = None,
+        name: str | None = None,
+        trainable: bool = True,
+    ):
         if num_classes < 2:
             raise ValueError(f"`num_classes` must be at least 2. Received: {num_classes}.")
-        embedding = make_embedding(config, policy, "embedding", output_bias=False)
-        encoder = make_stack(Encoder, config, policy, "encoder")
+        config = ModelConfig(
+            vocab_size=vocab_size,
+            num_layers=num_layers,
+            d_model=d_model,
+            d_ff=d_ff,
+            num_heads=num_heads,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation_dropout=activation_dropout,
+            norm_first=norm_first,
+            positions=positions,
+            max_length=max_length,
+            source_positions=source_positions,
+            attention_bias=attention_bias,
+            activation=activation,
+            norm_epsilon=norm_epsilon,
+            query_key_gain=query_key_gain,
+            value_gain=value_gain,
+        )
+        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+        embedding = PositionalEmbedding(
+            **embedding_arguments(config), name="embedding", dtype=policy
+        )
+        encoder = Encoder(num_layers, **stack_arguments(config), name="encoder", dtype=policy)
 
         source = keras.Input((None,), dtype="int32", name="source")
         mean = MeanPooling(name="pooling")(encoder(embedding(source)))
-        mean = keras.layers.Dropout(config.dropout, name="dropout", dtype="float32")(mean)
+        mean = keras.layers.Dropout(dropout, name="dropout", dtype="float32")(mean)
         logits = keras.layers.Dense(num_classes, name="classes", dtype="float32")(mean)
-        return {"source": source}, logits
+        super().__init__({"source": source}, logits, name=name, trainable=trainable)
+        self.dtype_policy = policy
+        self.config = config
+        self.num_classes = num_classes
+        self.embedding = embedding
+        self.encoder = encoder
 
-    def take_layers(self, layers) -> None:
-        """Sets the attributes from the layers of the graph."""
-        self.embedding = layers["embedding"]
-        self.encoder = layers["encoder"]
-        self.dtype_policy = self.encoder.dtype_policy
-        self.config = config_of(self.embedding, self.encoder)
-        self.extra = {"num_classes": layers["classes"].units}
+    def get_config(self):
+        settings = without_decoder(self.config)
+        return super().get_config() | settings | {"num_classes": self.num_classes}

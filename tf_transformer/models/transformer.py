@@ -1,25 +1,22 @@
 """The Transformer as a functional Keras model (paper 3, Figure 1), and its cached decoding."""
 
+import dataclasses
 from itertools import islice
 
 import keras
 from keras import ops
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.layers import Decoder, Encoder, padding_mask
+from tf_transformer.config.model import DEFAULT_GAIN
+from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
 from tf_transformer.layers.embedding import OutputProjection, project_to_logits
-from tf_transformer.models.configured import (
-    ConfiguredModel,
-    config_of,
-    make_embedding,
-    make_stack,
-)
+from tf_transformer.models.base import BaseTransformer, embedding_arguments, stack_arguments
 
 # --- The model ---------------------------------------------------------------------------
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Transformer(ConfiguredModel):
+class Transformer(BaseTransformer):
     """Transformer that maps source and target ids to logits of the next target token.
 
     Inputs are {"source": [B, S], "target": [B, T]}, integer ids with 0 for padding; the output
@@ -28,14 +25,44 @@ class Transformer(ConfiguredModel):
     defaults are the paper's base model.
 
     Args:
-        config: a `ModelConfig`, or its fields as arguments:
-        {settings}
-        dtype, name, trainable: as in any Keras model; `dtype` is the layers' policy.
+        vocab_size: V, shared by source and target.
+        num_layers: N, layers in the encoder, and in the decoder by default.
+        decoder_layers: layers in the decoder; num_layers if None.
+        d_model: D, the width of every sublayer's output; even.
+        d_ff: F, the inner width of the feed-forward networks.
+        num_heads: H, attention heads per sublayer.
+        key_dim: K, the width of a head's queries and keys; d_model / num_heads if None.
+        value_dim: width of a head's values; d_model / num_heads if None.
+        dropout: rate on sublayer outputs and on embeddings plus positions.
+        attention_dropout: rate on attention weights; the paper has none there.
+        activation_dropout: rate after the activation of feed-forward networks; the paper has
+            none there.
+        norm_first: pre-LN, with a final norm on both stacks, instead of the paper's post-LN.
+        positions: positional encodings added to the embeddings ('sinusoidal' or 'learned').
+        tie_embeddings: one matrix for both embeddings and the output projection (paper 3.4).
+        max_length: longest input if positions are learned.
+        source_positions: learned positions that sources have trained, set by training;
+            max_length if None.
+        target_positions: learned positions that targets have trained, set by training;
+            max_length if None.
+        attention_bias: biases in the projections of attention; the paper has none.
+        output_bias: a bias added to the logits; the paper has none.
+        activation: activation of the feed-forward networks ('relu' or 'swish').
+        norm_epsilon: added to the variance in every layer norm.
+        query_key_gain: gain of the Xavier uniform initialisation of query and key kernels.
+        value_gain: gain of the Xavier uniform initialisation of value kernels.
+        dtype: policy of all layers; Keras's global policy if None.
+        name: as in any Keras model.
+        trainable: as in any Keras model.
 
     Attributes:
-        config: the `ModelConfig`.
-        position_limits: longest source and target in training, in tokens, which limit decoding
-            with learned positions; None allows `max_length`.
+        config: the `ModelConfig` of these arguments.
+        source_embedding: the embedding of sources; if tied, also `target_embedding` and
+            `projection`.
+        target_embedding: the embedding of targets.
+        encoder: the `Encoder`.
+        decoder: the `Decoder`.
+        projection: the output projection.
 
     Raises:
         UserError: if a setting is out of range.
@@ -47,69 +74,84 @@ class Transformer(ConfiguredModel):
         TensorShape([1, 4, 100])
     """
 
-    @staticmethod
-    def graph(config: ModelConfig, policy):
-        """Connects the layers as in Figure 1."""
-        encoder = make_stack(Encoder, config, policy, "encoder")
-        decoder = make_stack(Decoder, config, policy, "decoder")
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        num_layers: int = 6,
+        decoder_layers: int | None = None,
+        d_model: int = 512,
+        d_ff: int = 2048,
+        num_heads: int = 8,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        norm_first: bool = False,
+        positions: str = "sinusoidal",
+        tie_embeddings: bool = True,
+        max_length: int = 1024,
+        source_positions: int | None = None,
+        target_positions: int | None = None,
+        attention_bias: bool = False,
+        output_bias: bool = False,
+        activation: str = "relu",
+        norm_epsilon: float = 1e-06,
+        query_key_gain: float = DEFAULT_GAIN,
+        value_gain: float = DEFAULT_GAIN,
+        dtype: str | dict | keras.DTypePolicy | None = None,
+        name: str | None = None,
+        trainable: bool = True,
+    ):
+        config = ModelConfig(
+            vocab_size=vocab_size,
+            num_layers=num_layers,
+            decoder_layers=decoder_layers,
+            d_model=d_model,
+            d_ff=d_ff,
+            num_heads=num_heads,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation_dropout=activation_dropout,
+            norm_first=norm_first,
+            positions=positions,
+            tie_embeddings=tie_embeddings,
+            max_length=max_length,
+            source_positions=source_positions,
+            target_positions=target_positions,
+            attention_bias=attention_bias,
+            output_bias=output_bias,
+            activation=activation,
+            norm_epsilon=norm_epsilon,
+            query_key_gain=query_key_gain,
+            value_gain=value_gain,
+        )
+        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+        stack = stack_arguments(config)
+        encoder = Encoder(config.num_layers, **stack, name="encoder", dtype=policy)
+        decoder = Decoder(config.num_decoder_layers, **stack, name="decoder", dtype=policy)
         source_embedding, target_embedding, projection = _embeddings(config, policy)
 
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         encoder_output = encoder(source_embedding(source))
         hidden = decoder(target_embedding(target), encoder_output)
-        reverse = {"reverse": True} if config.tie_embeddings else {}
-        return {"source": source, "target": target}, projection(hidden, **reverse)
-
-    def take_layers(self, layers) -> None:
-        """Sets the attributes from the layers of the graph.
-
-        Raises:
-            ValueError: if a clone's encoder and decoder have different arguments.
-        """
-        tied = layers.get("embedding")
-        self.source_embedding = tied or layers["source_embedding"]
-        self.target_embedding = tied or layers["target_embedding"]
-        self.encoder = layers["encoder"]
-        self.decoder = layers["decoder"]
-        self.projection = tied or layers["output_projection"]
-        self.dtype_policy = self.encoder.dtype_policy
-        layers, decoder_layers = self.encoder.num_layers, self.decoder.num_layers
-        common = {
-            "num_layers": layers,
-            "decoder_layers": None if decoder_layers == layers else decoder_layers,
-            "tie_embeddings": bool(tied),
-            "output_bias": self.projection.use_bias,
-        }
-        self.config = config_of(self.source_embedding, self.encoder, **common)
-        other = config_of(self.target_embedding, self.decoder, **common)
-        if other != self.config:
-            raise ValueError(
-                "Encoder and decoder must have the same arguments. "
-                f"Received: {self.config} and {other}."
-            )
+        logits = projection(hidden, **({"reverse": True} if tie_embeddings else {}))
+        inputs = {"source": source, "target": target}
+        super().__init__(inputs, logits, name=name, trainable=trainable)
+        self.dtype_policy = policy
+        self.config = config
+        self.source_embedding = source_embedding
+        self.target_embedding = target_embedding
+        self.encoder = encoder
+        self.decoder = decoder
+        self.projection = projection
 
     def get_config(self):
-        limits = self.position_limits
-        return super().get_config() | ({"position_limits": list(limits)} if limits else {})
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        limits = config.pop("position_limits", None)
-        model = super().from_config(config, custom_objects)
-        model.position_limits = limits and tuple(limits)
-        return model
-
-    @property
-    def position_limits(self) -> tuple[int, int] | None:
-        """Longest source and target in training; kept by the stacks, which clones copy."""
-        source, target = self.encoder.trained_length, self.decoder.trained_length
-        return None if source is None or target is None else (source, target)
-
-    @position_limits.setter
-    def position_limits(self, limits: tuple[int, int] | None) -> None:
-        self.encoder.trained_length, self.decoder.trained_length = limits or (None, None)
+        return super().get_config() | dataclasses.asdict(self.config)
 
     @property
     def vocab_size(self) -> int:
@@ -119,19 +161,12 @@ class Transformer(ConfiguredModel):
     @property
     def longest_source(self) -> int | None:
         """The longest source allowed, in tokens; None for no limit."""
-        return self._longest(0)
+        return self.config.longest_source
 
     @property
     def longest_target(self) -> int | None:
         """The longest target allowed, in tokens; None for no limit."""
-        return self._longest(1)
-
-    def _longest(self, side: int) -> int | None:
-        if self.config.positions != "learned":
-            return None
-        most = self.config.max_length
-        limits = self.position_limits
-        return min(most, limits[side]) if limits else most
+        return self.config.longest_target
 
     # --- Attention weights ---------------------------------------------------------------
 
@@ -241,13 +276,14 @@ class Transformer(ConfiguredModel):
 
 def _embeddings(config, policy):
     """Creates source embedding, target embedding and output projection; one layer if tied."""
+    arguments, bias = embedding_arguments(config) | {"dtype": policy}, config.output_bias
     if config.tie_embeddings:
-        return (make_embedding(config, policy, "embedding"),) * 3
+        return (PositionalEmbedding(**arguments, output_bias=bias, name="embedding"),) * 3
     projection = OutputProjection(
-        config.vocab_size, config.output_bias, name="output_projection", dtype=policy
+        config.vocab_size, bias, name="output_projection", dtype=policy
     )
     source, target = (
-        make_embedding(config, policy, f"{side}_embedding", output_bias=False)
+        PositionalEmbedding(**arguments, name=f"{side}_embedding")
         for side in ("source", "target")
     )
     return source, target, projection

@@ -40,6 +40,7 @@ _CHANGEABLE = (
     "training.save_minutes",
     "training.deterministic",
 )
+_SET_BY_TRAINING = ("model.source_positions", "model.target_positions")
 
 
 # --- Evaluations ---------------------------------------------------------------------------
@@ -199,11 +200,12 @@ def differences(stored: Config, current: Config, ignored: Callable[[str], bool])
 def changed(stored: Config, current: Config) -> Iterator[tuple[str, Any, Any]]:
     """Yields the name and both values of each setting that differs.
 
-    Decoder depths that are equal but written differently do not count.
+    Trained positions do not count, which training sets itself, nor do decoder depths that are
+    equal but written differently.
     """
     before, now = stored.flat(), current.flat()
     if stored.model.num_decoder_layers == current.model.num_decoder_layers:
         now["model.decoder_layers"] = before["model.decoder_layers"]
     for name in now:
-        if now[name] != before[name]:
+        if name not in _SET_BY_TRAINING and now[name] != before[name]:
             yield name, before[name], now[name]

@@ -42,7 +42,6 @@ class Run:
         self.config = config
         self.texts = dict(texts or {})
         self.tokenizer = path / "tokenizer.model"
-        self.lengths = path / "lengths.json"
         self.origin = path / "origin.json"
         self.data = path / "data"
         self.logs = path / "logs"
@@ -95,6 +94,7 @@ class Run:
             texts = before.texts
             before.checkpoints.require_state_beside_best()
             allowed = dict(may_change or {})
+            config = before._with_recorded_positions(config)
             current = before._with_recorded_tokenizer(config)
             changes = forbidden_changes(before.config, current, allowed)
             if changes and before.checkpoints.state_steps():
@@ -132,6 +132,13 @@ class Run:
                 self.record_change(name, before[name], value, remark)
         self._write_config()
 
+    def set_positions(self, source: int, target: int, *, write: bool = True) -> None:
+        """Sets how many learned positions sources and targets have trained."""
+        values = {"model.source_positions": source, "model.target_positions": target}
+        self.config = self.config.replace(values)
+        if write:
+            self._write_config()
+
     def record_texts(self, texts: Mapping[Role, str]) -> None:
         """Records the hashes of this session's text."""
         self.texts = dict(texts)
@@ -153,6 +160,18 @@ class Run:
         except OSError:
             return config
         return config.replace({"data.tokenizer": recorded}) if same else config
+
+    def _with_recorded_positions(self, config: Config) -> Config:
+        """Replaces the trained positions, which only training sets, by the recorded ones."""
+        recorded = self.config.model
+        if not recorded.positions == config.model.positions == "learned":
+            return config
+        return config.replace(
+            {
+                "model.source_positions": recorded.source_positions,
+                "model.target_positions": recorded.target_positions,
+            }
+        )
 
     @property
     def has_no_text(self) -> bool:
@@ -204,30 +223,6 @@ class Run:
         if not self.tokenizer.exists():
             raise UserError(f"{self.path} has no tokenizer.model: its training never began.")
         return self.tokenizer
-
-    def trained_lengths(self) -> tuple[int, int]:
-        """Returns the longest source and target in training, in tokens with EOS.
-
-        Only runs with learned positions record them; for others it is `data.max_length`.
-        """
-        if not self.lengths.exists():
-            return self.config.data.max_length, self.config.data.max_length
-        try:
-            record = json.loads(self.lengths.read_text(encoding="utf-8"))
-            return int(record["source"]), int(record["target"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise UserError(
-                f"{self.lengths} is damaged: {error!r}. Expected a JSON object with the "
-                "longest source and target in training. Delete it: `train` writes it again."
-            ) from None
-
-    def write_trained_lengths(self, source: int, target: int) -> None:
-        """Records the longest source and target; once training has begun, they only grow."""
-        if self.lengths.exists() and self.checkpoints.state_steps():
-            before = self.trained_lengths()
-            source, target = max(source, before[0]), max(target, before[1])
-        record = {"source": source, "target": target}
-        write_text(self.lengths, json.dumps(record) + "\n")
 
     def history(self, *also: str) -> list[dict[str, Any]]:
         """Reads the evaluations so far, oldest first.

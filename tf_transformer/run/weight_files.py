@@ -33,11 +33,8 @@ _DAMAGE = (
     struct.error,
 )
 
-# Names of the kernels' adapters, as this package and as Keras write them.
-_OURS, _OF_KERAS = (
-    re.compile(r"^(.*kernel)_lora_[ab]$"),
-    re.compile(r"^(.*/)lora_(kernel)_[ab]$"),
-)
+# The name of a kernel's adapter.
+_ADAPTER = re.compile(r"^(.*/)lora_(kernel)_[ab]$")
 
 # Entries of best.npz and of averages beside the weights.
 _DEV_SET = "dev_set"
@@ -122,7 +119,7 @@ def require_numbers(path: Path, arrays: Arrays) -> None:
 
 def kernel_of(name: str) -> str | None:
     """Returns the name of the kernel that an adapter changes; None if `name` is no adapter."""
-    match = _OURS.match(name) or _OF_KERAS.match(name)
+    match = _ADAPTER.match(name)
     return "".join(match.groups()) if match else None
 
 

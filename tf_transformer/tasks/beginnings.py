@@ -13,7 +13,7 @@ from tf_transformer.data.corpus import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import sha256, write_text
-from tf_transformer.models.configured import ConfiguredModel
+from tf_transformer.models.base import BaseTransformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_some
 from tf_transformer.run.facts import evaluation_of
@@ -26,7 +26,7 @@ _PIECE_COLUMNS = "output_projection/kernel"
 
 
 def begin(
-    run: Run, model: ConfiguredModel, tokenizer: Tokenizer, *, is_chief: bool = True
+    run: Run, model: BaseTransformer, tokenizer: Tokenizer, *, is_chief: bool = True
 ) -> None:
     """Prepares the weights of a built model for training, as the run's configuration asks.
 

@@ -32,7 +32,7 @@ Card = Callable[[], dict[str, Any]]
 def build_model(config: Config, precision: str | None = None) -> Transformer:
     """Builds the model of a configuration, in its training precision by default."""
     dtype = precision or config.training.precision
-    return Transformer(config.model, dtype=dtype, name="transformer")
+    return Transformer(**vars(config.model), dtype=dtype, name="transformer")
 
 
 def load_translator(
@@ -157,7 +157,6 @@ def _load_model(run: Run, checkpoint: str | Path | None, precision: str) -> Tran
     path = run.weights(checkpoint)
     run.require_tokenizer()
     model = build_model(run.config, precision)
-    model.position_limits = position_limits(run)
     load_weights(path, model)
     return model
 
@@ -176,21 +175,26 @@ def check_positions(config: Config) -> None:
         )
 
 
-def record_positions(run: Run, corpus: EncodedCorpus) -> None:
-    """Records how many positions are trained, by this run or the one it began from."""
-    if run.config.model.positions == "learned":
-        lengths = [int(side.max()) for side in (corpus.source_lengths, corpus.target_lengths)]
-        if source := run.config.training.init_from:
-            lengths = list(map(max, lengths, Run.open(source).trained_lengths()))
-        run.write_trained_lengths(*lengths)
+def record_positions(run: Run, corpus: EncodedCorpus, *, is_chief: bool = True) -> None:
+    """Sets how many learned positions are trained, by this run or the one it began from.
 
+    Positions beyond the longest training sentence still have random initial values, so they
+    limit the texts that the model takes.
 
-def position_limits(run: Run) -> tuple[int, int] | None:
-    """Returns the maximum lengths of source and target that a run's model can take.
-
-    Learned positions beyond the longest training sentence still have random initial values.
-
-    Returns:
-        Both maxima, in tokens with EOS; None for sinusoidal positions, which have no limit.
+    Args:
+        run: the run; nothing changes if its positions are not learned.
+        corpus: its training corpus.
+        is_chief: whether to write the run's config.json.
     """
-    return run.trained_lengths() if run.config.model.positions == "learned" else None
+    if run.config.model.positions != "learned":
+        return
+    lengths = [int(side.max()) for side in (corpus.source_lengths, corpus.target_lengths)]
+    trained = []
+    if source := run.config.training.init_from:
+        trained.append(Run.open(source).config.model)
+    if run.checkpoints.state_steps():
+        trained.append(run.config.model)
+    for model in trained:
+        before = model.source_positions or 0, model.target_positions or 0
+        lengths = list(map(max, lengths, before))
+    run.set_positions(*lengths, write=is_chief)

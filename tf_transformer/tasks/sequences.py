@@ -23,7 +23,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.tasks.beginnings import begin
-from tf_transformer.tasks.models import build_model, position_limits, record_positions
+from tf_transformer.tasks.models import build_model, record_positions
 from tf_transformer.tasks.record import Progress
 from tf_transformer.tasks.tokenizers import load_tokenizer
 from tf_transformer.training.task import Result
@@ -76,8 +76,7 @@ class SequenceTask:
         self.dev_pairs = list(all_pairs(corpora(data.valid, data)))
         self.shapes, self.steps_per_epoch = self.plan.shapes, self.plan.steps_per_epoch
         self.validation_steps = self.valid_plan.steps_per_epoch
-        if may_encode:
-            record_positions(run, self.train)
+        record_positions(run, self.train, is_chief=may_encode)
 
     def _vocabulary_text(self) -> Iterator[str]:
         return itertools.chain.from_iterable(map(self._side_text, self.vocabulary_sides))
@@ -166,9 +165,7 @@ class SequenceTask:
         return model
 
     def _new_model(self) -> TokenModel:
-        model = build_model(self.run.config)
-        model.position_limits = position_limits(self.run)
-        return model
+        return build_model(self.run.config)
 
     def training_data(
         self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1

@@ -9,8 +9,9 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
+_POSITIONS = ("source_positions", "target_positions")  # set by training
 # Settings of `model` that affect no weight's shape and may differ from those of the source run.
-_FREE = (*_RATES, "query_key_gain", "value_gain")
+_FREE = (*_RATES, "query_key_gain", "value_gain", *_POSITIONS)
 # Settings without effect in an encoder-only model.
 _OUTPUT = ("decoder_layers", "tie_embeddings", "output_bias")
 # Settings of `data` that belong to the languages and tokenizer of the source run.
@@ -19,6 +20,8 @@ _DATA = (
 )  # fmt: skip
 # Settings that are not taken over from the source run but reset to their defaults.
 _RESET = {
+    "model.source_positions": None,
+    "model.target_positions": None,
     "training.freeze": (),
     "training.lora_rank": 0,
     "training.schedule_start": 0,
@@ -29,9 +32,10 @@ _RESET = {
 def settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[str, Any]:
     """Returns what training that begins with a run's weights takes from its configuration.
 
-    That is its model, except the rates of dropout, and its tokenizer. If nothing is `named`
-    and the task is the same, it is also all of its training and search, its languages, its
-    length limits and BLEU's tokeniser. Subwords are sampled at the run's rate, if at all.
+    That is its model, except dropout rates and trained positions, and its tokenizer. If nothing
+    is `named` and the task is the same, it is also all of its training and search, its
+    languages, its length limits and BLEU's tokeniser. Subwords are sampled at the run's rate,
+    if at all.
 
     Args:
         run: the run to begin from.
@@ -45,8 +49,8 @@ def settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[st
         names = {name for name in theirs if not name.startswith(kept)}
         names |= {f"data.{name}" for name in _DATA}
     else:
-        rates = {f"model.{rate}" for rate in _RATES}
-        names = {name for name in theirs if name.startswith("model.")} - rates
+        own = {f"model.{name}" for name in (*_RATES, *_POSITIONS)}
+        names = {name for name in theirs if name.startswith("model.")} - own
     rate = values["data.subword_sampling"] and theirs["data.subword_sampling"]
     taken = {"data.tokenizer": str(run.tokenizer), "data.subword_sampling": rate}
     return taken | {name: theirs[name] for name in names}

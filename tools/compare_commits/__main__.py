@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tools.compare_commits.comparison import Row, compare
 from tools.compare_commits.programs import MAKE, RESUMED, USE
+from tools.compare_commits.renamed import rename
 from tools.compare_commits.speed import print_speed
 from tools.compare_commits.texts import write_texts
 from tools.compare_commits.trees import Program, Tree, checked_out
@@ -56,6 +57,7 @@ def print_results(old: Tree, new: Tree, folder: Path, cross_only: bool) -> int:
         print("OLD fails:", *old_fails, sep="\n")
         return 2
     shutil.copytree(folder / "old", folder / "cross")
+    rename(folder / "cross")
     used = made | {"cross": new}
     for name in used:
         for run in RESUMED:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tools.compare_commits.renamed import new_name
+
 # Not compared, because they contain times or absolute paths.
 _LEFT_OUT = ("logs", "versions.json", "card.md")
 _ONLY = "only in"
@@ -64,10 +66,10 @@ def difference(one: Path, other: Path) -> str:
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:
-    """Returns a checkpoint's arrays, except times and the checksums that include them."""
+    """Returns a checkpoint's arrays under NEW's names, except times and the members' list."""
     with np.load(path) as archive:
         return {
-            name: archive[name]
+            new_name(name): archive[name]
             for name in archive
             if name not in ("progress/period_seconds", "members")
         }

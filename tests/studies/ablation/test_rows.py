@@ -99,7 +99,7 @@ def test_chosen_steps_keep_all_proportions():
 def test_parameter_counts_of_scaled_rows_are_those_of_real_models(scale):
     for config in plan(scale).values():
         with keras.StatelessScope(initialize_variables=False):
-            model = Transformer(config.model)
+            model = Transformer(**vars(config.model))
         assert parameter_count(config.model) == model.count_params()
     keras.utils.clear_session()
 

@@ -47,10 +47,10 @@ def test_masking_a_head_removes_its_term_from_the_sum():
         50, num_layers=1, d_model=8, d_ff=8, num_heads=2, value_dim=3, attention_bias=True
     )
     attention = attention_of(model, "encoder")
-    attention.output_bias.assign(np.arange(8.0))
+    attention.output_dense.bias.assign(np.arange(8.0))
     x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
     heads = scaled_dot_product_attention(*attention.project_self(x))[0].numpy()
-    terms = heads @ attention.output_kernel.numpy().reshape(2, 3, 8)  # [B, H, T, D]
+    terms = heads @ attention.output_dense.kernel.numpy().reshape(2, 3, 8)  # [B, H, T, D]
     HeadMasks(model).apply([Head("encoder", 1, 1)])
     np.testing.assert_allclose(attention(x), terms[:, 1] + np.arange(8.0), atol=1e-5)
 
@@ -63,12 +63,12 @@ def test_masking_a_head_equals_zeroing_its_values(translator, masks, pairs, kind
     masks.apply([Head(kind, 1, number)])
     texts, log_probs = results(translator, pairs)
     masks.apply([])
-    kernel = attention.value_kernel.numpy()  # [D, H * value_dim]
+    kernel = attention.value_dense.kernel.numpy()  # [D, H * value_dim]
     without = kernel.copy()
     without.reshape(len(kernel), attention.num_heads, -1)[:, number - 1] = 0
-    attention.value_kernel.assign(without)
+    attention.value_dense.kernel.assign(without)
     expected_texts, expected_log_probs = results(translator, pairs)
-    attention.value_kernel.assign(kernel)
+    attention.value_dense.kernel.assign(kernel)
     assert texts == expected_texts
     np.testing.assert_allclose(log_probs, expected_log_probs, atol=1e-4)
     assert not np.allclose(log_probs, whole[1], atol=1e-2)

@@ -84,15 +84,15 @@ class HeadMasks:
             kernel.assign(value)
 
 
-def _output_kernels(model: Transformer) -> dict:
+def _output_kernels(model: Transformer) -> dict[tuple[str, int], Any]:
     """Returns W^O of each attention layer, by kind and layer number."""
-    layers = {
+    layers: dict[str, list[Any]] = {
         "encoder": [layer.self_attention for layer in model.encoder.layers],
         "decoder": [layer.self_attention for layer in model.decoder.layers],
         "cross": [layer.cross_attention for layer in model.decoder.layers],
     }
     return {
-        (kind, number): attention.output_kernel
+        (kind, number): attention.output_dense.kernel
         for kind in KINDS
         for number, attention in enumerate(layers[kind], start=1)
     }

@@ -291,8 +291,6 @@ def write_pruned_run(
     with replacing_folder(path, replace=False) as temporary:
         config = run.config.replace({"decoding.checkpoint": "best"})
         written = Run.create_or_resume(temporary, config)
-        if run.lengths.exists():
-            written.write_trained_lengths(*run.trained_lengths())
         Tokenizer(run.require_tokenizer()).copy(written.tokenizer)
         masks.apply(pruned)
         save_weights(written.checkpoints.best, model)

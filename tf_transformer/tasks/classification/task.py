@@ -2,16 +2,17 @@
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
 
-from tf_transformer.config import Config, DataConfig
+from tf_transformer.config import Config, DataConfig, ModelConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.evaluation.comparison import DevText
 from tf_transformer.evaluation.metrics import Ratio
-from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.classifier import OF_DECODERS, Classifier, without_decoder
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.classification.exported import ExportedClassifier
@@ -29,10 +30,12 @@ from tf_transformer.tasks.classification.labelled_corpus import (
 )
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes, summary
 from tf_transformer.tasks.classification.predictor import SentenceClassifier
-from tf_transformer.tasks.models import Card, card_of, check_positions, position_limits
+from tf_transformer.tasks.models import Card, card_of, check_positions
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
+
+logger = logging.getLogger(__name__)
 
 SENTENCES, LABELS = "sentences", "labels"  # the languages of the parallel text
 SAMPLES = 5
@@ -74,7 +77,9 @@ def check_config(config: Config) -> None:
     """Refuses missing or damaged files, and settings that contradict each other."""
     check_positions(config)
     if not config.training.init_from:  # its settings are those of a run that may have a decoder
-        Classifier.warn_of_unused(config.model)
+        for name in OF_DECODERS:
+            if getattr(config.model, name) != getattr(ModelConfig, name):
+                logger.warning("model.%s has no effect: a classifier has no decoder", name)
     require_files(config.data, "Classification", "a label, a TAB and a sentence on each line")
     labels = labels_of(config.data.train)
     for name in config.data.valid:
@@ -148,7 +153,7 @@ def build_classifier(run: Run, precision: str | None = None) -> Classifier:
     """Builds the model of a run, in its training precision by default."""
     config = run.config
     return Classifier(
-        **Classifier.used(config.model),  # `check_config` has warned of the others
+        **without_decoder(config.model),  # `check_config` has warned of the others
         num_classes=len(require_labels(run)),
         dtype=precision or config.training.precision,
         name="classifier",
@@ -188,7 +193,7 @@ def _classifier(
         model,
         tokenizer,
         read_labels(run),
-        max_length=(position_limits(run) or [run.config.data.max_length])[0],
+        max_length=run.config.model.longest_source or run.config.data.max_length,
         batch_tokens=run.config.decoding.batch_tokens,
         card=card,
     )
