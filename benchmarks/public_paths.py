@@ -2,7 +2,7 @@
 
     python benchmarks/public_paths.py --run RUN --corpus PREFIX --source en --target de
 
-The paths are `BatchTranslator.translate`, the exported SavedModel in a session like TF
+The paths are `Translator.translate`, the exported SavedModel in a session like TF
 Serving's, and `tf-transformer translate`, which reads all sentences at once. The time until the
 first translation of a single sentence is subtracted from that of the command.
 """

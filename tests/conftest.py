@@ -23,7 +23,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.data import builtin
 from tf_transformer.run import Run
 from tf_transformer.serving.translations import export
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.models import load_engine
 
 # Four logical devices, so that distribution can be tested without a GPU. TensorFlow fixes their
 # number as soon as it computes anything.
@@ -135,8 +135,9 @@ def exported(trained_run, tmp_path_factory) -> Path:
     """The trained run as a SavedModel, the first version of "small"."""
 
     def make(folder: Path) -> Path:
-        translator = load_translator(Run.open(trained_run.path), "best", DecodingConfig())
-        return export(translator, folder / "small", card={"description": "a small model"})
+        engine = load_engine(Run.open(trained_run.path), "best")
+        card = {"description": "a small model"}
+        return export(engine, DecodingConfig(), folder / "small", card=card)
 
     return made_once(tmp_path_factory, "export", make)
 

@@ -1,4 +1,4 @@
-"""Beam search of tf_transformer, as in `BatchTranslator.translate`."""
+"""Beam search of tf_transformer, as in `Translator.translate`."""
 
 import functools
 import os
@@ -12,10 +12,9 @@ from harness.sentences import EOS, Rows, Work, up_to_eos, with_eos
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.batches import in_batches
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.lite_file import lite_file
-from tf_transformer.decoding.lite_model import LiteModel, LiteSearcher
-from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import load_weights
 
@@ -45,14 +44,14 @@ def setup(work: str, precision: str, lookahead: int = 0, streams: int = 1) -> di
         limits["lookahead"] = 0 if forced else lookahead
         decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
         vocabulary = SimpleNamespace(vocab_size=model.vocab_size)  # enough to search over ids
-        translator = BatchTranslator(model, vocabulary, decoding)
-        graph = tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)
+        engine = GraphEngine(model, vocabulary)
         if lite:
-            find = LiteSearcher(lite, translator.codec, decoding, 1).compiled()
+            engine = LiteEngine(model, vocabulary, lite)
+        find = engine.compiled(decoding)
 
         def compute(rows):
             ids = np.array(with_eos(rows), "int32")
-            output = find(ids, {}) if lite else graph(ids)
+            output = find(ids, {})
             best = np.asarray(output.tokens)[:, 0].tolist()
             return [[*up_to_eos(row), EOS] for row in best]
 

@@ -7,7 +7,7 @@ from harness.child import serve
 from tf_transformer.files import replacing_folder
 from tf_transformer.run import Run
 from tf_transformer.serving.translations import export
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.models import load_engine
 
 
 def setup(run: str) -> dict:
@@ -17,9 +17,9 @@ def setup(run: str) -> dict:
 
     def write(path: str) -> dict:
         opened = Run.open(run)
-        translator = load_translator(opened, "best", opened.config.decoding)
+        engine = load_engine(opened, "best")
         with replacing_folder(Path(path), replace=False) as folder:
-            export(translator, folder, version=1)
+            export(engine, opened.config.decoding, folder, version=1)
         return {}
 
     return {"write": write}

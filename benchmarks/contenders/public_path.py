@@ -11,12 +11,10 @@ from harness.sentences import evenly_spaced
 
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.decoding.batches import by_length, padded
-from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.decoding.threads import use_threads
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 Requests = Sequence[Sequence[str]]
 
@@ -30,7 +28,7 @@ def setup(run: str, corpus: str, path: str, exported: str) -> dict:
     """
     use_threads(int(os.environ["OMP_NUM_THREADS"]))
     opened = Run.open(run)
-    translator = load_translator(opened, "best", opened.config.decoding)
+    translator = load_translator(opened, "best")
     texts = sorted(read_lines(Path(corpus, "source.txt")), key=len)
     if path == "savedmodel":
         prepare, translate = list, _saved_model(Path(exported))
@@ -57,8 +55,8 @@ def requests(texts: Sequence[str], batch: int, number: int) -> Requests:
     return [chosen[start : start + batch] for start in range(0, number, batch)]
 
 
-def _python(translator: BatchTranslator) -> Callable[[Sequence[str]], list[str]]:
-    return lambda request: [best for best, *_ in translator.translate(request)]
+def _python(translator: Translator) -> Callable[[Sequence[str]], list[str]]:
+    return translator.translate
 
 
 def _saved_model(base: Path) -> Callable[[Sequence[str]], list[str]]:
@@ -72,12 +70,12 @@ def _saved_model(base: Path) -> Callable[[Sequence[str]], list[str]]:
     return translate
 
 
-def _search(translator: BatchTranslator) -> Callable[[np.ndarray], list[list[int]]]:
-    graph = tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)
-    return lambda ids: graph(ids).tokens.numpy().tolist()
+def _search(translator: Translator) -> Callable[[np.ndarray], list[list[int]]]:
+    search = translator.engine.compiled(translator.decoding)
+    return lambda ids: search(ids, {}).tokens.numpy().tolist()
 
 
-def _ids(translator: BatchTranslator) -> Callable[[Requests], list[np.ndarray]]:
+def _ids(translator: Translator) -> Callable[[Requests], list[np.ndarray]]:
     """Returns a function from requests to ids, batched like the translator."""
     positions = translator.decoding.batch_tokens // translator.decoding.beam_size
 

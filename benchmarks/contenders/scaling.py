@@ -5,12 +5,10 @@ from types import SimpleNamespace
 
 import keras
 import numpy as np
-import tensorflow as tf
 from harness.child import resident_bytes, serve
 
 from tf_transformer.config import EOS_ID, DecodingConfig
-from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.models.transformer import Transformer
 
 
@@ -31,8 +29,7 @@ def setup() -> dict:
         limits = {"min_length": output, "max_length": output, "max_source_length": 2048}
         decoding = DecodingConfig(beam_size=beam, max_extra_length=output, **limits)
         vocabulary = SimpleNamespace(vocab_size=model.vocab_size)  # enough to search over ids
-        translator = BatchTranslator(model, vocabulary, decoding)
-        return tf.function(lambda ids: translator.searcher.search(ids), [IDS], autograph=False)
+        return GraphEngine(model, vocabulary).compiled(decoding)
 
     def work(
         source: int, output: int, beam: int, batch: int, vocabulary: int, **sizes: int
@@ -42,7 +39,7 @@ def setup() -> dict:
         ids = np.random.default_rng(0).integers(EOS_ID + 1, vocabulary, (batch, source))
         ids[:, -1] = EOS_ID
         resident = resident_bytes()
-        search(ids.astype("int32")).tokens.numpy()
+        search(ids.astype("int32"), {}).tokens.numpy()
         size = model.count_params()
         return {"tokens": batch * output, "parameters": size, "resident_bytes": resident}
 

@@ -10,7 +10,6 @@ from tf_transformer.evaluation.report import moses_tokenize, report
 from tf_transformer.run import Run
 from tf_transformer.strings import one_or_more, pairs, strings
 from tf_transformer.tasks.classification.metrics import score_classes
-from tf_transformer.tasks.models import load_translator
 from tf_transformer.tasks.parsing.brackets import score_lines
 from tf_transformer.tasks.parsing.linearisation import delinearise
 from tf_transformer.tasks.parsing.trees import read_trees
@@ -53,14 +52,3 @@ CALLS = {
 def test_no_function_splits_a_string_into_characters(trained_run, call):
     with pytest.raises(TypeError, match="must be a list of strings. Received: "):
         CALLS[call](Run.open(trained_run.path))
-
-
-@pytest.mark.parametrize("call", ["translate", "score", "align", "attention", "prefixes"])
-def test_a_string_in_place_of_a_batch_is_refused(trained_run, call):
-    run = Run.open(trained_run.path)
-    batches = load_translator(run, "best", run.config.decoding)
-    with pytest.raises(TypeError, match="must be a list of strings. Received: 'ab'"):
-        if call == "prefixes":
-            batches.translate(["a", "b"], prefixes="ab")
-        else:
-            getattr(batches, call)(*["ab"] * (1 if call == "translate" else 2))

@@ -24,7 +24,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.studies.cost import Lengths, training_flops
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import load_translator
 
 MODEL = {
     "vocab_size": 1000, "num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2,
@@ -204,7 +204,7 @@ def test_public_paths_translate_the_same_sentences(
     base = tmp_path / "exported"
     exported.setup(str(trained_run.path))["write"](str(base))
     run = Run.open(trained_run.path)
-    translator = load_translator(run, "best", run.config.decoding)
+    translator = load_translator(run, "best")
     lines = sorted(Path(prepared, "source.txt").read_text("utf-8").splitlines(), key=len)
     asked = public_path.requests(lines, batch=3, number=5)
     assert [len(request) for request in asked] == [3, 2]

@@ -10,14 +10,14 @@ from command_line import assert_refused, translated
 from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import load_translator
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
 def translator(trained_run):
-    return load_translator(Run.open(trained_run.path), "best", DecodingConfig())
+    return load_translator(Run.open(trained_run.path), "best", decoding=DecodingConfig())
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def spelled(data: dict, side: str, link: dict) -> str:
 def test_the_default_target_is_the_models_translation(trained_run, translator, pair):
     options = ["--sentence", pair[0], "--data", "a.json"]
     assert main(["attention", str(trained_run.path), *options]) == 0
-    [[best]] = translator.translate([pair[0]])
+    best = translator.translate(pair[0])
     assert json.loads(Path("a.json").read_text("utf-8"))["target"] == best
 
 

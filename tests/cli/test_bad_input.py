@@ -90,6 +90,14 @@ COMMANDS = [
         "--n-best must be between 1 and the beam size, 2. Received: 3",
     ),
     (
+        "translate run --precision int8",
+        "int8 is a precision of LiteRT: add `litert=True`, --litert or --format litert.",
+    ),
+    (
+        "translate run --litert --ensemble run",
+        "LiteRT is for one model in float32 or int8. Received: an ensemble.",
+    ),
+    (
         "translate run --max-length 5 --min-length 6",
         r"`decoding.max_length` must be 0 or at least min_length \(6\). Received: 5",
     ),

@@ -17,7 +17,7 @@ from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import load_translator
 from tools.storm.lab import stdin_of
 
 STEPS = 8
@@ -147,22 +147,20 @@ def test_tune_refuses_a_tag_for_the_dev_text_of_the_run(run, capsys):
 
 def test_alignments_do_not_count_the_tag(run):
     texts, targets = ["A dog runs."], ["Ein Hund rennt."]
-    plain, tagged = (
-        load_translator(run, None, run.config.decoding, tag=tag) for tag in ("", "<2de>")
-    )
-    (literal,) = plain.align([f"<2de> {texts[0]}"], targets, layer=0)
-    (found,) = tagged.align(texts, targets, layer=0)
+    plain, tagged = (load_translator(run, None, tag=tag) for tag in ("", "<2de>"))
+    (literal,) = plain.align([f"<2de> {texts[0]}"], targets, layer=1)
+    (found,) = tagged.align(texts, targets, layer=1)
     assert found.pairs == [(source - 1, target) for source, target in literal.pairs if source]
 
 
 def test_an_export_puts_its_tag_before_each_text(run, tmp_path):
     path = export_run(run, tmp_path / "model", options={"tag": "<2de> <made>"})
     served = tf.saved_model.load(path).signatures["serving_default"]
-    translator = load_translator(run, None, run.config.decoding)
+    translator = load_translator(run, None)
     expected = translator.translate(["<2de> <made> A dog runs.", ""])
     outputs = served(tf.constant(["A dog runs.", ""])).values()
     (texts,) = (each.numpy() for each in outputs if each.dtype == tf.string)
-    assert [text.decode() for text in texts] == [each[0] for each in expected]
+    assert [text.decode() for text in texts] == expected
 
 
 @pytest.mark.parametrize("command", ["translate", "export"])

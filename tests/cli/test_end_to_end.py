@@ -11,16 +11,15 @@ from sacrebleu.metrics import BLEU
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 
 @pytest.fixture(scope="module")
-def n_best(trained_run) -> BatchTranslator:
-    """A translator that returns the two best hypotheses of a beam of 3."""
+def n_best(trained_run) -> Translator:
+    """A translator with a beam of 3."""
     run = Run.open(trained_run.path)
-    return load_translator(run, "best", DecodingConfig(beam_size=3, alpha=0.8), 2)
+    return load_translator(run, "best", decoding=DecodingConfig(beam_size=3, alpha=0.8))
 
 
 # --- translate ---------------------------------------------------------------------------
@@ -40,7 +39,7 @@ def test_translate_keeps_lines_in_order_and_prints_nothing_else(trained_run, n_b
     assert done.stderr.decode() == "texts cut at 1024 tokens: 1\n"
     stdout = done.stdout.decode()
     assert stdout.endswith("\n")
-    assert stdout.split("\n")[:-1] == [found[0] for found in n_best.translate(lines)]
+    assert stdout.split("\n")[:-1] == n_best.translate(lines)
 
 
 def test_n_best_prints_number_score_and_text(trained_run, n_best, tmp_path, capsys):
@@ -51,7 +50,7 @@ def test_n_best_prints_number_score_and_text(trained_run, n_best, tmp_path, caps
     printed = translated(capsys, trained_run.path, file, *options)
     rows = [line.split("\t") for line in printed]
     assert "".join(number for number, _, _ in rows) == "11233"  # the blank line has one
-    first, (blank, _), last = n_best.translate(lines)
+    first, (blank,), last = n_best.translate(lines, n_best=2)
     expected = [*first, blank, *last]
     assert [text for _, _, text in rows] == expected
     assert all(re.fullmatch(r"-?\d+\.\d{4}", score) for _, score, _ in rows)
@@ -115,7 +114,7 @@ def test_score_agrees_with_the_search(trained_run, n_best, capsys):
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == 40
     # Where the search finds the reference, with the same pieces, both score the same sequence.
-    best = [hypotheses[0] for hypotheses in n_best.translate(trained_run.lines("dev.en"))]
+    best = n_best.translate(trained_run.lines("dev.en"))
     equal = [
         (row, hypothesis)
         for row, hypothesis, text in zip(rows, best, trained_run.lines("dev.de"), strict=True)
@@ -147,7 +146,7 @@ def test_an_exported_model_translates_on_its_own(trained_run, exported, tmp_path
     done = run_command(client, json.dumps(texts).encode(), cwd=tmp_path)
     assert b"custom gradient" not in done.stderr  # TensorFlow's warning about a SavedModel
     translations, scores = json.loads(done.stdout)
-    translator = load_translator(Run.open(trained_run.path), "best", DecodingConfig())
-    expected = [found[0] for found in translator.translate(texts)]
+    translator = load_translator(Run.open(trained_run.path), "best", decoding=DecodingConfig())
+    expected = translator.translate(texts)
     assert translations == expected
     assert scores == pytest.approx([hypothesis.score for hypothesis in expected], abs=1e-4)

@@ -9,7 +9,7 @@ import pytest
 from tf_transformer.run import Run
 from tf_transformer.serving.publish import CARD
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import load_translator
 
 
 def mean_of_last_two(run: Run) -> dict[str, np.ndarray]:
@@ -24,11 +24,13 @@ def test_the_export_serves_the_average(trained_run, exported_in_bfloat16, tmp_pa
     np.savez(tmp_path / "mean.npz", **mean_of_last_two(run))
     options = {"decoding.beam_size": 2, "decoding.alpha": 0.8}
     decoding = run.config.replace(options).decoding
-    translator = load_translator(run, tmp_path / "mean.npz", decoding, precision="bfloat16")
+    translator = load_translator(
+        run, tmp_path / "mean.npz", decoding=decoding, precision="bfloat16"
+    )
     texts = trained_run.lines("dev.en")[:10]
     with SavedModelSession(exported_in_bfloat16) as session:
         answer = session.run("serving_default", {"text": np.array(texts, object)})
-    expected = [best for best, *_ in translator.translate(texts)]
+    expected = translator.translate(texts)
     assert [text.decode() for text in answer["translation"]] == expected
     assert answer["score"] == pytest.approx([best.score for best in expected], abs=0.05)
 

@@ -109,7 +109,7 @@ def test_the_search_of_every_run_is_checked_before_the_first_translation(
     config = json.loads(Path("short/config.json").read_text("utf-8"))
     config["decoding"]["max_length"] = 5
     Path("short/config.json").write_text(json.dumps(config), "utf-8")
-    monkeypatch.setattr("tf_transformer.tasks.models.load_translator", None)
+    monkeypatch.setattr("tf_transformer.tasks.translation.translator.load_translator", None)
     runs = ["lengths", "run", "short", *COMMAND[2:], "--min-length", "9"]
     assert_refused(
         capsys, runs, "`decoding.max_length` must be 0 or at least min_length", status=1

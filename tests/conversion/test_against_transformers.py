@@ -9,8 +9,7 @@ from marian_folder import config_of, write_vocabulary
 
 from tf_transformer.config import BOS_ID, PAD_ID
 from tf_transformer.conversion.from_marian import from_marian
-from tf_transformer.decoding.translator import BatchTranslator
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import load_translator
 
 pytest.importorskip("safetensors")
 torch = pytest.importorskip("torch")
@@ -54,7 +53,7 @@ def both(request, tmp_path_factory):
         str(folder / "source.spm"), str(folder / "target.spm"), str(folder / "vocab.json")
     )
     run = from_marian(folder, folder / "run")
-    return model, tokenizer, load_translator(run, "best", run.config.decoding)
+    return model, tokenizer, load_translator(run, "best")
 
 
 def ours_of(tokenizer, translator) -> np.ndarray:
@@ -147,7 +146,6 @@ def test_translations_are_at_least_as_probable(both, beams):
     decoding = dataclasses.replace(
         translator.decoding, beam_size=beams, alpha=0.0, max_length=12, no_repeat_ngram=1
     )
-    translator = BatchTranslator(translator.model, translator.tokenizer, decoding)
     source = tokenizer(SOURCES, return_tensors="pt", padding=True)
     outputs = model.generate(
         **source,
@@ -160,13 +158,13 @@ def test_translations_are_at_least_as_probable(both, beams):
         bad_words_ids=[[tokenizer.pad_token_id]],
     )
     encoded = translator.codec.encode(tf.constant(SOURCES))[0].to_tensor(PAD_ID)
-    found = translator.searcher.search(encoded)
+    found = translator.engine.search_ids(encoded, decoding)
     theirs = np.zeros((len(SOURCES), 12), "int32")
     for row, tokens in zip(theirs, outputs.numpy(), strict=True):
         end = tokens.tolist().index(tokenizer.eos_token_id)
         row[:end] = ours[tokens[1 : end + 1]]
     if beams == 1:
         np.testing.assert_array_equal(found.tokens[:, 0, :12], theirs)
-    log_probs = translator.scorer.log_probs(encoded, theirs).numpy()
+    log_probs = translator.engine.log_probs(encoded, theirs).numpy()
     # Ours may end a hypothesis outside the best 4 of a step, and so find a better one.
     assert np.all(found.log_probs[:, 0] > log_probs - 1e-4)

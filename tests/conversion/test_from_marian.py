@@ -13,12 +13,11 @@ from marian_folder import LAYERS, marian_logits, write_checkpoint
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.conversion.from_marian import from_marian
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.serving.publish import publish
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.translations import exportable
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 pytest.importorskip("safetensors")
 
@@ -51,12 +50,12 @@ def converted(convert):
     return convert("swish", LAYERS)
 
 
-def translator_of(run: Run, **decoding) -> BatchTranslator:
+def translator_of(run: Run, **decoding) -> Translator:
     config = run.config.replace({f"decoding.{k}": v for k, v in decoding.items()})
-    return load_translator(run, "best", config.decoding)
+    return load_translator(run, "best", decoding=config.decoding)
 
 
-def marian_ids(translator: BatchTranslator, vocabulary) -> list[int]:
+def marian_ids(translator: Translator, vocabulary) -> list[int]:
     """Marian's id for each of ours, from the names of the pieces alone."""
     pieces = translator.tokenizer.pieces(np.arange(translator.tokenizer.vocab_size)).numpy()
     names = [piece.decode().removeprefix("▁" * (b">>" in piece)) for piece in pieces]
@@ -95,7 +94,7 @@ def test_the_greedy_translation_is_marians(converted):
     translator = translator_of(run, beam_size=1, max_length=12, no_repeat_ngram=1)
     ids = np.array(marian_ids(translator, vocabulary))
     sources = translator.codec.encode(np.array(TEXTS))[0].to_list()
-    for source, [hypothesis] in zip(sources, translator.translate(TEXTS), strict=True):
+    for source, hypothesis in zip(sources, translator.translate(TEXTS), strict=True):
         log_prob, written = 0.0, [vocabulary["<pad>"]]
         while len(written) <= 12 and (len(written) == 1 or written[-1] != 0):
             logits = marian_logits(tensors, ids[source], written)[-1]
@@ -165,7 +164,7 @@ def test_convert_writes_a_run_and_does_not_overwrite_it(checkpoint, tmp_path, ca
 def test_a_converted_run_is_exported_like_any_other(converted, tmp_path):
     """With biases, activation and both tokenizers; only signatures that differ in their use."""
     translator = translator_of(converted[2], beam_size=2, max_length=5)
-    whole = exportable(translator)
+    whole = exportable(translator.engine, translator.decoding)
     names = ("serving_default", "attention", "score")
     functions = {name: whole.functions[name] for name in names}
     some = dataclasses.replace(
@@ -176,7 +175,7 @@ def test_a_converted_run_is_exported_like_any_other(converted, tmp_path):
         answer = session.run("serving_default", {"text": texts})
         drawn = session.run("attention", {"text": texts})
         scored = session.run("score", {"source": texts, "target": texts[::-1]})
-    expected = [found[0] for found in translator.translate(TEXTS)]
+    expected = translator.translate(TEXTS)
     assert [text.decode() for text in answer["translation"]] == expected
     np.testing.assert_allclose(answer["score"], [one.score for one in expected], atol=1e-4)
     pieces = [b"".join(row).decode() for row in drawn["target_pieces"]]

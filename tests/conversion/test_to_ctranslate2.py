@@ -10,11 +10,10 @@ import tensorflow as tf
 from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 pytest.importorskip("ctranslate2")
 
@@ -28,8 +27,8 @@ DECODING = DecodingConfig(beam_size=4, alpha=0.0)
 
 
 @pytest.fixture(scope="module")
-def translator(trained_run) -> BatchTranslator:
-    return load_translator(Run.open(trained_run.path), "best", DECODING)
+def translator(trained_run) -> Translator:
+    return load_translator(Run.open(trained_run.path), "best", decoding=DECODING)
 
 
 def pieces(translator, texts: list[str]) -> list[list[str]]:
@@ -66,7 +65,7 @@ def test_forced_scores_are_the_same(translator, trained_run, tmp_path, variant):
     rng = np.random.default_rng(3)
     for weight in model.trainable_weights:  # initial norms and biases would have no effect
         weight.assign(weight + rng.normal(0, 0.1, weight.shape))
-    random = BatchTranslator(model, tokenizer, DECODING)
+    random = Translator(model, tokenizer, DECODING)
     to_ctranslate2(model, tokenizer, tmp_path / "ct2")
     converted = ctranslate2.Translator(str(tmp_path / "ct2"))
     sources, targets = trained_run.lines("dev.en")[:20], trained_run.lines("dev.de")[:20]
@@ -95,7 +94,7 @@ def test_most_translations_are_the_same(translator, trained_run, tmp_path):
         max_decoding_length=200,
         return_scores=True,
     )
-    found = [one.log_prob for (one,) in translator.translate(sources)]
+    found = [one.log_prob for one in translator.translate(sources)]
     scores = np.array([result.scores[0] for result in results])
     assert np.mean(np.abs(scores - found) < 1e-3) >= 0.8  # this model has hardly been trained
     assert np.mean(scores > np.array(found) + 1e-3) <= 0.02

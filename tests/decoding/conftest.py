@@ -3,15 +3,14 @@
 import pytest
 from trained import DECODING
 
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 
 @pytest.fixture(scope="session")
-def translator(trained_run) -> BatchTranslator:
-    """Returns four hypotheses from four beams."""
-    return load_translator(Run.open(trained_run.path), "best", DECODING, 4)
+def translator(trained_run) -> Translator:
+    """Searches with four beams."""
+    return load_translator(Run.open(trained_run.path), "best", decoding=DECODING)
 
 
 @pytest.fixture(scope="session")

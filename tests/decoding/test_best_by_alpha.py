@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from table_model import NUM_ROWS, count_computed_rows, random_tables, search
-from trained import assert_same, with_settings
+from trained import DECODING, assert_same
 
 ALPHAS = (0.0, 0.3, 0.6, 1.0, 1.7, 3.0)
 
@@ -38,7 +38,7 @@ def test_no_alpha_may_be_negative(alphas):
 
 def test_translations_are_those_of_separate_searches(translator, texts):
     alphas = (0.0, 1.5)
-    found = translator.best_by_alpha(texts, alphas)
+    found = translator.engine.search(texts, DECODING, alphas=alphas)
     for column, alpha in enumerate(alphas):
-        expected = with_settings(translator, alpha=alpha).translate(texts)
+        expected = translator.translate(texts, alpha=alpha, n_best=1)
         assert_same([[hypotheses[column]] for hypotheses in found], expected)

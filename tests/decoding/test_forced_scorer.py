@@ -10,7 +10,8 @@ from trained import assert_same, small_model, with_settings
 
 from tf_transformer.config import BOS_ID
 from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.errors import UserError
+from tf_transformer.tasks.translation.translator import Translator
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def pairs(trained_run) -> tuple[list[str], list[str]]:
 
 def test_forced_decoding_scores_what_the_search_found(translator, trained_run):
     sources = trained_run.lines("dev.en")
-    best = [hypotheses[0] for hypotheses in translator.translate(sources)]
+    best = translator.translate(sources)
     scored = translator.score(sources, best)
     # The search may spell a text in other pieces, and so score another sequence.
     pairs = zip(scored, best, strict=True)
@@ -58,8 +59,7 @@ def test_learned_positions_limit_targets_as_well(translator):
     tokenizer = translator.tokenizer
     model = small_model(tokenizer.vocab_size, positions="learned", max_length=12)
     long = "word " * 40
-    (scored,) = BatchTranslator(model, tokenizer).score([long], [long])
-    assert scored.num_tokens == 12
+    assert Translator(model, tokenizer).score(long, long).num_tokens == 12
 
 
 def test_nothing_gives_nothing(translator):
@@ -69,11 +69,10 @@ def test_nothing_gives_nothing(translator):
 
 
 def test_progress_counts_up_to_all_pairs(translator, pairs):
-    for call in (translator.score, translator.align):
-        counts: list[int] = []
-        call(*pairs, counts.append)
-        assert counts == sorted(set(counts))
-        assert counts[-1] == len(pairs[0])
+    counts: list[int] = []
+    translator.score(*pairs, progress=counts.append)
+    assert counts == sorted(set(counts))
+    assert counts[-1] == len(pairs[0])
 
 
 # --- Attention ---------------------------------------------------------------------------
@@ -108,7 +107,7 @@ def test_attention_is_that_of_the_model_whatever_the_batch(translator, pairs):
 
 
 def test_an_ensemble_has_no_attention(translator):
-    several = BatchTranslator(Ensemble([translator.model] * 2), translator.tokenizer)
+    several = Translator(Ensemble([translator.model] * 2), translator.tokenizer)
     for call in (several.attention, several.align):
         with pytest.raises(ValueError, match="`model` must be a single model.* an ensemble"):
             call(["a"], ["b"])
@@ -144,9 +143,9 @@ def test_alignments_are_the_largest_weights_of_the_step_that_predicts_the_piece(
 
 
 def test_a_layer_that_does_not_exist_is_refused(translator):
-    assert translator.align(["a"], ["b"], layer=0) == translator.align(["a"], ["b"])
-    for layer in (-1, 1):
-        with pytest.raises(ValueError, match="`layer` must be from 0 to 0. Received"):
+    assert translator.align(["a"], ["b"], layer=1) == translator.align(["a"], ["b"])
+    for layer in (0, 2):
+        with pytest.raises(UserError, match="`layer` must be an int .*1.*. Received"):
             translator.align(["a"], ["b"], layer=layer)
 
 

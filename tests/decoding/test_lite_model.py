@@ -2,23 +2,27 @@
 
 import numpy as np
 import pytest
-from trained import DECODING, assert_same, small_model, with_settings
+from trained import DECODING, assert_same, small_model
 
 from tf_transformer import load
-from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.lite_file import kept_lite_file, lite_file
-from tf_transformer.decoding.lite_model import LiteModel
-from tf_transformer.decoding.searcher import Searcher
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.serving import translations
 from tf_transformer.tasks import models
+from tf_transformer.tasks.translation.translator import Translator
 
 
 @pytest.fixture(scope="module")
 def in_float32(translator) -> LiteModel:
     return LiteModel(lite_file(translator.model, "float32"), threads=1)
+
+
+def in_litert(translator: Translator, lite: LiteModel, **options) -> Translator:
+    engine = LiteEngine(translator.model, translator.tokenizer, lite, **options)
+    return Translator(engine=engine, decoding=DECODING)
 
 
 @pytest.mark.parametrize(
@@ -31,9 +35,8 @@ def in_float32(translator) -> LiteModel:
     ],
 )
 def test_float32_finds_what_the_model_finds(translator, in_float32, texts, number, settings):
-    lite = with_settings(translator, number, lite=in_float32, **settings)
-    plain = with_settings(translator, number, **settings)
-    assert_same(lite.translate(texts), plain.translate(texts))
+    lite = in_litert(translator, in_float32).translate(texts, n_best=number, **settings)
+    assert_same(lite, translator.translate(texts, n_best=number, **settings))
 
 
 def test_a_model_with_frozen_layers_and_adapters_is_converted():
@@ -43,24 +46,18 @@ def test_a_model_with_frozen_layers_and_adapters_is_converted():
     assert len(lite_file(model, "float32")) == pytest.approx(len(plain), rel=0.1)
 
 
-def test_an_ensemble_is_refused(translator, in_float32):
-    ensemble = Ensemble([translator.model, translator.model])
-    with pytest.raises(UserError, match="LiteRT is for one model .* Received: an ensemble"):
-        BatchTranslator(ensemble, translator.tokenizer, lite=in_float32)
-
-
 def test_simultaneous_searches_use_different_interpreters(translator, in_float32, texts):
     with in_float32.interpreter() as one, in_float32.interpreter() as other:
         assert one is not other
-    lite = with_settings(translator, lite=in_float32).with_decoding(DECODING, 4, streams=3)
-    assert_same(lite.translate(texts), translator.translate(texts))
+    lite = in_litert(translator, in_float32, streams=3)
+    assert_same(lite.translate(texts, n_best=4), translator.translate(texts, n_best=4))
 
 
 def test_a_prefix_is_continued_as_the_model_continues_it(translator, in_float32, texts):
     prefixes = [["Der", "", "Am Montag"][i % 3] for i in range(len(texts))]
-    lite = with_settings(translator, lite=in_float32)
-    found = lite.translate(texts, prefixes=prefixes)
-    assert_same(found, translator.translate(texts, prefixes=prefixes))
+    lite = in_litert(translator, in_float32)
+    found = lite.translate(texts, prefix=prefixes, n_best=1)
+    assert_same(found, translator.translate(texts, prefix=prefixes, n_best=1))
 
 
 def test_int8_finds_nine_tenths_of_what_float32_finds(
@@ -68,11 +65,9 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     texts = trained_run.lines("train.en")[:150]
-    loaded = load(trained_run.path, precision="int8")
-    found = [str(translation) for translation in loaded.translate(texts)]
-    expected = [hypotheses[0] for hypotheses in translator.translate(texts)]
-    same = np.mean([one == other for one, other in zip(found, expected, strict=True)])
-    assert same >= 0.9
+    loaded = load(trained_run.path, precision="int8", litert=True)
+    found, expected = loaded.translate(texts), translator.translate(texts)
+    assert np.mean(np.array(found) == np.array(expected)) >= 0.9
 
     (kept,) = (tmp_path / "tf_transformer").glob("*-int8-*.tflite")
     weights = Run.open(trained_run.path).weights(None)
@@ -84,14 +79,16 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(
         kept_lite_file(translator.model, "int8", weights) == b"changed"
     )  # not converted again
 
-    with pytest.raises(UserError, match="LiteRT supports only beam search with one alpha"):
+    with pytest.raises(UserError, match="LiteRT cannot sample: leave out `litert`"):
         loaded.translate(texts, sample=True)
     with pytest.raises(UserError, match="int8 needs the format litert"):
         loaded.export(tmp_path / "exported")
     with pytest.raises(UserError, match="one model in float32 or int8. Received: an ens"):
-        load(trained_run.path, precision="int8", ensemble=[str(trained_run.path)])
+        load(trained_run.path, litert=True, ensemble=[str(trained_run.path)])
     with pytest.raises(UserError, match="float32 or int8. Received: bfloat16"):
         load(trained_run.path, precision="bfloat16", litert=True)
+    with pytest.raises(UserError, match="int8 is a precision of LiteRT: add `litert=True`"):
+        load(trained_run.path, precision="int8")
 
 
 def test_litert_in_float32_is_an_option_of_loading_and_exports_as_usual(
@@ -100,15 +97,15 @@ def test_litert_in_float32_is_an_option_of_loading_and_exports_as_usual(
     monkeypatch.setattr(models, "kept_lite_file", lambda *_: in_float32.content)
     loaded = load(trained_run.path, litert=True)
     expected = translator.translate(texts)
-    monkeypatch.setattr(Searcher, "search", None)  # only TensorFlow uses it
+    monkeypatch.setattr(GraphEngine, "search_ids", None)  # only TensorFlow uses it
     found = loaded.translate(texts, beam_size=4)
-    assert found == [ranked[0] for ranked in expected]
+    assert found == expected
     (tmp_path / "model.keras").touch()
     exported = []
     monkeypatch.setattr(
-        translations, "export", lambda batches, *_, **__: exported.append(batches)
+        translations, "export", lambda engine, *_, **__: exported.append(engine)
     )
     loaded.export(tmp_path / "exported")
-    assert exported[0].lite is None  # tested against the model itself
+    assert type(exported[0]) is GraphEngine  # tested against the model itself
     with pytest.raises(UserError, match="`litert` is not for a .keras file"):
         load(tmp_path / "model.keras", litert=True)

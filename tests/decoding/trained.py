@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.hypotheses import Translation
-from tf_transformer.decoding.searcher import Searcher
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.tasks.translation.translator import Translator
 
 DECODING = DecodingConfig(beam_size=4, alpha=0.6)
 
@@ -22,19 +22,17 @@ def assert_same(found: list[list[Translation]], expected: list[list[Translation]
         assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
-def with_settings(
-    translator: BatchTranslator, number: int = 1, *, lite=None, **settings
-) -> BatchTranslator:
-    """The translator with other settings of decoding, for `number` hypotheses of each text."""
+def with_settings(translator: Translator, **settings) -> Translator:
+    """A translator of the same model that has traced nothing, with other settings."""
     decoding = dataclasses.replace(DECODING, **settings)
-    return BatchTranslator(translator.model, translator.tokenizer, decoding, number, lite)
+    return Translator(translator.model, translator.tokenizer, decoding)
 
 
-def traces_of(monkeypatch, searcher: Searcher, name: str) -> list[str]:
-    """A list that grows by one each time the method `name` of the searcher is traced."""
-    traces, method = [], getattr(searcher, name)
+def traces_of(monkeypatch, engine: GraphEngine, name: str) -> list[str]:
+    """A list that grows by one each time the method `name` of the engine is traced."""
+    traces, method = [], getattr(engine, name)
     monkeypatch.setattr(
-        searcher, name, lambda *args, **options: traces.append(name) or method(*args, **options)
+        engine, name, lambda *args, **options: traces.append(name) or method(*args, **options)
     )
     return traces
 

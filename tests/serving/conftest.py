@@ -12,18 +12,17 @@ from made_once import made_once
 
 from tf_transformer.cli.core.serve import bound_socket
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.serving.queue import RequestQueue, TokenCounter
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.telemetry import Telemetry
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 
 @pytest.fixture(scope="session")
-def translator(trained_run) -> BatchTranslator:
+def translator(trained_run) -> Translator:
     """The model of `exported`, in Python."""
-    return load_translator(Run.open(trained_run.path), "best", DecodingConfig())
+    return load_translator(Run.open(trained_run.path), "best", decoding=DecodingConfig())
 
 
 @pytest.fixture(scope="session")

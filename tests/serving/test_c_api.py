@@ -107,7 +107,11 @@ def calls(translator) -> dict[str, tuple[str, dict[str, np.ndarray]]]:
     """The signature and inputs of every call to one process, by a name."""
     calls = {}
     for signature in SIGNATURES:
-        inputs = next(r.inputs for r in requests(translator) if r.signature == signature)
+        inputs = next(
+            r.inputs
+            for r in requests(translator.engine, translator.decoding)
+            if r.signature == signature
+        )
         calls[signature] = (signature, TEXT if set(inputs) == {"text"} else inputs)
     return calls | {name: ("serving_default", {"text": text}) for name, text in WRONG.items()}
 
@@ -136,7 +140,7 @@ def test_c_and_python_give_the_same_outputs_for_classifiers(program, exported_cl
 def test_ids_are_translated_without_an_operation_library(
     program, exported, text_free, translator, session
 ):
-    inputs = {"tokens": source_ids(translator, TEXTS)}
+    inputs = {"tokens": source_ids(translator.codec, TEXTS)}
     with SavedModelSession(text_free) as loaded:
         definition = loaded.signatures["tokens"]
     (only,) = answers(program, text_free, [(definition, inputs)], library="-")

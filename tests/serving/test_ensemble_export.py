@@ -32,7 +32,7 @@ def test_an_ensemble_is_exported_as_one_model(runs, translator, trained_run, tmp
     assert list(map(str, found)) == list(map(str, expected))
     scores = [translation.score for translation in expected]
     assert [translation.score for translation in found] == pytest.approx(scores, abs=1e-4)
-    alone = [best.score for (best,) in translator.translate(texts)]
+    alone = [best.score for best in translator.translate(texts)]
     assert max(abs(one - other) for one, other in zip(alone, scores, strict=True)) > 1e-3
     card = json.loads((both / CARD).read_text("utf-8"))
     weights = sha256(Run.open(runs[1]).checkpoints.find("160"))

@@ -16,8 +16,7 @@ from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.config import EOS_ID
 from tf_transformer.decoding.lite_file import lite_file
-from tf_transformer.decoding.lite_model import LiteModel
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
 from tf_transformer.errors import UserError
 from tf_transformer.serving.lite import LiteSession
 from tf_transformer.serving.session import BadRequestError, ClosedError
@@ -52,7 +51,7 @@ def test_the_example_translates_with_an_export(trained_run, translator, tmp_path
         timeout=300,
     )
     expected = translator.translate(texts, beam_size=1)
-    assert done.stdout.splitlines() == [str(translation) for translation in expected]
+    assert done.stdout.splitlines() == expected
     with pytest.raises(UserError, match="must be a SavedModel. Received: an export for LiteRT"):
         find_export(folder.parent)
 
@@ -107,7 +106,7 @@ def test_the_example_in_cpp_gives_the_same_translations(
     )
     printed = [[int(token) for token in line.split()] for line in done.stdout.splitlines()]
     expected = translator.translate(texts, beam_size=1)
-    assert [tokenizer.decode(row[:-1]) for row in printed] == list(map(str, expected))
+    assert [tokenizer.decode(row[:-1]) for row in printed] == expected
     assert [row[-1:] for row in printed] == [[EOS_ID]] * 12 + [[]]
 
 
@@ -140,8 +139,8 @@ def test_options_of_another_format_are_refused(trained_run, tmp_path, capsys, op
 @pytest.fixture(scope="module")
 def lite_session(translator, exported):
     lite = LiteModel(lite_file(translator.model, "float32"), threads=1)
-    model, tokenizer, decoding = translator.model, translator.tokenizer, translator.decoding
-    return LiteSession(exported, BatchTranslator(model, tokenizer, decoding, lite=lite))
+    engine = LiteEngine(translator.model, translator.tokenizer, lite)
+    return LiteSession(exported, engine, translator.decoding)
 
 
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(1), slice(None)])

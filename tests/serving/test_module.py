@@ -1,13 +1,10 @@
 """The signatures give the same answers as the Python translator, whatever the request."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.serving.session import BadRequestError
 
 AWKWARD = [
@@ -58,7 +55,7 @@ def in_python(exported):
 
 
 def test_the_saved_model_translates_as_python_does(translator, session, texts):
-    expected = [(found[0], found[0].score) for found in translator.translate(texts)]
+    expected = [(found, found.score) for found in translator.translate(texts)]
     assert_same(served(session, texts), expected)
     assert len({text for text, _ in expected}) > 15
 
@@ -110,8 +107,7 @@ def test_a_megabyte_of_text_is_cut_and_reported(session):
 
 def test_the_n_best_are_those_of_python(translator, session, texts):
     answer = session.run("nbest", {"text": strings(texts)})
-    in_python = translator.with_decoding(translator.decoding, 4)
-    for row, found in enumerate(in_python.translate(texts)):
+    for row, found in enumerate(translator.translate(texts, n_best=4)):
         assert answer["translations"][row][0].decode() == found[0]
         assert answer["scores"][row].tolist() == pytest.approx(
             [one.score for one in found], abs=1e-4
@@ -144,9 +140,7 @@ def test_each_text_has_its_own_alpha(translator, session, trained_run):
     alphas = [0.0, 0.6, 2.0]
     answer = session.run("with_options", options(lines, alpha=alphas))
     for row, alpha in enumerate(alphas):
-        decoding = dataclasses.replace(translator.decoding, alpha=alpha)
-        alone = BatchTranslator(translator.model, translator.tokenizer, decoding)
-        (found,) = alone.translate([lines[row]])[0]
+        found = translator.translate(lines[row], alpha=alpha)
         assert answer["translations"][row][0].decode() == found
         assert answer["scores"][row][0] == pytest.approx(found.score, abs=1e-4)
 
@@ -216,7 +210,7 @@ def test_attention_is_that_of_the_translation(translator, session, trained_run):
     lines = trained_run.lines("dev.en")[:4]
     answer = session.run("attention", {"text": strings(lines)})
     translations = [text.decode() for text in answer["translation"]]
-    assert translations == [found[0] for found in translator.translate(lines)]
+    assert translations == translator.translate(lines)
     same = 0
     for row, seen in enumerate(translator.attention(lines, translations)):
         pieces = [piece.decode() for piece in answer["target_pieces"][row] if piece]

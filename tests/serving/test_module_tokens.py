@@ -24,7 +24,7 @@ from tf_transformer.serving.session import SavedModelSession
 
 def test_ids_give_the_same_translation_as_their_text(translator, session, trained_run):
     lines = ["", *trained_run.lines("train.en")[:5]]
-    answer = session.run("tokens", {"tokens": source_ids(translator, lines)})
+    answer = session.run("tokens", {"tokens": source_ids(translator.codec, lines)})
     texts = translator.tokenizer.detokenize(tf.constant(answer["tokens"])).numpy()
     expected = session.run("serving_default", {"text": np.array(lines, object)})
     assert texts.tolist() == expected["translation"].tolist()
@@ -36,7 +36,7 @@ def test_ids_give_the_same_translation_as_their_text(translator, session, traine
 
 
 def test_ids_after_the_end_of_a_row_are_ignored(translator, session, trained_run):
-    ids = source_ids(translator, trained_run.lines("train.en")[:1])
+    ids = source_ids(translator.codec, trained_run.lines("train.en")[:1])
     expected = session.run("tokens", {"tokens": ids})
     for filling in (PAD_ID, EOS_ID, int(ids[0, 0]), -1, 10**9):
         wide = np.pad(ids, [(0, 0), (0, 7)], constant_values=filling)
@@ -83,7 +83,7 @@ def test_an_export_without_text_needs_only_tensorflow_and_sentencepiece(
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
-    expected = [hypotheses[0] for hypotheses in translator.translate(texts)]
+    expected = translator.translate(texts)
     assert done.stdout.splitlines() == expected
 
 
@@ -110,7 +110,7 @@ def lite(folder) -> tf.lite.Interpreter:
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(1), slice(None)])
 def test_litert_gives_the_same_outputs(lite, ids_session, translator, trained_run, rows):
     texts = ["", *trained_run.lines("train.en")[:6], "word " * 60]
-    ids = source_ids(translator, texts)[rows]
+    ids = source_ids(translator.codec, texts)[rows]
     found = lite.get_signature_runner("tokens")(tokens=ids)
     for name, expected in ids_session.run("tokens", {"tokens": ids}).items():
         if name == "score":
@@ -142,9 +142,12 @@ def test_its_warm_up_requests_contain_only_ids(text_free):
 
 
 def test_its_self_test_notices_every_wrong_output(ids_session, translator):
-    right = comparisons(ids_session, translator, text=False)
+    python = translator.engine, translator.decoding
+    right = comparisons(ids_session, *python, text=False)
     assert all(agree(*values) for _, _, *values in right)
-    wrong = comparisons(Tampered(ids_session), translator, text=False)
+    wrong = comparisons(
+        Tampered(ids_session), translator.engine, translator.decoding, text=False
+    )
     outputs = {f"tokens: {name}" for name in ids_session.signature("tokens").outputs}
     assert {output for output, _, *values in wrong if not agree(*values)} == outputs
 

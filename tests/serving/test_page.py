@@ -26,7 +26,7 @@ def page(port: int, text: str, folder) -> str:
 def test_a_text_is_translated_and_its_alignment_drawn(port, translator, trained_run, tmp_path):
     text = trained_run.lines("train.en")[0]
     html = page(port, text, tmp_path)
-    ((found,),) = translator.translate([text])
+    found = translator.translate(text)
     assert f'aria-live="polite">{found}</div>' in html
     hypotheses = html[html.index('id="nbest"') : html.index("<script>")]
     assert hypotheses.count("<tr>") == 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from tf_transformer.decoding.searcher import Searcher
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.errors import UserError
 from tf_transformer.serving.comparisons import comparisons
 from tf_transformer.serving.publish import CARD, publish
@@ -70,11 +70,15 @@ def test_weights_are_stored_once(translator, exported):
 @pytest.fixture(scope="module")
 def traced(translator):
     """The exportable model without warm-up and self-test, and how often it traced a search."""
-    traces, search = [], Searcher.search
+    traces, search = [], GraphEngine.search_ids
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Searcher, "search", lambda *a, **k: traces.append(a) or search(*a, **k))
+        patch.setattr(
+            GraphEngine, "search_ids", lambda *a, **k: traces.append(a) or search(*a, **k)
+        )
         untested = dataclasses.replace(
-            exportable(translator), requests=(), compare=lambda session: ()
+            exportable(translator.engine, translator.decoding),
+            requests=(),
+            compare=lambda session: (),
         )
         for function in untested.functions.values():
             function.get_concrete_function()
@@ -133,7 +137,7 @@ def test_a_model_that_translates_differently_is_not_published(untested, translat
     def drifted(session):
         for weight in weights:
             weight.assign(weight * 1.5)
-        return comparisons(session, translator)
+        return comparisons(session, translator.engine, translator.decoding)
 
     try:
         with pytest.raises(UserError, match="failed its self-test.* Nothing was published"):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
@@ -16,7 +16,7 @@ from tf_transformer.serving.publish import BFLOAT16, FLOAT32, agree, self_test
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.translations import exportable
 from tf_transformer.serving.warmup import replay
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 
 class Tampered:
@@ -46,7 +46,7 @@ class Tampered:
 
 
 def test_every_output_of_every_signature_agrees_with_python(session, translator):
-    compared = list(comparisons(session, translator))
+    compared = list(comparisons(session, translator.engine, translator.decoding))
     assert [comparison for comparison in compared if not agree(*comparison[2:])] == []
     outputs = {
         f"{name}: {output}"
@@ -57,7 +57,7 @@ def test_every_output_of_every_signature_agrees_with_python(session, translator)
 
 
 def test_every_wrong_output_is_noticed(session, translator):
-    compared = list(comparisons(Tampered(session), translator))
+    compared = list(comparisons(Tampered(session), translator.engine, translator.decoding))
     noticed = {output for output, _, *values in compared if not agree(*values)}
     assert noticed == {output for output, *_ in compared}
 
@@ -65,7 +65,7 @@ def test_every_wrong_output_is_noticed(session, translator):
 def test_the_error_names_the_output_and_the_text(session, translator):
     tampered = Tampered(session, {("with_options", "scores")})
     with pytest.raises(UserError, match="self-test, with_options: scores of 'A short"):
-        self_test(comparisons(tampered, translator), FLOAT32)
+        self_test(comparisons(tampered, translator.engine, translator.decoding), FLOAT32)
 
 
 class Traced:
@@ -84,7 +84,7 @@ def test_exports_with_other_limits_pass(translator):
     decoding = DecodingConfig(
         min_length=15, beam_size=2, max_source_length=20, no_repeat_ngram=2
     )
-    limited = exportable(BatchTranslator(translator.model, translator.tokenizer, decoding))
+    limited = exportable(translator.engine, decoding)
     traced = Traced(limited.functions)
     replay(traced, limited.requests)
     self_test(limited.compare(traced), FLOAT32)
@@ -94,14 +94,14 @@ def test_targets_may_be_cut_where_sources_are_not(translator):
     sizes = {"num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2, "max_length": 99}
     trained = {"positions": "learned", "source_positions": 60, "target_positions": 12}
     model = Transformer(translator.tokenizer.vocab_size, **trained, **sizes)
-    limited = exportable(BatchTranslator(model, translator.tokenizer))
+    limited = exportable(GraphEngine(model, translator.tokenizer), DecodingConfig())
     compared = list(limited.compare(Traced(limited.functions)))
     assert all(agree(*each[2:]) for each in compared)
     assert {each[2] for each in compared if each[0] == "score: target_cut"} == {False, True}
 
 
 def test_a_translation_that_differs_by_rounding_alone_is_left_out(session, translator):
-    signatures = _Signatures(session, translator)
+    signatures = _Signatures(session, translator.engine, translator.decoding)
     best, texts = signatures.best_of_each(), len(signatures._texts)
 
     def changed(rows: list[int], score: float = 0.0) -> _Best:
@@ -153,10 +153,10 @@ def test_values_agree_up_to_rounding(tolerance, expected, received, same):
 @pytest.fixture(scope="module")
 def bfloat16(
     trained_run, exported_in_bfloat16
-) -> Iterator[tuple[SavedModelSession, BatchTranslator]]:
+) -> Iterator[tuple[SavedModelSession, Translator]]:
     """A loaded export in bfloat16, which passed its self-test, and its translator."""
     run, decoding = Run.open(trained_run.path), DecodingConfig(beam_size=2, alpha=0.8)
-    translator = load_translator(run, "average", decoding, precision="bfloat16")
+    translator = load_translator(run, "average", decoding=decoding, precision="bfloat16")
     with SavedModelSession(exported_in_bfloat16) as loaded:
         yield loaded, translator
 
@@ -175,7 +175,7 @@ def test_one_matrix_off_by_one_percent_is_noticed_in_bfloat16(bfloat16, matrix):
     right = weights.numpy()
     weights.assign(right.astype("float32") * 1.01)
     try:
-        compared = list(comparisons(loaded, translator))
+        compared = list(comparisons(loaded, translator.engine, translator.decoding))
     finally:
         weights.assign(right)
     noticed = {output for output, _, *values in compared if not agree(*values, BFLOAT16)}

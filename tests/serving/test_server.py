@@ -72,7 +72,7 @@ def test_concurrent_requests_get_their_own_answers(port, translator, trained_run
     lines = trained_run.lines("train.en")[:40]
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda line: predict(port, line, ""), lines))
-    expected = [[found[0], ""] for found in translator.translate(lines)]
+    expected = [[found, ""] for found in translator.translate(lines)]
     translations = [[row["translation"] for row in rows["predictions"]] for _, rows in answers]
     assert translations == expected
 

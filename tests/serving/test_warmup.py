@@ -16,7 +16,7 @@ def records(exported):
 
 def test_tf_serving_reads_the_same_requests(translator, exported):
     log = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-    expected = requests(translator)
+    expected = requests(translator.engine, translator.decoding)
     found = [log.PredictionLog.FromString(record) for record in records(exported)]
     assert len(found) == len(expected)
     for message, request in zip(found, expected, strict=True):
@@ -43,7 +43,11 @@ def test_fields_of_any_length_are_read(size):
 
 
 def test_every_signature_is_warmed_up(translator, session):
-    warm = {request.signature for request in requests(translator) if not request.outputs}
+    warm = {
+        request.signature
+        for request in requests(translator.engine, translator.decoding)
+        if not request.outputs
+    }
     assert warm == set(session.signatures)
 
 

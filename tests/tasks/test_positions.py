@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
 from tf_transformer.serving.module import Signatures
-from tf_transformer.tasks.models import build_model, load_translator
+from tf_transformer.tasks.models import build_model
 from tf_transformer.tasks.translation.task import TranslationTask
+from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 DECODING = DecodingConfig(beam_size=2, max_extra_length=50)
 
@@ -28,12 +28,12 @@ def run(run) -> Run:
 
 
 @pytest.fixture
-def translator(run) -> BatchTranslator:
+def translator(run) -> Translator:
     run.set_positions(6, 7)
-    return load_translator(run, "best", DECODING)
+    return load_translator(run, "best", decoding=DECODING)
 
 
-def sources(translator: BatchTranslator) -> tuple[str, str]:
+def sources(translator: Translator) -> tuple[str, str]:
     """A text as long as the longest training sentence, and a longer one."""
     fitting, longer = " ".join(["the"] * 5), " ".join(["the"] * 8)
     ids = translator.tokenizer.tokenize(tf.constant([fitting, longer]))
@@ -87,12 +87,12 @@ def test_a_resumed_run_keeps_what_earlier_sessions_trained(run):
 def test_sources_are_cut_where_the_trained_positions_end_with_a_warning(translator, caplog):
     fitting, longer = sources(translator)
     with caplog.at_level(logging.WARNING, logger="tf_transformer"):
-        ((whole,),) = translator.translate([fitting])
+        whole = translator.translate(fitting)
         assert not caplog.records
-        ((cut,),) = translator.translate([longer])
+        cut = translator.translate(longer)
     assert caplog.messages == ["texts cut at 6 tokens, where the trained positions end: 1"]
     assert cut == whole
-    assert translator.translate([longer, fitting])[0][0].num_tokens <= 7
+    assert translator.translate([longer, fitting])[0].num_tokens <= 7
     assert translator.codec.length_limits([longer]) == [7]
     (scored,) = translator.score([fitting], [longer * 3])
     assert scored.num_tokens == 7
@@ -100,7 +100,7 @@ def test_sources_are_cut_where_the_trained_positions_end_with_a_warning(translat
 
 def test_exported_functions_cut_sources_too(translator):
     fitting, longer = sources(translator)
-    answer = Signatures(translator).functions()["serving_default"](
+    answer = Signatures(translator.engine, translator.decoding).functions()["serving_default"](
         tf.constant([fitting, longer])
     )
     assert answer["source_cut"].numpy().tolist() == [False, True]

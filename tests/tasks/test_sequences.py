@@ -14,9 +14,10 @@ from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import build_model, load_translator
+from tf_transformer.tasks.models import build_model
 from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.tasks.tokenizers import load_tokenizer, sized
+from tf_transformer.tasks.translation.translator import load_translator
 
 
 def with_settings(run: Run, settings: dict[str, object]) -> Run:
@@ -32,13 +33,13 @@ def test_the_model_computes_in_the_precision_of_the_run(run, precision):
 
 def test_translation_computes_in_float32_whatever_the_training(run):
     mixed = with_settings(run, {"training.precision": "mixed_bfloat16"})
-    translator = load_translator(mixed, "best", DecodingConfig())
+    translator = load_translator(mixed, "best", decoding=DecodingConfig())
     assert translator.model.dtype_policy.name == "float32"
 
 
 @pytest.mark.parametrize("which", ["best", "average", "last", "160"])
 def test_a_translator_has_the_weights_of_its_checkpoint(run, which):
-    translator = load_translator(run, which, DecodingConfig())
+    translator = load_translator(run, which, decoding=DecodingConfig())
     with np.load(run.checkpoints.find(which)) as arrays:
         for weight in translator.model.trainable_weights:
             np.testing.assert_array_equal(weight.numpy(), arrays[f"model/{weight.path}"])
@@ -47,7 +48,7 @@ def test_a_translator_has_the_weights_of_its_checkpoint(run, which):
 def test_a_run_without_tokenizer_cannot_translate(run):
     run.tokenizer.unlink()
     with pytest.raises(UserError, match="has no tokenizer.model"):
-        load_translator(run, "best", DecodingConfig())
+        load_translator(run, "best", decoding=DecodingConfig())
 
 
 def no_lines():
@@ -109,11 +110,11 @@ def test_targets_are_segmented_by_a_model_of_their_own(trained_run, two_models, 
 
 def test_an_ensemble_must_have_one_model_of_the_target_too(run, tmp_path):
     other = Run.open(shutil.copytree(run.path, tmp_path / "other"))
-    assert load_translator(run, "best", DecodingConfig(), ensemble=[other])
+    assert load_translator(run, "best", decoding=DecodingConfig(), ensemble=[other])
     shutil.copy(other.tokenizer, target_model_path(other.tokenizer))
     message = "must have the same tokenizer.*different ones in .*other"
     with pytest.raises(UserError, match=message):
-        load_translator(run, "best", DecodingConfig(), ensemble=[other])
+        load_translator(run, "best", decoding=DecodingConfig(), ensemble=[other])
 
 
 def test_without_a_tokenizer_one_is_trained_on_the_text(tmp_path):

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tf_transformer.api.load import load_run
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
-from tf_transformer.tasks.registry import task_named
 
 
 def export_run(
@@ -37,9 +37,8 @@ def export_run(
         NotPublishedError: if the export does not pass the gate.
         UserError: if the run lacks the checkpoints, or the export cannot be written.
     """
-    record = task_named(run.config.task).record()
     with _weights(run, checkpoint, average) as (name, weights):
-        return record.load(run, weights, name=name, **options).export(base, **how)
+        return load_run(run, weights, name=name, **options).export(base, **how)
 
 
 @contextmanager

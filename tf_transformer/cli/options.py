@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.api.load import PRECISIONS
+from tf_transformer.api.load import load_run
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
+from tf_transformer.config.decoding import DECODING_PRECISIONS, check_precision
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import SUFFIXES, new_figure
@@ -34,8 +35,8 @@ _SHARED: dict[str, dict[str, Any]] = {
     },
     "--precision": {
         "default": "float32",
-        "choices": PRECISIONS,
-        "help": "numeric precision; int8 implies --litert (default: float32)",
+        "choices": DECODING_PRECISIONS,
+        "help": "numeric precision; int8 needs --litert (default: float32)",
     },
     "--litert": {
         "action": "store_true",
@@ -124,7 +125,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 def add_translator_options(
     parser: argparse.ArgumentParser, *names: str, nargs: str | None = None
 ) -> None:
-    """Adds the options that `load_translator` needs, and the shared options `names`."""
+    """Adds the options that `open_model` reads, and the shared options `names`."""
     add_run_options(parser, nargs=nargs)
     add_decoding_options(parser)
     add_shared_options(parser, *names)
@@ -199,36 +200,41 @@ def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
     return None
 
 
-def load_translator(
-    options: argparse.Namespace,
-    num_hypotheses: int = 1,
-    *,
-    sampled: bool = False,
-    task: str = "translation",
-):
-    """Loads the translator that `options` describe: run, checkpoint, ensemble and search."""
-    run = open_run(options.run, task)
-    others = [open_run(path, task) for path in getattr(options, "ensemble", ())]
-    decoding = decoding_config(options, run)
-    if num_hypotheses > decoding.beam_size and not sampled:
+def require_n_best(options: argparse.Namespace, *, sampled: bool = False) -> None:
+    """Raises UserError for more translations than the beam holds, before anything slow."""
+    beam_size = decoding_config(options, open_run(options.run)).beam_size
+    if not sampled and (options.n_best or 1) > beam_size:
         raise UserError(
-            f"--n-best must be between 1 and the beam size, {decoding.beam_size}. "
-            f"Received: {num_hypotheses}."
+            f"--n-best must be between 1 and the beam size, {beam_size}. "
+            f"Received: {options.n_best}."
         )
-    import_tensorflow_quietly()
-    threads = getattr(options, "threads", None)
-    use_threads(threads)
 
-    from tf_transformer.tasks import models
 
-    return models.load_translator(
-        run,
-        options.checkpoint,
-        decoding,
-        num_hypotheses,
-        ensemble=others,
-        precision=getattr(options, "precision", "float32"),
-        litert=getattr(options, "litert", False),
-        threads=threads,
-        tag=getattr(options, "tag", None),
+def open_translator(options: argparse.Namespace):
+    """Loads the `Translator` that `options` describe: run, checkpoint, ensemble and search."""
+    return open_model(options, "translation")
+
+
+def open_model(options: argparse.Namespace, task: str, **more: Any):
+    """Loads what `load_run` returns for a run of `task`, with the options of the command.
+
+    Args:
+        options: options of the command: run, checkpoint, and those of the search it has.
+        task: the task that the command is for.
+        **more: further arguments of `load_run`.
+    """
+    run = open_run(options.run, task)
+    loading: dict[str, Any] = {
+        name: value
+        for name in ("precision", "litert", "threads", "tag")
+        if (value := getattr(options, name, None))
+    }
+    if paths := getattr(options, "ensemble", ()):
+        loading["ensemble"] = [open_run(path, task) for path in paths]
+    check_precision(
+        loading.get("precision", "float32"), "litert" in loading, "ensemble" in loading
     )
+    import_tensorflow_quietly()
+    use_threads(loading.get("threads"))
+    decoding = decoding_config(options, run)
+    return load_run(run, options.checkpoint, decoding=decoding, **loading, **more)

@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 Function: TypeAlias = tf.types.experimental.ConcreteFunction
 Pairs = Sequence[tuple[tf.Tensor, tf.Tensor]]
 
-LITE_PRECISIONS = ("float32", "int8")
 _FORMAT = 1  # increase it whenever `lite_file` changes, so that no cached file is reused
 
 
@@ -78,7 +77,7 @@ def kept_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
 
     Args:
         model: a model in float32.
-        precision: one of `LITE_PRECISIONS`.
+        precision: "float32" or "int8".
         weights: the file that the model's weights were read from.
     """
     version = f"{_FORMAT}-tf{tf.__version__}"

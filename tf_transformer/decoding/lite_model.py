@@ -5,29 +5,23 @@ B batch, S source length, W beam width, V vocabulary.
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.engine import Find, GraphEngine
 from tf_transformer.decoding.host_search import HostRules, host_search
 from tf_transformer.decoding.hypotheses import Hypotheses
-from tf_transformer.decoding.lite_file import LITE_PRECISIONS
 from tf_transformer.decoding.rules import Grammar
-from tf_transformer.decoding.text_codec import TextCodec
-from tf_transformer.errors import UserError
+from tf_transformer.decoding.threads import most_streams
+from tf_transformer.models.transformer import Transformer
 from tf_transformer.quiet import stderr_held_back
 
 _COLUMNS = 16  # step by which cache and source grow: LiteRT has to prepare every new shape
-
-
-def require_lite(precision: str, ensemble: bool) -> None:
-    """Raises UserError for what a search in LiteRT does not support."""
-    unsupported = {"an ensemble": ensemble, precision: precision not in LITE_PRECISIONS}
-    if wrong := [name for name, requested in unsupported.items() if requested]:
-        raise UserError(f"LiteRT is for one model in float32 or int8. Received: {wrong[0]}.")
 
 
 class LiteModel:
@@ -144,56 +138,60 @@ class LiteStep:
         self._past = {name: array[rows] for name, array in self._past.items()}
 
 
-class LiteSearcher:
-    """The counterpart of `Searcher` for a `LiteModel`.
+class LiteEngine(GraphEngine):
+    """Searches in LiteRT; scores and aligns with the model in TensorFlow.
 
     Args:
-        model: encodes and decodes.
-        codec: determines the length limit for each source.
-        decoding: beam size, alpha and rules.
-        num_hypotheses: hypotheses of each source, at most the beam size.
+        model: a trained `Transformer` in float32.
+        tokenizer: the tokenizer that it was trained with.
+        lite: its LiteRT file.
+        streams: batches searched at the same time; None for as many as the cores allow.
     """
 
-    def __init__(
-        self, model: LiteModel, codec: TextCodec, decoding: DecodingConfig, num_hypotheses: int
-    ) -> None:
-        self._model, self._codec, self._decoding = model, codec, decoding
-        self._num_hypotheses = num_hypotheses
+    name, instead = "LiteRT", "leave out `litert`"
 
-    def compiled(
+    def __init__(
         self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        lite: LiteModel,
+        *,
+        streams: int | None = None,
+    ) -> None:
+        super().__init__(model, tokenizer, streams=streams or most_streams(lite.threads))
+        self.lite = lite
+
+    def _compile(
+        self,
+        decoding: DecodingConfig,
+        number: int = 1,
         sampling: SamplingConfig | None = None,
         prefixed: bool = False,
         grammar: Grammar | None = None,
         alphas: tuple[float, ...] = (),
-    ) -> Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]:
-        """Returns `find(source, options)`, like `Searcher.compiled`.
+    ) -> Find:
+        wrong = {"sample": sampling, "use a grammar": grammar, "use several alphas": alphas}
+        for what, value in wrong.items():
+            if value:
+                self.refuse(what)
+        codec = self.codec(decoding)
 
-        Raises:
-            UserError: for anything but a beam search with one alpha.
-        """
-        if sampling or grammar or alphas:
-            raise UserError(
-                "LiteRT supports only beam search with one alpha. Received: sampling, a "
-                "grammar or several alphas. Leave out `litert`, or the precision int8."
+        def find(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
+            lengths = np.count_nonzero(source != PAD_ID, axis=1).astype(np.int32)
+            rules = HostRules(
+                np.asarray(codec.limits(lengths)),
+                options.get("prefix"),
+                decoding.min_length,
+                decoding.no_repeat_ngram,
             )
-        return self._find
+            with self.lite.interpreter() as interpreter:
+                return host_search(
+                    interpreter.encode(source),
+                    rules,
+                    beam_size=decoding.beam_size,
+                    num_hypotheses=number,
+                    alpha=decoding.alpha,
+                    lookahead=decoding.lookahead,
+                )
 
-    def _find(self, source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
-        decoding = self._decoding
-        lengths = np.count_nonzero(source != PAD_ID, axis=1).astype(np.int32)
-        rules = HostRules(
-            np.asarray(self._codec.limits(lengths)),
-            options.get("prefix"),
-            decoding.min_length,
-            decoding.no_repeat_ngram,
-        )
-        with self._model.interpreter() as interpreter:
-            return host_search(
-                interpreter.encode(source),
-                rules,
-                beam_size=decoding.beam_size,
-                num_hypotheses=self._num_hypotheses,
-                alpha=decoding.alpha,
-                lookahead=decoding.lookahead,
-            )
+        return find

@@ -15,7 +15,6 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.hypotheses import Hypotheses, Translation
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.strings import refuse_string
 
 logger = logging.getLogger(__name__)
 
@@ -27,22 +26,14 @@ class TextCodec:
     """Encodes sources, targets and prefixes; decodes hypotheses.
 
     Args:
-        model: the model, whose vocabulary size must match and whose positions may be limited.
+        model: the model, whose positions may be limited.
         tokenizer: the tokenizer that the model was trained with.
         decoding: length limits.
-
-    Raises:
-        ValueError: if the tokenizer's vocabulary is not the model's.
     """
 
     def __init__(
         self, model: Transformer | Ensemble, tokenizer: Tokenizer, decoding: DecodingConfig
     ) -> None:
-        if tokenizer.vocab_size != model.vocab_size:
-            raise ValueError(
-                "The tokenizer must have the model's vocabulary. Received: "
-                f"tokenizer {tokenizer.vocab_size}, model {model.vocab_size}."
-            )
         self._tokenizer = tokenizer
         self._decoding = decoding
         self._longest_source = model.longest_source
@@ -77,7 +68,6 @@ class TextCodec:
 
     def prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:
         """Returns the ids of each prefix, without EOS; warns if some were cut."""
-        refuse_string("prefixes", prefixes)
         lengths = tf.constant([len(source) for source in sources], tf.int32)
         ragged, cut = self.encode_prefix(tf.constant(list(prefixes), tf.string), lengths)
         if count := int(tf.math.count_nonzero(cut)):
@@ -86,7 +76,6 @@ class TextCodec:
 
     def length_limits(self, texts: Sequence[str]) -> list[int]:
         """Returns the maximum number of tokens, EOS counted, in each text's translation."""
-        refuse_string("texts", texts)
         if not texts:
             return []
         lengths = [min(len(ids) + 1, self.source_limit) for ids in self._tokenizer.ids(texts)]
@@ -97,7 +86,7 @@ class TextCodec:
         return [piece.decode("utf-8") for piece in self._tokenizer.pieces(ids, side).numpy()]
 
     def decode(self, hypotheses: Hypotheses) -> list[list[Translation]]:
-        """Returns the N hypotheses of each sentence as text."""
+        """Returns the hypotheses of each sentence as text, without fillers."""
         batch, n, length = hypotheses.tokens.shape
         texts = self._tokenizer.texts(np.reshape(hypotheses.tokens, (batch * n, length)))
         columns = (
@@ -105,10 +94,10 @@ class TextCodec:
             for column in (hypotheses.scores, hypotheses.log_probs, hypotheses.lengths)
         )
         decoded = [Translation(*row) for row in zip(texts, *columns, strict=True)]
-        return [decoded[row * n : (row + 1) * n] for row in range(batch)]
+        rows = (decoded[row * n : (row + 1) * n] for row in range(batch))
+        return [[each for each in row if each.num_tokens] for row in rows]
 
     def _ids(self, name: str, texts: Sequence[str], side: SideName) -> Ids:
-        refuse_string(name, texts)
         is_target = side == "target"
         limit = self.target_limit if is_target else self.source_limit
         rows = self._tokenizer.ids(texts, side)
@@ -151,7 +140,7 @@ class TextCodec:
         Args:
             prefixes: strings [B].
             source_lengths: int32 [B], tokens of the sources, EOS counted.
-            max_lengths: int32 [B], as for `Searcher.search`.
+            max_lengths: int32 [B], as for `GraphEngine.search_ids`.
 
         Returns:
             The ids, and bool [B]: whether a prefix was cut at the limit of its translation.

@@ -8,17 +8,16 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.alignment import nearest_pieces
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.hypotheses import Translation, length_penalty
-from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.decoding.text_codec import IDS, TextCodec
 from tf_transformer.serving.publish import (
     Answer,
     Comparison,
     Expected,
-    Value,
     agree,
     compare,
     tolerance_of,
@@ -29,28 +28,32 @@ from tf_transformer.serving.warmup import TEXTS, Text
 logger = logging.getLogger(__name__)
 
 
-def source_ids(translator: BatchTranslator, texts: Sequence[Text]) -> np.ndarray:
+def source_ids(codec: TextCodec, texts: Sequence[Text]) -> np.ndarray:
     """Returns the texts as int32 [B, S], with EOS and padding."""
-    return translator.codec.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()
+    return codec.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()
 
 
 def comparisons(
-    session: SavedModelSession, translator: BatchTranslator, text: bool = True
+    session: SavedModelSession,
+    engine: GraphEngine,
+    decoding: DecodingConfig,
+    text: bool = True,
 ) -> Iterator[Comparison]:
-    """Yields the translator's value and the export's for every output and text.
+    """Yields the engine's value and the export's for every output and text.
 
     Args:
         session: the exported model.
-        translator: the translator it was exported from.
+        engine: the engine it was exported from.
+        decoding: the exported settings of the search.
         text: whether the model takes text; otherwise it takes only ids.
     """
-    signatures = _Signatures(session, translator)
+    signatures = _Signatures(session, engine, decoding)
     best = signatures.best_of_each()
     if signatures.leave_out_ties(best):
         best = signatures.best_of_each()
     yield from signatures.tokens(best)
     if text:
-        if len(models_of(translator.model)) == 1:
+        if len(models_of(engine.model)) == 1:
             yield from signatures.attention(best)
         for compare_one in (signatures.best_and_all, signatures.with_options, signatures.score):
             yield from compare_one()
@@ -67,12 +70,14 @@ class _Best(NamedTuple):
 
 
 class _Signatures:
-    """The signatures of a session, each compared with a translator."""
+    """The signatures of a session, each compared with an engine."""
 
-    def __init__(self, session: SavedModelSession, translator: BatchTranslator) -> None:
-        self._session = session
-        self._translator = translator
-        _, cut = translator.codec.encode(tf.constant(TEXTS))
+    def __init__(
+        self, session: SavedModelSession, engine: GraphEngine, decoding: DecodingConfig
+    ) -> None:
+        self._session, self._engine, self._decoding = session, engine, decoding
+        self._codec = engine.codec(decoding)
+        _, cut = self._codec.encode(tf.constant(TEXTS))
         uncut = [t for t, is_cut in zip(TEXTS, cut.numpy(), strict=True) if not is_cut]
         self._texts = cast(list[str], uncut)  # some are bytes, which the tokenizer takes too
 
@@ -82,9 +87,9 @@ class _Signatures:
 
     def best_of_each(self) -> _Best:
         """Translates the texts by a search from ids to ids."""
-        ids = source_ids(self._translator, self._texts)
+        ids = source_ids(self._codec, self._texts)
         real = ids[:, 0] != EOS_ID
-        hypotheses = _compiled(self._translator.searcher.search, ids)
+        hypotheses = _compiled(lambda ids: self._engine.search_ids(ids, self._decoding), ids)
         sizes = np.where(real, hypotheses.lengths[:, 0], 0).tolist()
         target = np.where(real[:, None], hypotheses.tokens[:, 0, : max(sizes)], EOS_ID)
         scores = np.where(real, hypotheses.scores[:, 0], 0.0).tolist()
@@ -103,11 +108,11 @@ class _Signatures:
         differs = [not agree(ids[:size].tolist(), received) for ids, size, received in rows]
         if not any(differs):
             return 0
-        ids = np.clip(answer["tokens"], 0, self._translator.tokenizer.vocab_size - 1)
-        sums = _compiled(self._translator.scorer.log_probs, best.source, ids)
-        penalties = length_penalty(answer["num_tokens"], self._translator.decoding.alpha)
+        ids = np.clip(answer["tokens"], 0, self._engine.tokenizer.vocab_size - 1)
+        sums = _compiled(self._engine.log_probs, best.source, ids)
+        penalties = length_penalty(answer["num_tokens"], self._decoding.alpha)
         scores = (sums / penalties).numpy()
-        tolerance = tolerance_of(models_of(self._translator.model)[0])
+        tolerance = tolerance_of(models_of(self._engine.model)[0])
         tied = [
             differ
             and agree(float(score), claimed, tolerance)
@@ -136,11 +141,11 @@ class _Signatures:
 
     def attention(self, best: _Best) -> Iterator[Comparison]:
         """Compares the signature `attention`."""
-        weights = self._translator.scorer.cross_weights
+        weights = self._engine.cross_weights
         cross = _compiled(weights, best.source, best.target)  # [B, H, T, S]
         nearest = nearest_pieces(cross, best.source).numpy()
         heads = cross.numpy()
-        tokenizer = self._translator.tokenizer
+        tokenizer = self._engine.tokenizer
         texts = tokenizer.detokenize(tf.constant(best.target)).numpy()
         rows = list(enumerate(best.sizes))
         targets = [best.target[row, :size] for row, size in rows]
@@ -162,7 +167,7 @@ class _Signatures:
 
     def best_and_all(self) -> Iterator[Comparison]:
         """Compares `serving_default` and `nbest` with one search."""
-        translations = self._with_all_hypotheses().translate(self._texts)
+        translations = self._n_best(self._decoding, self._texts)
         expected: Expected = {
             "translation": [best for best, *_ in translations],
             "score": [best.score for best, *_ in translations],
@@ -176,10 +181,10 @@ class _Signatures:
 
     def with_options(self) -> Iterator[Comparison]:
         """Compares `with_options` on the texts that are not blank."""
-        texts, decoding = [t for t in self._texts if t.strip()], self._translator.decoding
+        texts, decoding = [t for t in self._texts if t.strip()], self._decoding
         longest = max(12, decoding.min_length)
         longest = min(longest, decoding.max_length or longest)
-        limited = self._with_all_hypotheses(alpha=1.5, max_length=longest)
+        limited = dataclasses.replace(decoding, alpha=1.5, max_length=longest)
         prefixes = ["A"] * len(texts)
         options = {
             "text": np.array(texts, object),
@@ -188,28 +193,28 @@ class _Signatures:
             "prefix": np.array(prefixes, object),
         }
         answer = self._session.run("with_options", options)
-        translations = limited.translate(texts, prefixes=prefixes)
+        translations = self._n_best(limited, texts, prefixes)
         yield from self._all_hypotheses("with_options", texts, translations, answer)
-        ids, _ = self._translator.codec.encode(tf.constant(texts))
+        ids, _ = self._codec.encode(tf.constant(texts))
         lengths = tf.cast(ids.row_lengths(), tf.int32)
-        _, cut = limited.codec.encode_prefix(tf.constant(prefixes), lengths)
+        _, cut = self._engine.codec(limited).encode_prefix(tf.constant(prefixes), lengths)
         expected = {"prefix_cut": cut.numpy().tolist()}
         yield from compare("with_options", texts, expected, answer)
 
     def score(self) -> Iterator[Comparison]:
         """Compares `score` on pairs of texts, and on a source longer than the limit."""
-        codec = self._translator.codec
+        codec = self._codec
         texts, long = self._texts, "word " * codec.source_limit
         sources, targets = [*texts, long], [*texts[1:], texts[0], texts[0]]
         source, _ = codec.encode(tf.constant([long]))
         limit = codec.target_limit
         target, _ = codec.encode(tf.constant([texts[0]]), limit, target=True)
         _, target_cut = codec.encode(tf.constant(targets), limit, target=True)
-        cut = self._translator.scorer.log_probs(source.to_tensor(), target.to_tensor())
-        scored = self._translator.score(texts, targets[:-1])
+        cut = self._engine.log_probs(source.to_tensor(), target.to_tensor())
+        scored = self._engine.score(texts, targets[:-1], self._decoding)
         sizes = [*(hypothesis.num_tokens for hypothesis in scored), len(target[0])]
         log_probs = [*(hypothesis.log_prob for hypothesis in scored), *cut.numpy().tolist()]
-        penalties = length_penalty(sizes, self._translator.decoding.alpha).numpy()
+        penalties = length_penalty(sizes, self._decoding.alpha).numpy()
         expected: Expected = {
             "log_prob": log_probs,
             "score": (np.array(log_probs) / penalties).tolist(),
@@ -229,31 +234,42 @@ class _Signatures:
         answer: Answer,
     ) -> Iterator[Comparison]:
         """Compares all hypotheses, but not the texts of those that tie with the last one."""
-        tolerance = tolerance_of(models_of(self._translator.model)[0])
-        counts = [sum(h.num_tokens > 0 for h in hypotheses) or 1 for hypotheses in translations]
+        tolerance = tolerance_of(models_of(self._engine.model)[0])
+        counts = [len(hypotheses) for hypotheses in translations]
         expected: Expected = {"count": counts, "source_cut": [False] * len(texts)}
         yield from compare(signature, texts, expected, answer)
         for row, (text, hypotheses) in enumerate(zip(texts, translations, strict=True)):
-            for rank, hypothesis in enumerate(hypotheses[: counts[row]]):
-                figures: dict[str, Value] = {
-                    "scores": hypothesis.score,
-                    "log_probs": hypothesis.log_prob,
-                    "num_tokens": hypothesis.num_tokens,
+            for rank, hypothesis in enumerate(hypotheses):
+                given = {
+                    name: values[row][rank]
+                    for name, values in answer.items()
+                    if values.ndim == 2
                 }
-                for output in figures.keys() & answer.keys():
-                    received = answer[output][row][rank]
-                    yield f"{signature}: {output}", text, figures[output], received
+                yield f"{signature}: scores", text, hypothesis.score, given["scores"]
                 if rank and agree(hypothesis.score, hypotheses[-1].score, tolerance):
                     continue
                 tied = [h for h in hypotheses if agree(h.score, hypothesis.score, tolerance)]
-                received = answer["translations"][row][rank].decode()
-                value: str = received if received in tied else hypothesis
-                yield f"{signature}: translations", text, value, received
+                same = [h for h in tied if h == given["translations"].decode()]
+                sized = [h for h in same if h.num_tokens == given.get("num_tokens")]
+                match = next(iter(sized or same), hypothesis)
+                yield f"{signature}: translations", text, match, given["translations"]
+                if "num_tokens" in given:
+                    yield (
+                        f"{signature}: num_tokens",
+                        text,
+                        match.num_tokens,
+                        given["num_tokens"],
+                    )
+                    yield f"{signature}: log_probs", text, match.log_prob, given["log_probs"]
 
-    def _with_all_hypotheses(self, **settings) -> BatchTranslator:
-        """Returns a translator with changed decoding settings that returns all W hypotheses."""
-        decoding = dataclasses.replace(self._translator.decoding, **settings)
-        return self._translator.with_decoding(decoding, decoding.beam_size)
+    def _n_best(
+        self,
+        decoding: DecodingConfig,
+        texts: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+    ) -> list[list[Translation]]:
+        """Returns all W hypotheses of each text."""
+        return self._engine.search(texts, decoding, decoding.beam_size, prefixes=prefixes)
 
 
 def _compiled(method: Callable, *ids: np.ndarray) -> Any:

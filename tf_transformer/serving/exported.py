@@ -1,17 +1,22 @@
-"""A SavedModel used from Python on lists of texts, without Keras."""
+"""SavedModels that take text, used from Python without Keras: sessions and the engine."""
 
+import dataclasses
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
-from tf_transformer.decoding.batches import at_once
+from tf_transformer.config import DecodingConfig, SamplingConfig
+from tf_transformer.decoding.batches import Progress, at_once
+from tf_transformer.decoding.engine import Engine
+from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.threads import streams_for
 from tf_transformer.errors import UserError
 from tf_transformer.serving.session import Arrays, SavedModelSession
+from tf_transformer.serving.versions import read_config
 
 logger = logging.getLogger(__name__)
 
@@ -66,22 +71,91 @@ class ExportedModel:
         if cut:
             logger.warning("texts cut at the limits of %s: %d", self.path, cut)
 
-    def refuse(self, what: str) -> NoReturn:
-        """Raises UserError: the export cannot do `what`."""
-        raise UserError(f"The export {self.path} cannot {what}: load the run it was made from.")
-
-
-def needs_run(what: str) -> Callable[..., NoReturn]:
-    """Returns a method that refuses `what`, which a run can do and its export cannot."""
-
-    def method(self, *_: object, **__: object) -> NoReturn:
-        """Raises UserError, because this needs the run."""
-        model: ExportedModel = self._model
-        model.refuse(what)
-
-    return method
-
 
 def column(texts: Sequence[str]) -> np.ndarray:
     """Returns texts as an array of bytes; lone surrogates are kept."""
     return np.array([text.encode("utf-8", "surrogatepass") for text in texts], object)
+
+
+class ExportEngine(Engine):
+    """Translates and scores with an exported SavedModel.
+
+    The export has fixed the search, except for `alpha` and `max_length`, which can only lower
+    the export's own limit; 0 leaves that limit.
+
+    Args:
+        path: the folder of the SavedModel.
+
+    Attributes:
+        decoding: the settings of its search.
+
+    Raises:
+        UserError: if it cannot be loaded, or does not translate text.
+    """
+
+    instead = "load the run it was made from"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, f"The export {path}"
+        self._model = ExportedModel(path, "translation")
+        config = read_config(path)
+        self.decoding = config.decoding if config else DecodingConfig()
+
+    def search(
+        self,
+        texts: Sequence[str],
+        decoding: DecodingConfig,
+        number: int = 1,
+        *,
+        prefixes: Sequence[str] | None = None,
+        sampling: SamplingConfig | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[Translation]]:
+        """Returns the best translations of each text; see `Engine.search`."""
+        if sampling:
+            self.refuse("sample")
+        changed = _changes(self.decoding, decoding)
+        if fixed := changed - {"alpha", "max_length"}:
+            self.refuse(f"search with another `{min(fixed)}`")
+        alpha = decoding.alpha if "alpha" in changed else -1.0
+        inputs = {
+            "text": column(texts),
+            "alpha": np.full(len(texts), alpha, np.float32),
+            "max_length": np.full(len(texts), decoding.max_length, np.int32),
+            "prefix": column(prefixes or [""] * len(texts)),
+        }
+        translations: list[list[Translation]] = []
+        for answer in self._model.answers("with_options", inputs, progress):
+            names = ("translations", "scores", "log_probs", "num_tokens")
+            columns = (answer[name].tolist() for name in names)
+            for count, *row in zip(answer["count"], *columns, strict=True):
+                best = itertools.islice(zip(*row, strict=True), min(count, number))
+                translations.append(
+                    [Translation(text.decode(), *figures) for text, *figures in best]
+                )
+        return translations
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        decoding: DecodingConfig,
+        progress: Progress | None = None,
+    ) -> list[Translation]:
+        """Returns each target with its log-probability; see `Engine.score`."""
+        if changed := _changes(self.decoding, decoding):
+            self.refuse(f"score with another `{min(changed)}`")
+        inputs = {"source": column(sources), "target": column(targets)}
+        names = ("score", "log_prob", "num_tokens")
+        answers = self._model.answers("score", inputs, progress)
+        rows = (
+            zip(*(answer[name].tolist() for name in names), strict=True) for answer in answers
+        )
+        figures = itertools.chain.from_iterable(rows)
+        return [Translation(target, *row) for target, row in zip(targets, figures, strict=True)]
+
+
+def _changes(before: DecodingConfig, after: DecodingConfig) -> set[str]:
+    """Returns the names of the settings that differ."""
+    names = (field.name for field in dataclasses.fields(before))
+    return {name for name in names if getattr(before, name) != getattr(after, name)}

@@ -7,13 +7,13 @@ another; outputs are padded to the longest row.
 
 import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID, UNK_ID
+from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID, UNK_ID, DecodingConfig
 from tf_transformer.data.corpus import SideName
 from tf_transformer.decoding.alignment import nearest_pieces
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
 from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.serving.functions import (
     Function,
     Outputs,
@@ -31,7 +31,8 @@ class TokenSignature:
     converts it.
 
     Args:
-        translator: the translator to serve; its `num_hypotheses` is ignored.
+        engine: the model to serve and its tokenizer.
+        decoding: settings of the search.
 
     Attributes:
         search: the search for the best translations of ids, as a TensorFlow function that the
@@ -39,10 +40,12 @@ class TokenSignature:
         positions: maximum positions computed together, see `in_groups`.
     """
 
-    def __init__(self, translator: BatchTranslator) -> None:
-        self._translator = translator
-        self.positions = translator.decoding.batch_tokens // translator.decoding.beam_size
-        self.search = in_groups(translator.searcher.search, [IDS], self.positions)
+    def __init__(self, engine: GraphEngine, decoding: DecodingConfig) -> None:
+        self._engine, self._codec = engine, engine.codec(decoding)
+        self.positions = decoding.batch_tokens // decoding.beam_size
+        self.search = in_groups(
+            lambda source: engine.search_ids(source, decoding), [IDS], self.positions
+        )
 
     def functions(self) -> dict[str, Function]:
         """Returns a function for each signature name."""
@@ -50,8 +53,8 @@ class TokenSignature:
 
     def tokens(self, tokens: tf.Tensor) -> Outputs:
         """Returns the ids of the best translation of each source, ids [B, S]."""
-        limit = self._translator.codec.source_limit
-        source, sizes, cut = _closed(tokens, self._translator.model.vocab_size, limit)
+        limit = self._codec.source_limit
+        source, sizes, cut = _closed(tokens, self._engine.model.vocab_size, limit)
         hypotheses = self.search(source)
         blank = sizes == 0
         size = tf.where(blank, 1, hypotheses.lengths[:, 0])
@@ -69,25 +72,29 @@ class Signatures:
     """All signatures as TensorFlow functions, which share the two searches and the scorer.
 
     Args:
-        translator: the translator to serve; its `num_hypotheses` is ignored.
+        engine: the model to serve and its tokenizer.
+        decoding: settings of the search.
     """
 
-    def __init__(self, translator: BatchTranslator) -> None:
-        self._tokenizer = translator.tokenizer
-        self._codec, self._scorer = translator.codec, translator.scorer
-        self._decoding = decoding = translator.decoding
-        self._of_ids = TokenSignature(translator)
+    def __init__(self, engine: GraphEngine, decoding: DecodingConfig) -> None:
+        self._tokenizer, self._engine = engine.tokenizer, engine
+        self._codec, self._decoding = engine.codec(decoding), decoding
+        self._of_ids = TokenSignature(engine, decoding)
         self._search, positions = self._of_ids.search, self._of_ids.positions
-        n_best = translator.with_decoding(decoding, decoding.beam_size)
         self._n_best = in_groups(
-            lambda source, alpha, prefix, max_lengths: n_best.searcher.search(
-                source, alpha=alpha, prefix=prefix, max_lengths=max_lengths
+            lambda source, alpha, prefix, max_lengths: engine.search_ids(
+                source,
+                decoding,
+                decoding.beam_size,
+                alpha=alpha,
+                prefix=prefix,
+                max_lengths=max_lengths,
             ),
             [IDS, tf.TensorSpec([None]), IDS, tf.TensorSpec([None], tf.int32)],
             positions,
         )
-        self._log_probs = in_groups(self._scorer.log_probs, [IDS, IDS], positions)
-        self._has_attention = len(models_of(translator.model)) == 1
+        self._log_probs = in_groups(engine.log_probs, [IDS, IDS], positions)
+        self._has_attention = len(models_of(engine.model)) == 1
         if self._has_attention:
             self._attend = in_groups(self._heads_and_nearest, [IDS, IDS], positions)
 
@@ -196,7 +203,7 @@ class Signatures:
         self, source: tf.Tensor, target: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the weights [B, H, T, S] and alignments [B, T] of `attention`, from ids."""
-        cross = self._scorer.cross_weights(source, target)
+        cross = self._engine.cross_weights(source, target)
         return cross, nearest_pieces(cross, source)
 
     def _pieces(self, ids: tf.Tensor, side: SideName) -> tf.Tensor:

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.ensemble import models_of
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.serving.comparisons import comparisons, source_ids
 from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.module import Signatures, TokenSignature
@@ -15,7 +17,8 @@ from tf_transformer.serving.warmup import TEXTS, Request
 
 
 def export(
-    translator: BatchTranslator,
+    engine: GraphEngine,
+    decoding: DecodingConfig,
     base: Path,
     version: int | None = None,
     card: dict[str, Any] | None = None,
@@ -28,33 +31,32 @@ def export(
     If `text` is false, the model takes only ids and needs only TensorFlow's operations, and its
     tokenizer is copied beside it. For the other arguments and the errors, see `publish`.
     """
-    return publish(exportable(translator, text), base, version, card, gate=gate)
+    return publish(exportable(engine, decoding, text), base, version, card, gate=gate)
 
 
-def exportable(translator: BatchTranslator, text: bool = True) -> Exportable:
+def exportable(engine: GraphEngine, decoding: DecodingConfig, text: bool = True) -> Exportable:
     """Returns a translator as an `Exportable`; see `export`."""
-    functions = (Signatures if text else TokenSignature)(translator).functions()
+    functions = (Signatures if text else TokenSignature)(engine, decoding).functions()
     return Exportable(
-        models=models_of(translator.model),
-        tokenizer=translator.tokenizer,
+        models=models_of(engine.model),
+        tokenizer=engine.tokenizer,
         functions=functions,
-        requests=[one for one in requests(translator) if one.signature in functions],
-        compare=lambda session: comparisons(session, translator, text),
-        sizes=sizes(translator),
+        requests=[one for one in requests(engine, decoding) if one.signature in functions],
+        compare=lambda session: comparisons(session, engine, decoding, text),
+        sizes=sizes(engine.codec(decoding)),
         text=text,
     )
 
 
-def sizes(translator: BatchTranslator) -> dict[str, int]:
+def sizes(codec: TextCodec) -> dict[str, int]:
     """Returns the maximum numbers of tokens in a source and a target, EOS included."""
-    codec = translator.codec
     return {"max_source_tokens": codec.source_limit, "max_target_tokens": codec.target_limit}
 
 
-def requests(translator: BatchTranslator) -> list[Request]:
+def requests(engine: GraphEngine, decoding: DecodingConfig) -> list[Request]:
     """Returns requests for each signature: all outputs, and sets that clients often want."""
     text = np.array(TEXTS[:2], object)
-    ids = source_ids(translator, TEXTS[:2])
+    ids = source_ids(engine.codec(decoding), TEXTS[:2])
     pairs = {"source": text, "target": text}
     options = {
         "text": text,

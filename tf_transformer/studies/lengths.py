@@ -20,7 +20,7 @@ from tf_transformer.plots.figure import STYLES, new_figure, short_names
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.tables import Table
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import load_translator
 
 logger = logging.getLogger(__name__)
 
@@ -122,10 +122,11 @@ def measure(
     groups = buckets(pieces.tolist(), width, least)
     curves, tokenize = [], runs[0].config.data.bleu_tokenizer
     for run, decoding, tag in zip(runs, decodings, tags, strict=True):
-        translator, name = load_translator(run, checkpoint, decoding, tag=tag), str(run.path)
+        name = str(run.path)
+        translator = load_translator(run, checkpoint, decoding=decoding, tag=tag)
         with ProgressBars(len(sources)) as bars:
             report = functools.partial(bars, f"{name}: translated")
-            hypotheses = [best for best, *_ in translator.translate(sources, report)]
+            hypotheses = translator.translate(list(sources), progress=report)
         intervals = bleu_by_bucket(groups, hypotheses, references, tokenize)
         longest, limit = _longest_in_training(run), translator.codec.source_limit
         curves.append(LengthCurve(name, intervals, longest, limit))

@@ -5,19 +5,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.config import Config, DecodingConfig
+from tf_transformer.config import Config
 from tf_transformer.config.data import split_tags
-from tf_transformer.config.decoding import in_litert
+from tf_transformer.config.decoding import check_precision
 from tf_transformer.data.batching import bucket_boundaries
 from tf_transformer.data.corpora import always_tagged
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tags import require_known
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.ensemble import Ensemble
 from tf_transformer.decoding.lite_file import kept_lite_file
-from tf_transformer.decoding.lite_model import LiteModel, require_lite
+from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
 from tf_transformer.decoding.threads import lite_threads
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
@@ -35,58 +35,48 @@ def build_model(config: Config, precision: str | None = None) -> Transformer:
     return Transformer(**vars(config.model), dtype=dtype, name="transformer")
 
 
-def load_translator(
+def load_engine(
     run: Run,
     checkpoint: str | Path | None,
-    decoding: DecodingConfig | None = None,
-    num_hypotheses: int = 1,
     *,
     ensemble: Sequence[Run] = (),
     precision: str = "float32",
     litert: bool = False,
     threads: int | None = None,
     tag: str | None = None,
-) -> BatchTranslator:
-    """Loads a translator with a checkpoint's weights.
+) -> GraphEngine:
+    """Builds the model and the tokenizer of a run, and loads the weights of a checkpoint.
 
     Args:
-        run: the run.
+        run: a run whose model has a decoder.
         checkpoint: best, average, last, a step or a file; None for each run's setting
             `decoding.checkpoint`.
-        decoding: settings of the search; None for those of the run.
-        num_hypotheses: translations to return for each sentence.
         ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
         precision: float32 or bfloat16, for computation and weights, regardless of the training
             precision; or int8, to search in LiteRT and score in float32.
-        litert: whether to search in LiteRT in float32 too; see `decoding.lite_file`.
+        litert: whether to search in LiteRT; see `decoding.lite_file`.
         threads: number of LiteRT threads; by default by the model's width.
         tag: text to put before each source; "" if the sources already have their tags; see
             `data.tags`.
 
     Raises:
         UserError: if a run lacks the checkpoint or a tokenizer; if the tokenizers differ; if a
-            run was not trained with the tag; for LiteRT with an ensemble or bfloat16; or if
-            training replaces the weights meanwhile.
+            run was not trained with the tag; if the precision is not for LiteRT or only for it;
+            or if training replaces the weights meanwhile.
     """
-    lite_precision = precision if in_litert(precision, litert) else None
-    if lite_precision:
-        require_lite(lite_precision, bool(ensemble))
-        precision = "float32"
+    check_precision(precision, litert, bool(ensemble))
     file = run.weights(checkpoint)
     before = _version(file)
-    models = [_load_model(member, checkpoint, precision) for member in (run, *ensemble)]
+    dtype = "float32" if litert else precision
+    models = [_load_model(member, checkpoint, dtype) for member in (run, *ensemble)]
     tokenizer = _shared_tokenizer(run, ensemble, tag)
-    model = Ensemble(models) if ensemble else models[0]
-    lite = None
-    if lite_precision:
-        if _version(file) != before:  # the kept file is found by their hash
-            raise _replaced(file)
-        content = kept_lite_file(models[0], lite_precision, file)
-        lite = LiteModel(
-            content, threads or lite_threads(run.config.model.d_model), lite_precision
-        )
-    decoding = decoding or run.config.decoding
-    return BatchTranslator(model, tokenizer, decoding, num_hypotheses, lite)
+    if not litert:
+        return GraphEngine(Ensemble(models) if ensemble else models[0], tokenizer)
+    if _version(file) != before:  # the kept file is found by their hash
+        raise _replaced(file)
+    content = kept_lite_file(models[0], precision, file)
+    lite = LiteModel(content, threads or lite_threads(run.config.model.d_model), precision)
+    return LiteEngine(models[0], tokenizer, lite)
 
 
 def card_of(
@@ -102,10 +92,10 @@ def card_of(
 
     Args:
         run: the exported run.
-        checkpoint: as in `load_translator`.
+        checkpoint: as in `load_engine`.
         name: description of the weights; the checkpoint by default.
         ensemble: further runs in the export.
-        **options: passed to `model_card`, such as `precision` and `tag`.
+        **options: passed to `model_card`: `precision` and `tag`.
     """
     name = name or str(checkpoint or run.config.decoding.checkpoint)
     weights = {str(other.path): other.weights(checkpoint) for other in ensemble}

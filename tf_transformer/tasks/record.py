@@ -28,10 +28,6 @@ class TaskRecord:
             (`training.task.Task`), with its data encoded in the run.
         effective_data: returns the run's data as parallel text, for `doctor`.
         prose: whether both sides of that text are natural-language sentences.
-        load: `load(run, checkpoint=None, *, name="", **options)` returns the trained model as
-            a user-facing object; `options` are those in `registry.Entry.options`. Its `export`
-            writes a SavedModel if the task is one of `registry.EXPORTED`.
-        load_export: loads such an object from the folder of a SavedModel.
         read_dev_text: `read_dev_text(run, source, reference)` reads files for the gate of an
             export; `source` is None if one file holds both inputs and answers.
         text_sides: the sides of the parallel text that the tokenizer handles.
@@ -41,7 +37,5 @@ class TaskRecord:
     prepare: Callable[..., Any]
     effective_data: Callable[[Run], DataConfig]
     prose: bool
-    load: Callable[..., Any]
-    load_export: Callable[[Path], Any] = _without_exports
     read_dev_text: Callable[[Run, Any, Path], DevText] = _without_exports
     text_sides: tuple[SideName, ...] = SIDES

@@ -64,7 +64,7 @@ _ENTRIES = (
         "translate",
         {"decoding.alpha": 0.6, "decoding.max_extra_length": 50},  # section 6.1
         languages=True,
-        options=Entry.options | {"decoding", "tag", "text", "format", "litert", "int8"},
+        options=Entry.options | {"decoding", "tag", "text", "format", "litert"},
     ),
     Entry(
         "parsing",

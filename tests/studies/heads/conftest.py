@@ -3,17 +3,16 @@
 import pytest
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.run import Run
 from tf_transformer.studies.heads.measurements import HeadMasks
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 
 @pytest.fixture(scope="module")
-def translator(trained_run) -> BatchTranslator:
+def translator(trained_run) -> Translator:
     """A translator that the tests of a module share: they must restore masked heads."""
     decoding = DecodingConfig(beam_size=4)
-    return load_translator(Run.open(trained_run.path), "best", decoding)
+    return load_translator(Run.open(trained_run.path), "best", decoding=decoding)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def attention_of(model: Transformer, kind: str) -> MultiHeadAttention:
 
 def results(translator, pairs) -> tuple[list, list]:
     sources, targets = pairs
-    found = [one for [one] in translator.translate(sources)]
+    found = translator.translate(sources)
     scored = translator.score(sources, targets)
     return found, [one.log_prob for one in (*found, *scored)]
 
@@ -125,7 +125,7 @@ def test_bleu_is_that_of_the_masked_model(translator, masks, pairs):
     score = measures(translator, masks, *pairs)["bleu"]
     whole, without = score([]), score(HEADS)
     masks.apply(HEADS)
-    texts = [one for [one] in translator.translate(pairs[0])]
+    texts = translator.translate(pairs[0])
     assert without == bleu(texts, pairs[1]).value != whole
 
 

@@ -18,12 +18,11 @@ from tf_transformer.tasks.classification.labelled import (
     read_examples,
     read_labels,
 )
+from tf_transformer.tasks.classification.predictor import build_classifier, load_classifier
 from tf_transformer.tasks.classification.task import (
     ClassificationTask,
-    build_classifier,
     check_config,
     effective_data,
-    load_classifier,
 )
 from tf_transformer.tasks.transfer import settings_from
 from tf_transformer.training.recipe import compile_model

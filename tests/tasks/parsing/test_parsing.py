@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.config import Config, DecodingConfig
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.tasks.models import build_model, load_translator
+from tf_transformer.tasks.models import build_model, load_engine
 from tf_transformer.tasks.parsing.brackets import score_lines, summarise
 from tf_transformer.tasks.parsing.linearisation import delinearise
 from tf_transformer.tasks.parsing.parser import Counts, Parser
@@ -26,8 +27,8 @@ def task(parsing_run) -> ParsingTask:
 
 
 @pytest.fixture(scope="module")
-def translator(task) -> BatchTranslator:
-    return load_translator(task.run, "best", task.run.config.decoding)
+def engine(task) -> GraphEngine:
+    return load_engine(task.run, "best")
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,15 @@ def grammar(task) -> TreeGrammar:
 
 
 @pytest.fixture(scope="module")
-def parser(translator, grammar) -> Parser:
-    return Parser(translator, grammar)
+def parser(task, engine, grammar) -> Parser:
+    return Parser(engine, task.run.config.decoding, grammar)
+
+
+def sequences_of(parser: Parser, texts: list[str]) -> list[Translation]:
+    """What the search writes for the texts, as in `parser.parse`."""
+    return [
+        one for (one,) in parser.engine.search(texts, parser.decoding, grammar=parser.grammar)
+    ]
 
 
 def sentences(task: ParsingTask) -> list[str]:
@@ -103,7 +111,7 @@ def test_the_dev_score_is_the_bracketing_score_of_the_parses(task, parser):
 
 def test_an_untrained_model_is_scored_too(task):
     model = build_model(task.run.config)
-    free = Parser(BatchTranslator(model, task.tokenizer, task.run.config.decoding))
+    free = Parser(GraphEngine(model, task.tokenizer), task.run.config.decoding)
     assert Counts.of(free.parse(sentences(task))).well_formed < 0.2
     result = task.evaluator(model)()
     assert result.metrics["f1"] < 20
@@ -125,45 +133,44 @@ def test_a_parse_is_a_tree_over_exactly_the_words(parser):
     assert Counts.of(parser.parse(texts)).sentences == 2
 
 
-def test_with_the_grammar_only_sequences_cut_short_are_repaired(task, translator, grammar):
+def test_with_the_grammar_only_sequences_cut_short_are_repaired(task, parser):
     """How many are cut depends on the model."""
     strange = ["zebra -LRB- ünheard -RRB- of % the", ", , , .", "the the the the the the the"]
     texts = [*sentences(task), *strange, "."]
-    sequences = [one for (one,) in translator.translate(texts, grammar=grammar)]
-    limits = translator.codec.length_limits(texts)
+    sequences = sequences_of(parser, texts)
+    limits = parser.engine.codec(parser.decoding).length_limits(texts)
     whole = 0
     for text, one, limit in zip(texts, sequences, limits, strict=True):
         repairs = delinearise(one.split(), text.split()).repairs
         assert repairs == 0 or one.num_tokens == limit, text
         whole += repairs == 0
-    parses = Parser(translator, grammar).parse(texts)
+    parses = parser.parse(texts)
     assert Counts.of(parses).repaired == len(texts) - whole
     assert whole
 
 
 @pytest.mark.parametrize("rule", [{"no_repeat_ngram": 3}, {"min_length": 5}])
-def test_search_rules_that_can_forbid_every_tree_are_refused(task, grammar, rule):
+def test_search_rules_that_can_forbid_every_tree_are_refused(task, engine, grammar, rule):
     config = task.run.config
     decoding = dataclasses.replace(config.decoding, **rule)
     with pytest.raises(UserError, match="must be 0 .* when the search is constrained to trees"):
         check_config(dataclasses.replace(config, decoding=decoding))
-    translator = load_translator(task.run, "best", decoding)
     with pytest.raises(UserError, match="`parse --constraint none` accepts"):
-        Parser(translator, grammar)
-    Parser(translator)
+        Parser(engine, decoding, grammar)
+    Parser(engine, decoding)
 
 
-def test_a_beam_may_be_wider_than_there_are_hypotheses(task, grammar):
+def test_a_beam_may_be_wider_than_there_are_hypotheses(task, engine, grammar):
     wide = dataclasses.replace(task.run.config.decoding, beam_size=21)
-    parser = Parser(load_translator(task.run, "best", wide), grammar)
+    parser = Parser(engine, wide, grammar)
     texts = ["the cat sees a dog .", "the .", ".", "a bird"]
     trees = [parse.tree for parse in parser.parse(texts)]
     assert [" ".join(tree.words()) for tree in trees] == texts
 
 
-def test_a_sequence_cut_short_is_counted_and_repaired(task):
+def test_a_sequence_cut_short_is_counted_and_repaired(engine):
     decoding = dataclasses.replace(DecodingConfig(), beam_size=1, max_length=4)
-    short = Parser(load_translator(task.run, "best", decoding))
+    short = Parser(engine, decoding)
     parses = short.parse(["the cat sees a dog .", "", "a bird likes the fish ."])
     assert [parse.cut for parse in parses] == [parse.repairs > 0 for parse in parses]
     assert Counts.of(parses).cut == 2
@@ -175,7 +182,7 @@ def test_given_trees_are_scored_and_attended_to(parser, parsing_run):
     text = " ".join(tree.words())
     parse = str(parser.parse(text))
     scored = parser.score(text, parse)
-    ((best,),) = parser.translator.translate([text], grammar=parser.grammar)
+    (best,) = sequences_of(parser, [text])
     assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
     assert scored == parse
     attention = parser.attention(text)

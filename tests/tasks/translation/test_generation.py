@@ -11,20 +11,19 @@ import pytest
 
 from tf_transformer.config import SamplingConfig
 from tf_transformer.decoding.hypotheses import Translation
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import load_translator
 from tf_transformer.tasks.translation.generation import Filters, Recipe, generate, summary
+from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 ALL = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=-math.inf)
 DRAW = SamplingConfig(seed=3)
 
 
 @pytest.fixture(scope="module")
-def translator(trained_run) -> BatchTranslator:
+def translator(trained_run) -> Translator:
     run = Run.open(trained_run.path)
-    return load_translator(run, "best", run.config.decoding)
+    return load_translator(run, "best")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def pairs_of(path: Path) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("name", ["out.tsv", "out.tsv.gz"])
 def test_each_line_is_paired_with_its_translation(translator, lines, tmp_path, name):
-    best = [ranked[0] for ranked in translator.translate(lines)]
+    best = translator.translate(lines)
     output = tmp_path / name
     counts = generate(translator, lines, output, Recipe(filters=ALL, shard_lines=10))
     assert pairs_of(output) == list(zip(lines, best, strict=True))
@@ -121,7 +120,7 @@ def test_a_pair_is_dropped_for_its_first_reason(
 
 
 def test_dropped_pairs_are_counted_by_reason(translator, lines, tmp_path):
-    best = [ranked[0] for ranked in translator.translate(lines)]
+    best = translator.translate(lines)
     means = sorted(one.log_prob / one.num_tokens for one in best)
     least = (means[9] + means[10]) / 2
     filters = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=least)
@@ -139,7 +138,7 @@ def test_pairs_whose_input_was_cut_are_dropped(trained_run, lines, tmp_path):
     """Their translation is that of the beginning only."""
     run = Run.open(trained_run.path)
     decoding = dataclasses.replace(run.config.decoding, max_source_length=40)
-    translator = load_translator(run, "best", decoding)
+    translator = load_translator(run, "best", decoding=decoding)
     output = tmp_path / "o.tsv"
     counts = generate(translator, [lines[0], lines[0] * 40], output, Recipe(filters=ALL))
     assert counts == {"read": 2, "kept": 1, "cut at 40 tokens, the limit of the model": 1}

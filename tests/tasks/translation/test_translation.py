@@ -12,8 +12,9 @@ from tf_transformer.data.corpora import corpora
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.tasks.models import build_model, load_translator
+from tf_transformer.tasks.models import build_model
 from tf_transformer.tasks.translation.task import TranslationTask, check_config, effective_data
+from tf_transformer.tasks.translation.translator import load_translator
 
 
 def task_of(run: Run, progress: Callable = lambda *_: None) -> TranslationTask:
@@ -130,8 +131,8 @@ def test_the_dev_score_is_bleu_of_the_checkpoint(task, trained_run):
     load_weights(task.run.checkpoints.best, model)
     result = task.evaluator(model)()
     references = trained_run.lines("dev.de")
-    translator = load_translator(task.run, "best", task.run.config.decoding)
-    texts = [ranked[0] for ranked in translator.translate(trained_run.lines("dev.en"))]
+    translator = load_translator(task.run, "best")
+    texts = translator.translate(trained_run.lines("dev.en"))
     assert result.scores.bleu.value == BLEU().corpus_score(texts, [references]).score
     assert result.scores.exact == np.mean(
         [t == r for t, r in zip(texts, references, strict=True)]

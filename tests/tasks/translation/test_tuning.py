@@ -11,7 +11,7 @@ from tf_transformer.cli.main import main
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.evaluation.comparison import Comparison
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.translation.translator import load_translator
 from tf_transformer.tasks.translation.tuning import SearchErrors, Tuner
 
 MISLED = {"decoding.alpha": 8.0, "decoding.max_extra_length": 10}  # prefers long output
@@ -82,8 +82,8 @@ def test_candidates_and_search_errors_equal_those_of_separate_searches(greedy, t
     best = {}
     for beam_size in (1, 4):
         decoding = dataclasses.replace(greedy.config.decoding, beam_size=beam_size)
-        translator = load_translator(greedy, "best", decoding)
-        best[beam_size] = [ranked[0] for ranked in translator.translate(sources)]
+        translator = load_translator(greedy, "best", decoding=decoding)
+        best[beam_size] = translator.translate(sources)
     forced = translator.score(sources, references)
     for candidate in tuning.candidates:
         texts = best[candidate.choice.beam_size]

@@ -12,15 +12,14 @@ from tf_transformer.cli.lines import one_line, require_equal_lengths
 from tf_transformer.cli.options import (
     add_translator_options,
     decoding_config,
-    load_translator,
     open_run,
+    open_translator,
     require_writable,
 )
 from tf_transformer.cli.parser import Once, given_except
 from tf_transformer.cli.scores import print_brackets, seen_before
 from tf_transformer.cli.terminal import print_report
 from tf_transformer.config.data import BLEU_TOKENIZERS, DataConfig
-from tf_transformer.config.decoding import in_litert
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.texts import content_hash
 from tf_transformer.errors import UserError
@@ -154,7 +153,7 @@ def _origin(options: argparse.Namespace) -> dict[str, Any]:
         "ensemble": list(options.ensemble),
         "tag": options.tag,
         "precision": options.precision,
-        "litert": in_litert(options.precision, options.litert),
+        "litert": options.litert,
         "decoding": dataclasses.asdict(decoding_config(options, run)),
     }
 
@@ -191,7 +190,9 @@ def _write(path: Path, lines: Sequence[str]) -> None:
 
 
 def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:
-    translator = load_translator(options)
+    translator = open_translator(options)
     with ProgressBars(len(lines)) as bars:
-        translations = translator.translate(lines, lambda done: bars("translated", done))
-    return [one_line(hypotheses[0]) for hypotheses in translations]
+        translations = translator.translate(
+            lines, progress=lambda done: bars("translated", done)
+        )
+    return [one_line(translation) for translation in translations]

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.api.load import PRECISIONS
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import (
     RUN_HELP,
@@ -18,6 +17,7 @@ from tf_transformer.cli.options import (
     open_run,
 )
 from tf_transformer.cli.parser import float_from, int_from
+from tf_transformer.config.decoding import DECODING_PRECISIONS
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.run import Run
 from tf_transformer.serving.versions import check_readable, find_export
@@ -31,6 +31,7 @@ _OPTIONS = {
     "decoding": "An option of the search",
     "ensemble": "An ensemble",
     "format": "--format litert",
+    "litert": "--format litert",
     "precision": "--precision",
     "tag": "--tag",
     "text": "--no-text",
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--precision",
         default="float32",
-        choices=PRECISIONS,
+        choices=DECODING_PRECISIONS,
         help="precision of weights and computation (default: float32); bfloat16 halves the "
         "size, int8 (with --format litert) quarters it; both may change translations, so "
         "evaluate them",
@@ -151,7 +152,8 @@ def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[s
     values = {
         "decoding": decoding if decoding != run.config.decoding else None,
         "ensemble": others,
-        "precision": options.precision if options.precision != PRECISIONS[0] else None,
+        "precision": options.precision if options.precision != "float32" else None,
+        "litert": options.precision == "int8",  # --format litert, by `_check_format`
         "tag": options.tag,
     }
     return {name: value for name, value in values.items() if value}

@@ -8,7 +8,7 @@ from tf_transformer.cli.options import (
     add_decoding_options,
     add_run_options,
     add_shared_options,
-    load_translator,
+    open_translator,
 )
 from tf_transformer.cli.scores import seen_before
 from tf_transformer.progress import ProgressBars
@@ -34,10 +34,10 @@ def command(options: argparse.Namespace) -> None:
     on stderr counts the sentences that RUN has seen in its training or dev text.
     """
     pairs = read_some_pairs(options.source, options.target)
-    translator = load_translator(options)
+    translator = open_translator(options)
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     with ProgressBars(len(pairs)) as bars:
-        scores = translator.score(sources, targets, lambda done: bars("scored", done))
+        scores = translator.score(sources, targets, progress=lambda done: bars("scored", done))
     for score in scores:
         sys.stdout.write(f"{score.log_prob:.5f}\t{score.score:.5f}\t{score.num_tokens}\n")
     seen_before([options.run, *options.ensemble], sources, [targets], options.tag)

@@ -14,7 +14,7 @@ from typing import NoReturn
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_shared_options, open_run
 from tf_transformer.cli.parser import float_from, int_from
-from tf_transformer.config.decoding import in_litert
+from tf_transformer.config.decoding import check_precision
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -99,15 +99,13 @@ def _source(options: argparse.Namespace) -> Path | Run:
     exported = find_export(Path(options.model))
     # By flag: its name in `registry.Entry.options`, and whether it is set.
     for_runs = {
-        "--precision int8": ("int8", options.precision == "int8"),
         "--precision": ("precision", options.precision != "float32"),
         "--litert": ("litert", options.litert),
         "--tag": ("tag", options.tag),
     }
     flags = {flag: name for flag, (name, is_set) in for_runs.items() if is_set}
     if exported and flags:
-        litert = in_litert(options.precision, options.litert)
-        advice = "Serve the run itself." if litert else "Give it to export."
+        advice = "Serve the run itself." if options.litert else "Give it to export."
         raise UserError(
             f"{min(flags)} is for a run. Received: {options.model}, a SavedModel. {advice}"
         )
@@ -117,6 +115,7 @@ def _source(options: argparse.Namespace) -> Path | Run:
     supported = task_named(run.config.task).options
     if wrong := [flag for flag, name in flags.items() if name not in supported]:
         raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")
+    check_precision(options.precision, options.litert)
     return run
 
 
@@ -227,9 +226,10 @@ def _exit(number: int) -> NoReturn:
 def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Callable]]:
     """Exports a run; yields the folder, and a function that opens it as a session."""
     from tf_transformer.api.export import export_run
+    from tf_transformer.decoding.lite_model import LiteEngine
     from tf_transformer.serving.lite import LiteSession
     from tf_transformer.serving.session import SavedModelSession
-    from tf_transformer.tasks.models import load_translator
+    from tf_transformer.tasks.models import load_engine
 
     precision, litert, tag = options.precision, options.litert, options.tag
     in_graph = {"precision": "float32" if precision == "int8" else precision, "tag": tag}
@@ -237,10 +237,10 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[P
     loading = {name: value for name, value in in_graph.items() if name in supported}
     with tempfile.TemporaryDirectory() as parent:
         folder = export_run(run, Path(parent) / "model", options=loading)
-        if not in_litert(precision, litert):
+        if not litert:
             yield folder, SavedModelSession
             return
         search = {"litert": litert, "tag": tag, "threads": options.threads}
-        decoding = run.config.decoding
-        translator = load_translator(run, None, decoding, precision=precision, **search)
-        yield folder, lambda path: LiteSession(path, translator)
+        engine = load_engine(run, None, precision=precision, **search)
+        assert isinstance(engine, LiteEngine)
+        yield folder, lambda path: LiteSession(path, engine, run.config.decoding)

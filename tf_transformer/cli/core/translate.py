@@ -1,6 +1,7 @@
 """`tf-transformer translate RUN < in > out`: one sentence per line."""
 
 import argparse
+import dataclasses
 import gzip
 import itertools
 import shutil
@@ -21,7 +22,8 @@ from tf_transformer.cli.options import (
     add_sampling_options,
     add_shared_options,
     add_translator_options,
-    load_translator,
+    open_translator,
+    require_n_best,
     require_writable,
     sampling_config,
 )
@@ -75,29 +77,32 @@ def command(options: argparse.Namespace) -> None:
         raise UserError("--alignments needs a single model. Received: --ensemble.")
     if options.alignments:
         require_writable("--alignments", Path(options.alignments))
-    translator = load_translator(options, options.n_best or 1, sampled=sampling is not None)
+    require_n_best(options, sampled=sampling is not None)
+    translator = open_translator(options)
     layer = _alignment_layer(options, translator)
     done = 0
     with stdin_bars() as bars, _alignment_file(options.alignments) as alignments:
         for texts, prefixes in _chunks(options):
             translations = translator.translate(
                 texts,
-                lambda number, done=done: bars("translated", done + number),
-                prefixes=prefixes,
-                sampling=sampling,
+                n_best=options.n_best or 1,
+                prefix=prefixes,
+                sample=options.sample,
+                progress=lambda number, done=done: bars("translated", done + number),
+                **(dataclasses.asdict(sampling) if sampling else {}),
             )
-            for number, hypotheses in enumerate(translations, start=done + 1):
-                sys.stdout.writelines(_format(number, hypotheses, options.n_best))
+            for number, ranked in enumerate(translations, start=done + 1):
+                sys.stdout.writelines(_format(number, ranked, options.n_best))
             sys.stdout.flush()
             done += len(translations)
             if alignments:
-                best = [one_line(hypotheses[0]) for hypotheses in translations]
+                best = [one_line(ranked[0]) for ranked in translations]
                 for alignment in translator.align(texts, best, layer=layer):
                     alignments.write(f"{alignment}\n")
 
 
 def _alignment_layer(options: argparse.Namespace, translator) -> int | None:
-    """Returns the layer to read alignments from, counted from 0; None for the default."""
+    """Returns the layer to read alignments from; None for the default."""
     layer = options.alignment_layer
     if layer is None:
         return None
@@ -106,7 +111,7 @@ def _alignment_layer(options: argparse.Namespace, translator) -> int | None:
     layers = translator.model.config.num_decoder_layers
     if not 1 <= layer <= layers:
         raise UserError(f"--alignment-layer must be from 1 to {layers}. Received: {layer}.")
-    return layer - 1
+    return layer
 
 
 @contextmanager
@@ -151,10 +156,9 @@ def _uneven_prefixes(number: int, longer: str) -> UserError:
     )
 
 
-def _format(number: int, hypotheses, n_best: int | None) -> Iterator[str]:
+def _format(number: int, ranked, n_best: int | None) -> Iterator[str]:
     if n_best is None:
-        yield f"{one_line(hypotheses[0])}\n"
+        yield f"{one_line(ranked[0])}\n"
         return
-    # The search pads missing hypotheses with empty ones; a blank line has only these.
-    for hypothesis in [each for each in hypotheses if each.num_tokens] or hypotheses[:1]:
-        yield f"{number}\t{hypothesis.score:.4f}\t{one_line(hypothesis)}\n"
+    for translation in ranked:
+        yield f"{number}\t{translation.score:.4f}\t{one_line(translation)}\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 from tf_transformer.cli.lines import read_some_pairs
 from tf_transformer.cli.options import (
     add_translator_options,
-    load_translator,
     open_run,
+    open_translator,
     require_writable,
 )
 from tf_transformer.cli.parser import int_from, integer
@@ -46,7 +46,7 @@ def command(options: argparse.Namespace) -> None:
     run = open_run(options.run)
     output = Path(options.output or run.path / "heads")
     pairs = _check(options, run, output)
-    translator = load_translator(options)
+    translator = open_translator(options)
 
     from tf_transformer.studies.heads.measurements import HeadMasks
     from tf_transformer.studies.heads.study import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from tf_transformer.cli.options import (
     add_run_options,
     add_shared_options,
-    load_translator,
+    open_translator,
     picture,
     require_writable,
 )
@@ -54,12 +54,12 @@ def command(options: argparse.Namespace) -> None:
     _check(options)
     output = options.output or (None if options.data else "attention.png")
     path = output and picture(output)
-    translator = load_translator(options)
+    translator = open_translator(options)
     layer = _layer(options, translator)
     target = options.target
     if target is None:
-        [[target]] = translator.translate([options.sentence])
-    [attention] = translator.attention([options.sentence], [target])
+        target = translator.translate(options.sentence)
+    attention = translator.attention(options.sentence, target)
     head = None if options.head is None else options.head - 1
     maps = attention.heatmaps(options.kind, layer, head)
     if options.data:

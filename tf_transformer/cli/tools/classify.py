@@ -78,7 +78,7 @@ def _load(run, checkpoint: str | None):
     import_tensorflow_quietly()
     use_threads()
 
-    from tf_transformer.tasks.classification.task import load_classifier
+    from tf_transformer.tasks.classification.predictor import load_classifier
 
     return load_classifier(run, checkpoint)
 

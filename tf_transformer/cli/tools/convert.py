@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import add_run_options, load_translator
+from tf_transformer.cli.options import add_run_options, open_translator
 from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _to_ctranslate2(options: argparse.Namespace) -> None:
-    translator = load_translator(options)
+    translator = open_translator(options)
 
     from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
 

@@ -11,8 +11,8 @@ from tf_transformer.cli.options import (
     add_sampling_options,
     add_translator_options,
     decoding_config,
-    load_translator,
     open_run,
+    open_translator,
     require_writable,
     sampling_config,
 )
@@ -88,7 +88,7 @@ def command(options: argparse.Namespace) -> None:
         "search": _search(decoding_config(options, runs[0]), sampled=sampling is not None),
         "--tag": options.tag,
     }
-    translator = load_translator(options, sampled=sampling is not None)
+    translator = open_translator(options)
 
     from tf_transformer.tasks.translation.generation import Filters, Recipe, generate, summary
 

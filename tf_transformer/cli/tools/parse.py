@@ -12,7 +12,7 @@ from tf_transformer.cli.lines import (
     stdin_bars,
     stdin_chunks,
 )
-from tf_transformer.cli.options import add_translator_options, load_translator, open_run
+from tf_transformer.cli.options import add_translator_options, open_model
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.treebank import check_treebank, read_pairs
 
@@ -44,17 +44,11 @@ def command(options: argparse.Namespace) -> None:
     to be repaired.
     """
     chunks = _chunks(options.words_of, options.line_buffered)
-    translator = load_translator(options, task="parsing")
+    parser = open_model(options, "parsing", constraint=options.constraint)
 
-    from tf_transformer.tasks.parsing.parser import Counts, Parser
-    from tf_transformer.tasks.parsing.tree_grammar import load_grammar
+    from tf_transformer.tasks.parsing.parser import Counts
 
-    run = open_run(options.run, "parsing")
-    grammar = None
-    if options.constraint != "none":
-        any_tag = options.constraint == "words"
-        grammar = load_grammar(run, translator.tokenizer, any_tag=any_tag)
-    parser, total, done = Parser(translator, grammar), Counts(), 0
+    total, done = Counts(), 0
 
     def show(number: int) -> None:
         bars("parsed", done + number)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import write_text
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.tasks.translation.translator import Translator
 
 KINDS = {
     "encoder": "encoder self-attention",
@@ -103,7 +103,7 @@ _Known = dict[frozenset[Head], dict[str, float]]
 
 
 def measures(
-    translator: BatchTranslator,
+    translator: Translator,
     masks: HeadMasks,
     sources: Sequence[str],
     references: Sequence[str],
@@ -118,15 +118,14 @@ def measures(
 
     def loss(masked: Collection[Head]) -> float:
         masks.apply(masked)
-        scored = translator.score(sources, references)
+        scored = translator.score(list(sources), list(references))
         pieces = sum(target.num_tokens for target in scored)
         return -sum(target.log_prob for target in scored) / pieces
 
     def score(masked: Collection[Head]) -> float:
         masks.apply(masked)
-        translations = translator.translate(sources)
-        texts = [hypotheses[0] for hypotheses in translations]
-        return bleu(texts, references, tokenize=tokenize).value
+        translations = translator.translate(list(sources))
+        return bleu(translations, references, tokenize=tokenize).value
 
     return {"loss": loss, "bleu": score}
 

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.ensemble import only_model
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import replacing_folder, write_text
@@ -35,6 +34,7 @@ from tf_transformer.studies.heads.measurements import (
 )
 from tf_transformer.studies.heads.plot import Row, importance_figure, pruning_figure
 from tf_transformer.tables import Part, Table
+from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class Study:
         return [*parts, Table(["heads kept", "loss", *bleu], rows, "r")]
 
 
-def fitting_pairs(pairs: Pairs, translator: BatchTranslator) -> list[tuple[str, str]]:
+def fitting_pairs(pairs: Pairs, translator: Translator) -> list[tuple[str, str]]:
     """Drops the pairs that the model would truncate, and logs their number."""
     codec = translator.codec
     texts = [tf.constant(side) for side in zip(*pairs, strict=True)]
@@ -159,7 +159,7 @@ def fitting_pairs(pairs: Pairs, translator: BatchTranslator) -> list[tuple[str, 
 
 
 def measure_heads(
-    translator: BatchTranslator,
+    translator: Translator,
     pairs: Pairs,
     output: Path,
     *,
@@ -201,7 +201,7 @@ def measure_heads(
 
 
 def _settings(
-    translator: BatchTranslator, pairs: Pairs, checkpoint: Path, tokenize: str
+    translator: Translator, pairs: Pairs, checkpoint: Path, tokenize: str
 ) -> dict[str, Any]:
     """Returns everything that determines the results."""
     text = "".join(f"{source}\t{reference}\n" for source, reference in pairs)

@@ -1,5 +1,5 @@
 """Classification of sentences with an encoder-only model.
 
 `labelled` reads text and labels, `labelled_corpus` encodes and batches them, `task` trains,
-`predictor` and `exported` classify, `metrics` scores.
+`predictor` classifies, `metrics` scores.
 """

@@ -1,7 +1,6 @@
 """Classification of sentences by a trained model, and its export."""
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self, overload
@@ -14,7 +13,10 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.classifier import Classifier, without_decoder
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.serving.exported import ExportedModel, column
 from tf_transformer.serving.functions import Outputs, in_groups, of_vectors
 from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.publish import (
@@ -27,9 +29,10 @@ from tf_transformer.serving.publish import (
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.warmup import TEXTS, Request
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
+from tf_transformer.tasks.classification.labelled import read_labels, require_labels
 from tf_transformer.tasks.classification.labelled_corpus import closed_ids, sentence_ids
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes
-from tf_transformer.tasks.models import Card
+from tf_transformer.tasks.models import Card, card_of
 
 logger = logging.getLogger(__name__)
 
@@ -56,16 +59,100 @@ class Label(str):
         return str(self), self.probabilities
 
 
-class BaseClassifier(ABC):
-    """Base class of the classifiers; a subclass computes the probabilities.
+class GraphClassifier:
+    """Computes probabilities with a model in TensorFlow.
+
+    Args:
+        model: a trained `Classifier`.
+        tokenizer: the tokenizer it was trained with.
+        labels: names of its classes, in order.
+        max_length: longest sentence, in tokens with EOS; longer ones are truncated, as in
+            training.
+        batch_tokens: tokens per batch, with padding.
+
+    Raises:
+        ValueError: if the number of labels differs from the model's number of classes.
+    """
+
+    def __init__(
+        self,
+        model: Classifier,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        *,
+        max_length: int,
+        batch_tokens: int = 4_096,
+    ) -> None:
+        labels = strings("labels", labels)
+        if len(labels) != model.output_shape[-1]:
+            raise ValueError(
+                f"`labels` must name each of the model's {model.output_shape[-1]} classes. "
+                f"Received: {len(labels)} labels."
+            )
+        self.model, self.tokenizer, self.labels = model, tokenizer, labels
+        self.max_length, self.batch_tokens = max_length, batch_tokens
+        self._compiled = tf.function(self.probabilities_of, [IDS], autograph=False)
+
+    def probabilities_of(self, source: tf.Tensor) -> tf.Tensor:
+        """Returns the class probabilities of padded ids with EOS: [B, S] -> float32 [B, C]."""
+        return tf.nn.softmax(self.model({"source": source}, training=False))
+
+    def probabilities(self, sentences: list[str], progress: Progress | None) -> np.ndarray:
+        """Returns the probabilities of sentences; see `SentenceClassifier.probabilities`."""
+        probabilities = np.zeros((len(sentences), len(self.labels)), np.float32)
+        if not sentences:
+            return probabilities
+        ids, lengths, cut = sentence_ids(self.tokenizer, sentences, self.max_length)
+        if cut:
+            logger.warning("texts cut at %d tokens: %d", self.max_length, cut)
+        texts = np.split(ids, np.cumsum(lengths)[:-1])
+
+        def compute(rows: list[int]) -> tf.Tensor:
+            return self._compiled(padded([texts[row] for row in rows]))
+
+        for rows, batch in in_batches(lengths.tolist(), self.batch_tokens, compute, progress):
+            probabilities[rows] = batch
+        return probabilities
+
+
+class ExportClassifier:
+    """Computes probabilities with an exported SavedModel.
+
+    Args:
+        path: the folder of the SavedModel.
+
+    Raises:
+        UserError: if it cannot be loaded, or is not a classifier.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._model = path, ExportedModel(path, "label")
+        (answer,) = self._model.answers(SIGNATURE, {"text": column(["a"])})
+        self.labels = [label.decode() for label in answer["labels"][0]]
+
+    def probabilities(self, sentences: list[str], progress: Progress | None) -> np.ndarray:
+        """Returns the probabilities of sentences; see `SentenceClassifier.probabilities`."""
+        answers = self._model.answers(SIGNATURE, {"text": column(sentences)}, progress)
+        empty = np.zeros((0, len(self.labels)), np.float32)
+        return np.concatenate([empty, *(answer["probabilities"] for answer in answers)])
+
+
+class SentenceClassifier:
+    """Classifies sentences with a model, or with an export.
+
+    Args:
+        engine: computes the probabilities.
+        card: creates the model card of its exports.
 
     Attributes:
         labels: names of the classes, in order.
     """
 
-    labels: Sequence[str]
+    def __init__(
+        self, engine: GraphClassifier | ExportClassifier, card: Card | None = None
+    ) -> None:
+        self.engine, self.labels, self._card = engine, engine.labels, card or dict
 
-    @abstractmethod
     def probabilities(self, sentences: Strings, progress: Progress | None = None) -> np.ndarray:
         """Returns the probability of each class for each sentence: float32 [sentences, C].
 
@@ -73,6 +160,7 @@ class BaseClassifier(ABC):
             sentences: any number of them.
             progress: called with the number of sentences done so far.
         """
+        return self.engine.probabilities(strings("sentences", sentences), progress)
 
     @overload
     def classify(self, sentences: str, progress: Progress | None = None) -> Label: ...
@@ -120,66 +208,6 @@ class BaseClassifier(ABC):
             )
         return score_classes(gold, self.classify(texts, progress), self.labels)
 
-
-class SentenceClassifier(BaseClassifier):
-    """Classifies sentences with a model, its tokenizer and its labels.
-
-    Args:
-        model: a trained `Classifier`.
-        tokenizer: the tokenizer it was trained with.
-        labels: names of its classes, in order.
-        max_length: longest sentence, in tokens with EOS; longer ones are truncated, as in
-            training.
-        batch_tokens: tokens per batch, with padding.
-        card: creates the model card of its exports.
-
-    Raises:
-        ValueError: if the number of labels differs from the model's number of classes.
-    """
-
-    def __init__(
-        self,
-        model: Classifier,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        *,
-        max_length: int,
-        batch_tokens: int = 4_096,
-        card: Card | None = None,
-    ) -> None:
-        labels = strings("labels", labels)
-        if len(labels) != model.output_shape[-1]:
-            raise ValueError(
-                f"`labels` must name each of the model's {model.output_shape[-1]} classes. "
-                f"Received: {len(labels)} labels."
-            )
-        self.labels = labels
-        self.model, self.tokenizer, self._card = model, tokenizer, card or dict
-        self.max_length, self.batch_tokens = max_length, batch_tokens
-        self._compiled = tf.function(self.probabilities_of, [IDS], autograph=False)
-
-    def probabilities_of(self, source: tf.Tensor) -> tf.Tensor:
-        """Returns the class probabilities of padded ids with EOS: [B, S] -> float32 [B, C]."""
-        return tf.nn.softmax(self.model({"source": source}, training=False))
-
-    def probabilities(self, sentences: Strings, progress: Progress | None = None) -> np.ndarray:
-        """Returns the probability of each class for each sentence: float32 [sentences, C]."""
-        sentences = strings("sentences", sentences)
-        probabilities = np.zeros((len(sentences), len(self.labels)), np.float32)
-        if not sentences:
-            return probabilities
-        ids, lengths, cut = sentence_ids(self.tokenizer, sentences, self.max_length)
-        if cut:
-            logger.warning("texts cut at %d tokens: %d", self.max_length, cut)
-        texts = np.split(ids, np.cumsum(lengths)[:-1])
-
-        def compute(rows: list[int]) -> tf.Tensor:
-            return self._compiled(padded([texts[row] for row in rows]))
-
-        for rows, batch in in_batches(lengths.tolist(), self.batch_tokens, compute, progress):
-            probabilities[rows] = batch
-        return probabilities
-
     def export(
         self, output: str | Path, *, version: int | None = None, gate: Gate | None = None
     ) -> Path:
@@ -193,12 +221,70 @@ class SentenceClassifier(BaseClassifier):
         Raises:
             UserError: if the export cannot be written, or fails its test.
         """
-        search = {"batch_tokens": self.batch_tokens, "beam_size": 1}
+        engine = self.engine
+        if isinstance(engine, ExportClassifier):
+            raise UserError(
+                f"The export {engine.path} cannot be exported: load the run it was made from."
+            )
+        search = {"batch_tokens": engine.batch_tokens, "beam_size": 1}
         card = self._card() | {"decoding": search}
-        return publish(_exportable(self), Path(output), version, card, gate=gate)
+        return publish(_exportable(engine), Path(output), version, card, gate=gate)
 
 
-def _exportable(classifier: SentenceClassifier) -> Exportable:
+def build_classifier(run: Run, precision: str | None = None) -> Classifier:
+    """Builds the model of a run, in its training precision by default."""
+    config = run.config
+    return Classifier(
+        **without_decoder(config.model),  # `check_config` has warned of the others
+        num_classes=len(require_labels(run)),
+        dtype=precision or config.training.precision,
+        name="classifier",
+    )
+
+
+def load_classifier(
+    run: Run,
+    checkpoint: str | Path | None = None,
+    *,
+    name: str = "",
+    precision: str = "float32",
+) -> SentenceClassifier:
+    """Loads a classifier with the weights of a checkpoint; see `Run.weights`.
+
+    Args:
+        run: the run.
+        checkpoint: one of its checkpoints, or a file; None for the run's configured choice.
+        name: description of the weights in the card; the checkpoint by default.
+        precision: float32 or bfloat16, regardless of the training precision.
+
+    Raises:
+        UserError: if the run lacks the checkpoint, its tokenizer or its labels.
+    """
+    card = card_of(run, checkpoint, name, precision=precision)
+    path = run.weights(checkpoint)
+    tokenizer = Tokenizer(run.require_tokenizer())
+    model = build_classifier(run, precision)
+    load_weights(path, model)
+    return SentenceClassifier(classifier_of(run, model, tokenizer), card)
+
+
+def classifier_of(run: Run, model: Classifier, tokenizer: Tokenizer) -> GraphClassifier:
+    """Returns what computes with a run's model, with its labels and limits."""
+    return GraphClassifier(
+        model,
+        tokenizer,
+        read_labels(run),
+        max_length=run.config.model.longest_source or run.config.data.max_length,
+        batch_tokens=run.config.decoding.batch_tokens,
+    )
+
+
+def load_exported_classifier(path: Path) -> SentenceClassifier:
+    """Loads a classifier from the folder of a SavedModel; UserError if it holds none."""
+    return SentenceClassifier(ExportClassifier(path))
+
+
+def _exportable(classifier: GraphClassifier) -> Exportable:
     """Returns the description of a classifier that an export needs."""
     text = {"text": np.array(TEXTS[:2], object)}
     return Exportable(
@@ -211,7 +297,7 @@ def _exportable(classifier: SentenceClassifier) -> Exportable:
     )
 
 
-def _classify(classifier: SentenceClassifier):
+def _classify(classifier: GraphClassifier):
     probabilities_of = in_groups(classifier.probabilities_of, [IDS], classifier.batch_tokens)
 
     def classify(text: tf.Tensor) -> Outputs:
@@ -229,11 +315,11 @@ def _classify(classifier: SentenceClassifier):
 
 
 def _comparisons(
-    session: SavedModelSession, classifier: SentenceClassifier
+    session: SavedModelSession, classifier: GraphClassifier
 ) -> Iterator[Comparison]:
     """Compares all outputs with those of Python; of tied labels, either is accepted."""
     texts = [text for text in TEXTS if isinstance(text, str)]
-    probabilities = classifier.probabilities(texts)
+    probabilities = classifier.probabilities(texts, None)
     answer = session.run(SIGNATURE, {"text": np.array(texts, object)})
     tolerance, names = tolerance_of(classifier.model).absolute, np.array(classifier.labels)
     best = []

@@ -9,13 +9,10 @@ from pathlib import Path
 import keras
 
 from tf_transformer.config import Config, DataConfig, ModelConfig
-from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.evaluation.comparison import DevText
 from tf_transformer.evaluation.metrics import Ratio
-from tf_transformer.models.classifier import OF_DECODERS, Classifier, without_decoder
+from tf_transformer.models.classifier import OF_DECODERS, Classifier
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.tasks.classification.exported import ExportedClassifier
 from tf_transformer.tasks.classification.labelled import (
     labels_of,
     read_examples,
@@ -29,8 +26,12 @@ from tf_transformer.tasks.classification.labelled_corpus import (
     labelled_dataset,
 )
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes, summary
-from tf_transformer.tasks.classification.predictor import SentenceClassifier
-from tf_transformer.tasks.models import Card, card_of, check_positions
+from tf_transformer.tasks.classification.predictor import (
+    SentenceClassifier,
+    build_classifier,
+    classifier_of,
+)
+from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
@@ -137,7 +138,8 @@ class ClassificationTask(SequenceTask):
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that classifies the dev set with the model's current weights."""
-        classifier = _classifier(self.run, model, self.tokenizer)
+        engine = classifier_of(self.run, model, self.tokenizer)
+        classifier = SentenceClassifier(engine)
         sentences, gold = ([pair[side] for pair in self.dev_pairs] for side in (0, 1))
 
         def evaluate() -> DevResult:
@@ -149,63 +151,11 @@ class ClassificationTask(SequenceTask):
         return evaluate
 
 
-def build_classifier(run: Run, precision: str | None = None) -> Classifier:
-    """Builds the model of a run, in its training precision by default."""
-    config = run.config
-    return Classifier(
-        **without_decoder(config.model),  # `check_config` has warned of the others
-        num_classes=len(require_labels(run)),
-        dtype=precision or config.training.precision,
-        name="classifier",
-    )
-
-
-def load_classifier(
-    run: Run,
-    checkpoint: str | Path | None = None,
-    *,
-    name: str = "",
-    precision: str = "float32",
-) -> SentenceClassifier:
-    """Loads a classifier with the weights of a checkpoint; see `Run.weights`.
-
-    Args:
-        run: the run.
-        checkpoint: one of its checkpoints, or a file; None for the run's configured choice.
-        name: description of the weights in the card; the checkpoint by default.
-        precision: float32 or bfloat16, regardless of the training precision.
-
-    Raises:
-        UserError: if the run lacks the checkpoint, its tokenizer or its labels.
-    """
-    card = card_of(run, checkpoint, name, precision=precision)
-    path = run.weights(checkpoint)
-    tokenizer = Tokenizer(run.require_tokenizer())
-    model = build_classifier(run, precision)
-    load_weights(path, model)
-    return _classifier(run, model, tokenizer, card)
-
-
-def _classifier(
-    run: Run, model: Classifier, tokenizer: Tokenizer, card: Card | None = None
-) -> SentenceClassifier:
-    return SentenceClassifier(
-        model,
-        tokenizer,
-        read_labels(run),
-        max_length=run.config.model.longest_source or run.config.data.max_length,
-        batch_tokens=run.config.decoding.batch_tokens,
-        card=card,
-    )
-
-
 TASK = TaskRecord(
     check_config=check_config,
     prepare=ClassificationTask,
     effective_data=effective_data,
     prose=False,
-    load=load_classifier,
-    load_export=ExportedClassifier,
     read_dev_text=read_dev_text,
     text_sides=LabelledCorpus.text_sides,
 )

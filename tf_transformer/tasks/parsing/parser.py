@@ -2,18 +2,21 @@
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Self, overload
+from pathlib import Path
+from typing import Any, Self, overload
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.alignment import Attention
 from tf_transformer.decoding.batches import Progress
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.hypotheses import Translation
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError, quoted
+from tf_transformer.run import Run
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
+from tf_transformer.tasks.models import load_engine
 from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
 from tf_transformer.tasks.parsing.linearisation import Parse, delinearise
-from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
+from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar, load_grammar
 from tf_transformer.tasks.parsing.treebank import pair_of, rooted, words_of
 from tf_transformer.tasks.parsing.trees import Tree, read_line, read_trees
 
@@ -70,20 +73,26 @@ class Counts:
 
 
 class Parser:
-    """Parses with a translator from sentences to linearised trees.
+    """Parses by translation from sentences to linearised trees.
 
     Args:
-        translator: the trained model.
-        grammar: constrains its search to trees over the words; None for no constraint.
+        engine: the trained model and its tokenizer.
+        decoding: settings of the search.
+        grammar: constrains the search to trees over the words; None for no constraint.
 
     Raises:
-        UserError: if the search rules of the translator conflict with the grammar.
+        UserError: if the rules of the search conflict with the grammar.
     """
 
-    def __init__(self, translator: BatchTranslator, grammar: TreeGrammar | None = None) -> None:
+    def __init__(
+        self,
+        engine: GraphEngine,
+        decoding: DecodingConfig,
+        grammar: TreeGrammar | None = None,
+    ) -> None:
         if grammar:
-            check_rules(translator.decoding)
-        self.translator, self.grammar = translator, grammar
+            check_rules(decoding)
+        self.engine, self.decoding, self.grammar = engine, decoding, grammar
 
     @overload
     def parse(self, sentences: str, progress: Progress | None = None) -> Parse: ...
@@ -126,8 +135,10 @@ class Parser:
 
     def _parse(self, sentences: list[list[str]], progress: Progress | None) -> list[Parse]:
         texts = [" ".join(words) for words in sentences]
-        results = self.translator.translate(texts, progress, grammar=self.grammar)
-        limits = self.translator.codec.length_limits(texts)
+        results = self.engine.search(
+            texts, self.decoding, grammar=self.grammar, progress=progress
+        )
+        limits = self.engine.codec(self.decoding).length_limits(texts)
         parses = []
         for words, (best, *_), limit in zip(sentences, results, limits, strict=True):
             cut = best.num_tokens >= limit
@@ -152,7 +163,7 @@ class Parser:
             UserError: if a tree is not well-formed, or not over the words of its sentence.
         """
         one, texts, gold = pairs(sentences=sentences, trees=trees)
-        scored = self.translator.score(*self._sequences(texts, gold))
+        scored = self.engine.score(*self._sequences(texts, gold), self.decoding)
         results = [
             Translation(tree, each.score, each.log_prob, each.num_tokens)
             for each, tree in zip(scored, gold, strict=True)
@@ -183,7 +194,7 @@ class Parser:
             trees = self.parse(texts)
         else:
             one, texts, trees = pairs(sentences=sentences, trees=trees)
-        weights = self.translator.attention(*self._sequences(texts, trees))
+        weights = self.engine.attention(*self._sequences(texts, trees), self.decoding)
         return weights[0] if one else weights
 
     def _sequences(self, texts: list[str], trees: list[str]) -> tuple[list[str], list[str]]:
@@ -207,3 +218,31 @@ def score_parses(gold: Iterable[Tree], parses: Iterable[Parse]) -> Bracketing:
         score_sentence((tree,), (parse.tree,) if parse.tree else ())
         for tree, parse in zip(gold, parses, strict=True)
     )
+
+
+def load_parser(
+    run: Run,
+    checkpoint: str | Path | None = None,
+    *,
+    decoding: DecodingConfig | None = None,
+    constraint: str = "tags",
+    **options: Any,
+) -> Parser:
+    """Loads the parser of a run.
+
+    Args:
+        run: the run.
+        checkpoint: see `load_engine`.
+        decoding: settings of the search; None for those of the run.
+        constraint: "tags" to search only for trees with tags that training saw for each word,
+            "words" for trees with any tags, "none" for any sequence, which is then repaired.
+        **options: `ensemble` and `precision`; see `load_engine`.
+
+    Raises:
+        UserError: if a run lacks the checkpoint, a tokenizer or the lexicon.
+    """
+    engine = load_engine(run, checkpoint, **options)
+    grammar = None
+    if constraint != "none":
+        grammar = load_grammar(run, engine.tokenizer, any_tag=constraint == "words")
+    return Parser(engine, decoding or run.config.decoding, grammar)

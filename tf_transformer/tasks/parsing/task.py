@@ -3,23 +3,22 @@
 import dataclasses
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import keras
 
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.normalization import SPACE_PIECE
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import check_positions, load_translator
+from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.parsing.brackets import Bracketing
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.parsing.linearisation import Parse, normalise
 from tf_transformer.tasks.parsing.parser import Counts, Parser, check_rules, score_parses
-from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar, load_grammar
+from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
 from tf_transformer.tasks.parsing.treebank import (
     check_treebank,
     read_pairs,
@@ -132,9 +131,8 @@ class ParsingTask(SequenceTask):
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that parses the dev set with the model's current weights."""
         # With one stream, the last bits of the scores do not depend on the number of cores.
-        decoding = self.run.config.decoding
-        translator = BatchTranslator(model, self.tokenizer, decoding, streams=1)
-        parser = Parser(translator, self._grammar)
+        engine = GraphEngine(model, self.tokenizer, streams=1)
+        parser = Parser(engine, self.run.config.decoding, self._grammar)
         sentences = [words for words, _ in self.dev_pairs]
 
         def evaluate() -> DevResult:
@@ -144,22 +142,9 @@ class ParsingTask(SequenceTask):
         return evaluate
 
 
-def load_parser(run: Run, checkpoint: str | None = None, **options: Any) -> Parser:
-    """Loads a parser whose search is constrained to trees.
-
-    See `tasks.translation.translator.load_run` for the arguments.
-
-    Raises:
-        UserError: if a run lacks the checkpoint, a tokenizer or the lexicon.
-    """
-    batches = load_translator(run, checkpoint, None, **options)
-    return Parser(batches, load_grammar(run, batches.tokenizer))
-
-
 TASK = TaskRecord(
     check_config=check_config,
     prepare=ParsingTask,
     effective_data=effective_data,
     prose=False,
-    load=load_parser,
 )

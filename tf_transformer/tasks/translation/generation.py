@@ -20,9 +20,9 @@ from typing import Any
 from tf_transformer.config import SamplingConfig
 from tf_transformer.data.corpus import is_visible
 from tf_transformer.decoding.hypotheses import Translation
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, replacing, write_text
+from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Recipe:
 
 
 def generate(
-    translator: BatchTranslator,
+    translator: Translator,
     lines: Iterable[str],
     output: Path,
     recipe: Recipe,
@@ -144,10 +144,11 @@ def _check_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 def _make_shard(
-    translator: BatchTranslator, lines: Sequence[str], path: Path, recipe: Recipe
+    translator: Translator, lines: Sequence[str], path: Path, recipe: Recipe
 ) -> None:
     """Writes a shard's counts before its pairs: a shard with pairs is complete."""
-    translations = translator.translate(lines, sampling=recipe.sampling)
+    decoding, sampling = translator.decoding, recipe.sampling
+    translations = translator.engine.search(lines, decoding, sampling=sampling)
     lengths = [len(ids) + 1 for ids in translator.tokenizer.ids(lines)]  # with EOS, uncut
     limit = translator.codec.source_limit
     counts: Counter[str] = Counter(read=len(lines))

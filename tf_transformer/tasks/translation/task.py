@@ -12,7 +12,7 @@ from tf_transformer.data import builtin
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.data.tags import check_tags, require_whole, symbols_of
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Scores, score_translations
 from tf_transformer.evaluation.comparison import DevText
@@ -21,8 +21,7 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
-from tf_transformer.tasks.translation.exported import ExportedTranslator
-from tf_transformer.tasks.translation.translator import load_run
+from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -137,14 +136,15 @@ class TranslationTask(SequenceTask):
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
         """Returns a function that translates the dev set with the model's current weights."""
         # With one stream, the last bits of the scores do not depend on the number of cores.
-        translator = BatchTranslator(model, self.tokenizer, self.run.config.decoding, streams=1)
+        engine = GraphEngine(model, self.tokenizer, streams=1)
+        translator = Translator(decoding=self.run.config.decoding, engine=engine)
         tokenize = self.run.config.data.bleu_tokenizer
 
         def score(
             pairs: list[tuple[str, str]], tokenize: str
         ) -> tuple[Scores, list[tuple[str, str, str]]]:
             sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
-            translations = [best for best, *_ in translator.translate(sources)]
+            translations = translator.translate(sources)
             samples = zip(sources[:5], references, translations, strict=False)
             scores = score_translations(translations, references, tokenize=tokenize)
             return scores, list(samples)
@@ -179,7 +179,5 @@ TASK = TaskRecord(
     prepare=TranslationTask,
     effective_data=effective_data,
     prose=True,
-    load=load_run,
-    load_export=ExportedTranslator,
     read_dev_text=read_dev_text,
 )

@@ -1,89 +1,220 @@
-"""Translator that holds its model: loads, translates, aligns, shows attention and exports."""
+"""The translator: translates, scores, aligns, shows attention and exports."""
 
 import dataclasses
-import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
 import keras
 
-from tf_transformer.config import DecodingConfig, SearchOptions
-from tf_transformer.config.settings import Bounds, Setting
+from tf_transformer.config import (
+    SAMPLING,
+    SETTINGS,
+    DecodingConfig,
+    SamplingConfig,
+    SearchOptions,
+)
+from tf_transformer.config.settings import Bounds, Setting, nearest
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
+from tf_transformer.decoding.engine import Engine, GraphEngine
 from tf_transformer.decoding.ensemble import Ensemble, models_of, only_model
 from tf_transformer.decoding.hypotheses import Translation
-from tf_transformer.decoding.lite_model import LiteModel
-from tf_transformer.decoding.translator import BatchTranslator
+from tf_transformer.decoding.lite_model import LiteEngine
+from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.errors import UserError, quoted
+from tf_transformer.evaluation.bleu import Scores, score_translations
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.serving import translations
+from tf_transformer.serving.exported import ExportEngine
 from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.lite import export_lite
-from tf_transformer.strings import Strings, one_or_more, pairs
-from tf_transformer.tasks.models import Card, card_of, load_translator
-from tf_transformer.tasks.translation.base import BaseTranslator, Call, search_options
+from tf_transformer.serving.versions import read_config
+from tf_transformer.strings import Strings, one_or_more, pairs, strings
+from tf_transformer.tasks.models import Card, card_of, load_engine
+
+# Search settings that are options of methods, without their prefix.
+_DECODING = {name.partition(".")[2]: SETTINGS[name] for name in SETTINGS if "decoding." in name}
+del _DECODING["checkpoint"]  # chosen when a run is loaded
 
 
-class Translator(BaseTranslator):
-    """Translates, scores and aligns with a model and its tokenizer.
+class Translator:
+    """Translates, scores and aligns with a model and its tokenizer, or with an export.
 
-    Methods that take texts return one result for a string and a list for a list.
+    Methods that take texts return one result for a string and a list for a list. The
+    translations are of type `Translation`: a `str` with `score`, `log_prob` and `num_tokens`.
 
     Args:
         model: a trained `Transformer`, or an `Ensemble` of them.
         tokenizer: the tokenizer it was trained with.
         decoding: settings of the search; the paper's by default.
-        lite: a LiteRT version of the model, used for the search.
+        engine: computes in place of model and tokenizer: a `LiteEngine` or an `ExportEngine`.
         card: creates the model card of its exports.
+        bleu_tokenizer: sacreBLEU's tokeniser, the default of `evaluate`.
     """
 
     def __init__(
         self,
-        model: Transformer | Ensemble,
-        tokenizer: Tokenizer,
+        model: Transformer | Ensemble | None = None,
+        tokenizer: Tokenizer | None = None,
         decoding: DecodingConfig | None = None,
         *,
-        lite: LiteModel | None = None,
+        engine: Engine | None = None,
         card: Card | None = None,
+        bleu_tokenizer: str = "13a",
     ) -> None:
-        self.model, self.tokenizer = model, tokenizer
-        self.decoding = decoding or DecodingConfig()
-        self._lite, self._card = lite, card or dict
-        self._batches = functools.lru_cache(maxsize=8)(self._make_batches)
+        if engine is None:
+            if model is None or tokenizer is None:
+                raise TypeError("`Translator` needs `model` and `tokenizer`, or `engine`.")
+            engine = GraphEngine(model, tokenizer)
+        self.engine, self.decoding = engine, decoding or DecodingConfig()
+        self.bleu_tokenizer, self._card = bleu_tokenizer, card or dict
 
-    def _make_batches(self, decoding: DecodingConfig, number: int) -> BatchTranslator:
-        return BatchTranslator(self.model, self.tokenizer, decoding, number, self._lite)
+    @property
+    def model(self) -> Transformer | Ensemble:
+        """The model; UserError for an export, which holds only its graph."""
+        return self._graph("give its model").model
 
-    def _search(self, call: Call) -> Sequence[Sequence[Translation]]:
-        decoding, sampling = search_options(call.options, self.decoding, call.sample)
-        number, limit = call.number, decoding.beam_size
-        if not (number >= 1 and (call.sample or number <= limit)):
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; UserError for an export."""
+        return self._graph("give its tokenizer").tokenizer
+
+    @property
+    def codec(self) -> TextCodec:
+        """Text to ids and back, within the limits of `decoding`; UserError for an export."""
+        return self._graph("give its limits").codec(self.decoding)
+
+    def _graph(self, what: str) -> GraphEngine:
+        """Returns the engine if it has the model itself, which `what` needs."""
+        if not isinstance(self.engine, GraphEngine):
+            self.engine.refuse(what)
+        return self.engine
+
+    # fmt: off
+    @overload
+    def translate(self, texts: str, *, n_best: None = None, prefix: str | None = None,
+                  sample: bool = False, progress: Progress | None = None,
+                  **options: Unpack[SearchOptions]) -> Translation: ...
+    @overload
+    def translate(self, texts: str, *, n_best: int, prefix: str | None = None,
+                  sample: bool = False, progress: Progress | None = None,
+                  **options: Unpack[SearchOptions]) -> list[Translation]: ...
+    @overload
+    def translate(self, texts: Strings, *, n_best: None = None, prefix: Strings | None = None,
+                  sample: bool = False, progress: Progress | None = None,
+                  **options: Unpack[SearchOptions]) -> list[Translation]: ...
+    @overload
+    def translate(self, texts: Strings, *, n_best: int, prefix: Strings | None = None,
+                  sample: bool = False, progress: Progress | None = None,
+                  **options: Unpack[SearchOptions]) -> list[list[Translation]]: ...
+    # fmt: on
+    def translate(
+        self, texts, *, n_best=None, prefix=None, sample=False, progress=None, **options
+    ):
+        """Translates a sentence, or a list of sentences.
+
+        Args:
+            texts: a string, or a list of strings.
+            n_best: number of translations of each sentence, best first; None returns only the
+                best, not in a list.
+            prefix: forced beginning of the translation, "" for none; a list for a list.
+            sample: draw translations instead of searching for the best.
+            progress: called with the number of sentences done so far.
+            **options: search settings that replace those of `decoding`: `beam_size`, `alpha`
+                (exponent of the length penalty), `max_length`, `min_length`,
+                `no_repeat_ngram`, `lookahead`, `max_extra_length`, `max_source_length` and
+                `batch_tokens`; with `sample`, `temperature`, `top_k`, `top_p` and `seed`. An
+                export can change only `alpha` and `max_length`.
+
+        Returns:
+            A `Translation`; a list of them for a list of texts or with `n_best`; a list of
+            lists with both.
+
+        Raises:
+            TypeError: if the texts are neither a string nor a list of strings.
+            UserError: if there is no such option, a value is out of range, or the engine
+                cannot search so.
+        """
+        one, sources = one_or_more("texts", texts)
+        prefixes = None
+        if prefix is not None:
+            one, sources, prefixes = pairs(texts=texts, prefix=prefix)
+        decoding, sampling = search_settings(options, self.decoding, sample)
+        number = 1 if n_best is None else Setting(int).check("n_best", n_best)
+        if number < 1 or (number > decoding.beam_size and not sample):
             raise UserError(
-                f"`n_best` must be between 1 and the beam size, {limit}. Received: {number}."
+                f"`n_best` must be between 1 and the beam size, {decoding.beam_size}. "
+                f"Received: {number}."
             )
-        translations = self._batches(decoding, number).translate(
-            call.texts, call.progress, prefixes=call.prefixes, sampling=sampling
+        ranked = self.engine.search(
+            sources, decoding, number, prefixes=prefixes, sampling=sampling, progress=progress
         )
-        # The search pads missing hypotheses with empty ones; a blank text has only these.
-        return [
-            [each for each in ranked if each.num_tokens] or ranked[:1]
-            for ranked in translations
-        ]
+        results = [best for best, *_ in ranked] if n_best is None else ranked
+        return results[0] if one else results
 
-    def _score(
-        self,
-        sources: list[str],
-        targets: list[str],
-        alpha: float | None,
-        progress: Progress | None,
-    ) -> list[Translation]:
+    # fmt: off
+    @overload
+    def score(self, source: str, target: str, *, alpha: float | None = None,
+              progress: Progress | None = None) -> Translation: ...
+    @overload
+    def score(self, source: Strings, target: Strings, *, alpha: float | None = None,
+              progress: Progress | None = None) -> list[Translation]: ...
+    # fmt: on
+    def score(self, source, target, *, alpha=None, progress=None):
+        """Returns given translations with their log-probabilities.
+
+        Args:
+            source: a sentence, or a list of them.
+            target: its translation; a list for a list.
+            alpha: exponent of the length penalty; None for that of `decoding`.
+            progress: called with the number of sentences done so far.
+
+        Returns:
+            The target as a `Translation`; a list for a list.
+        """
+        one, sources, targets = pairs(source=source, target=target)
         options = {} if alpha is None else {"alpha": alpha}
-        decoding, _ = search_options(options, self.decoding)
-        return self._batches(decoding, 1).score(sources, targets, progress)
+        decoding, _ = search_settings(options, self.decoding)
+        scored = self.engine.score(sources, targets, decoding, progress)
+        return scored[0] if one else scored
+
+    def evaluate(
+        self,
+        source: Strings,
+        *references: Strings,
+        lowercase: bool = False,
+        tokenize: str | None = None,
+        progress: Progress | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> Scores:
+        """Translates sentences and scores the translations.
+
+        Args:
+            source: the sentences.
+            *references: one or more sets of references, each with one per sentence.
+            lowercase: whether to ignore case.
+            tokenize: sacreBLEU's tokeniser; "none" for text that is already tokenised; None for
+                the setting data.bleu_tokenizer of the run or export, or 13a without one.
+            progress: called with the number of sentences done so far.
+            **options: search settings; see `translate`.
+
+        Raises:
+            ValueError: if `source` and `references` differ in length or are empty.
+        """
+        sources = strings("source", source)
+        sets = [strings("references", each) for each in references]
+        counts = [len(each) for each in (sources, *sets)]
+        if not (sources and sets) or len({*counts}) > 1:
+            raise ValueError(
+                "`source` and each of `references` must have the same number of sentences, at "
+                f"least one. Received: {counts}."
+            )
+        found = self.translate(sources, n_best=None, progress=progress, **options)
+        tokens = tokenize or self.bleu_tokenizer
+        return score_translations(found, *sets, lowercase=lowercase, tokenize=tokens)
 
     # fmt: off
     @overload
@@ -102,11 +233,12 @@ class Translator(BaseTranslator):
             layer: the decoder layer whose attention to use, counted from 1; by default layer
                 5 of 6, or the same relative depth in other models.
         """
+        engine = self._graph("align")
         if layer is not None:
-            last = only_model(self.model).config.num_decoder_layers
+            last = only_model(engine.model).config.num_decoder_layers
             layer = Setting(int, Bounds(low=1, high=last)).check("layer", layer) - 1
         one, sources, targets = self._pairs(source, target)
-        aligned = self._batches(self.decoding, 1).align(sources, targets, layer=layer)
+        aligned = engine.align(sources, targets, self.decoding, layer)
         return aligned[0] if one else aligned
 
     # fmt: off
@@ -122,8 +254,9 @@ class Translator(BaseTranslator):
             source: a sentence, or a list of them.
             target: its translation; a list for a list; None for the model's translation.
         """
+        engine = self._graph("show attention")
         one, sources, targets = self._pairs(source, target)
-        weights = self._batches(self.decoding, 1).attention(sources, targets)
+        weights = engine.attention(sources, targets, self.decoding)
         return weights[0] if one else weights
 
     def _pairs(self, source: Any, target: Any) -> tuple[bool, list[str], list[str]]:
@@ -159,61 +292,104 @@ class Translator(BaseTranslator):
         Raises:
             UserError: if the export cannot be written, or fails its test.
         """
-        self._check_export(text, gate, format, fixed_length)
-        decoding, _ = search_options(dict(options), self.decoding)
+        engine = self._graph("be exported")
+        _check_export(engine, text, gate, format, fixed_length)
+        decoding, _ = search_settings(options, self.decoding)
         if fixed_length is not None:
             decoding = dataclasses.replace(decoding, max_source_length=fixed_length)
         card = self._card() | {"decoding": dataclasses.asdict(decoding)}
+        folder = Path(output)
         if format == "litert":
-            batches, fixed = self._make_batches(decoding, 1), fixed_length is not None
-            return export_lite(batches, Path(output), version, card, fixed)
-        batches = BatchTranslator(self.model, self.tokenizer, decoding)
-        return translations.export(batches, Path(output), version, card, text=text, gate=gate)
-
-    def _check_export(
-        self, text: bool, gate: Gate | None, format: str, fixed_length: int | None
-    ) -> None:
-        """Refuses options that the format does not support, before any work."""
-        if format not in ("savedmodel", "litert"):
-            raise UserError(
-                f"`format` must be savedmodel or litert. Received: {quoted(format)}."
-            )
-        if format == "litert" and (gate or len(models_of(self.model)) > 1):
-            extra = "a gate" if gate else "an ensemble"
-            raise UserError(f"LiteRT takes a single model and no gate. Received: {extra}.")
-        int8 = self._lite is not None and self._lite.precision == "int8"
-        if format == "savedmodel" and (int8 or fixed_length is not None):
-            wrong = "int8" if int8 else "`fixed_length`"
-            raise UserError(f"{wrong} needs the format litert. Received: savedmodel.")
-        if self.tokenizer.tag and (format == "litert" or not text):
-            raise UserError("A tag needs a SavedModel that takes text. Received: token ids.")
+            fixed = fixed_length is not None
+            return export_lite(engine, decoding, folder, version, card, fixed)
+        plain = GraphEngine(engine.model, engine.tokenizer)  # the test is not of LiteRT
+        return translations.export(plain, decoding, folder, version, card, text=text, gate=gate)
 
 
-def load_run(
+def _check_export(
+    engine: GraphEngine, text: bool, gate: Gate | None, format: str, fixed_length: int | None
+) -> None:
+    """Refuses options that the format does not support, before any work."""
+    if format not in ("savedmodel", "litert"):
+        raise UserError(f"`format` must be savedmodel or litert. Received: {quoted(format)}.")
+    if format == "litert" and (gate or len(models_of(engine.model)) > 1):
+        extra = "a gate" if gate else "an ensemble"
+        raise UserError(f"LiteRT takes a single model and no gate. Received: {extra}.")
+    int8 = isinstance(engine, LiteEngine) and engine.lite.precision == "int8"
+    if format == "savedmodel" and (int8 or fixed_length is not None):
+        wrong = "int8" if int8 else "`fixed_length`"
+        raise UserError(f"{wrong} needs the format litert. Received: savedmodel.")
+    if engine.tokenizer.tag and (format == "litert" or not text):
+        raise UserError("A tag needs a SavedModel that takes text. Received: token ids.")
+
+
+def search_settings(
+    options: Mapping[str, Any], decoding: DecodingConfig, sample: bool = False
+) -> tuple[DecodingConfig, SamplingConfig | None]:
+    """Returns `decoding` with `options` applied and, with `sample`, the sampling settings.
+
+    Raises:
+        UserError: if there is no such option, a value is out of range, a sampling option is
+            given without `sample`, or a beam-search option with it.
+    """
+    known = _DECODING | SAMPLING
+    for name in options:
+        if name not in known:
+            raise UserError(f"There is no option {quoted(name)}.{nearest(name, known)}")
+    values = {name: known[name].check(name, value) for name, value in options.items()}
+    sampling = {name: value for name, value in values.items() if name in SAMPLING}
+    if sampling and not sample:
+        raise UserError(
+            f"`{next(iter(sampling))}` needs `sample=True`. Received: `sample=False`."
+        )
+    of_beams = ("beam_size", "alpha", "lookahead")
+    if wrong := [name for name in of_beams if sample and name in values]:
+        raise UserError(f"`sample=True` draws and does not search: leave out `{wrong[0]}`.")
+    search = {name: value for name, value in values.items() if name in _DECODING}
+    decoding = dataclasses.replace(decoding, **search)
+    return decoding, SamplingConfig(**sampling) if sample else None
+
+
+def load_translator(
     run: Run,
     checkpoint: str | Path | None = None,
     *,
     name: str = "",
     decoding: DecodingConfig | None = None,
-    litert: bool = False,
+    ensemble: Sequence[Run] = (),
+    precision: str = "float32",
+    tag: str | None = None,
     **options: Any,
 ) -> Translator:
     """Loads the translator of a run.
 
-    See `tasks.models.load_translator` for arguments and errors. `name` describes the weights in
-    the card; by default the checkpoint does.
+    Args:
+        run: the run.
+        checkpoint: see `load_engine`, as for the next arguments that are not described.
+        name: description of the weights in the card of exports; the checkpoint by default.
+        decoding: settings of the search; None for those of the run.
+        ensemble: further runs.
+        precision: precision of weights and computation.
+        tag: text to put before each source.
+        **options: `litert` and `threads`.
     """
-    card = card_of(run, checkpoint, name, **options)
-    batches = load_translator(run, checkpoint, decoding, litert=litert, **options)
-    translator = Translator(
-        batches.model,
-        batches.tokenizer,
-        batches.decoding,
-        lite=batches.lite,
-        card=card,
+    card = card_of(run, checkpoint, name, ensemble, precision=precision, tag=tag)
+    engine = load_engine(
+        run, checkpoint, ensemble=ensemble, precision=precision, tag=tag, **options
     )
-    translator.bleu_tokenizer = run.config.data.bleu_tokenizer
-    return translator
+    return Translator(
+        decoding=decoding or run.config.decoding,
+        engine=engine,
+        card=card,
+        bleu_tokenizer=run.config.data.bleu_tokenizer,
+    )
+
+
+def load_exported_translator(path: Path) -> Translator:
+    """Loads a translator from the folder of a SavedModel; UserError if it holds none."""
+    engine, config = ExportEngine(path), read_config(path)
+    tokenize = config.data.bleu_tokenizer if config else "13a"
+    return Translator(decoding=engine.decoding, engine=engine, bleu_tokenizer=tokenize)
 
 
 def load_keras_file(path: Path, tokenizer: str | Path | None = None) -> Translator:

@@ -13,7 +13,6 @@ import numpy as np
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.corpus import read_pairs
 from tf_transformer.decoding.hypotheses import Translation
-from tf_transformer.decoding.translator import BatchTranslator
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import SIGNIFICANT, BleuAndLength, Comparison
 from tf_transformer.files import locked
@@ -22,7 +21,7 @@ from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.run.weight_files import read_arrays
 from tf_transformer.tables import Table
-from tf_transformer.tasks.models import load_translator
+from tf_transformer.tasks.models import load_engine
 from tf_transformer.tasks.record import Progress
 from tf_transformer.tasks.translation.task import effective_data
 
@@ -156,10 +155,11 @@ class Tuner:
     def _decode(
         self, checkpoint: str, beam_sizes: set[int], alphas: Sequence[float]
     ) -> Iterator[tuple[Choice, list[Translation]]]:
+        engine = load_engine(self._run, checkpoint, tag=self._tag)
         for beam_size in sorted(beam_sizes):
-            translator = self._translator(checkpoint, beam_size=beam_size)
+            decoding = dataclasses.replace(self._run.config.decoding, beam_size=beam_size)
             report = functools.partial(self._progress, f"{checkpoint}, beam {beam_size}")
-            best = translator.best_by_alpha(self._sources, alphas, report)
+            best = engine.search(self._sources, decoding, alphas=alphas, progress=report)
             for column, alpha in enumerate(alphas):
                 choice = Choice(checkpoint, beam_size, alpha)
                 yield choice, [by_alpha[column] for by_alpha in best]
@@ -168,9 +168,10 @@ class Tuner:
         """Counts the search errors of the chosen candidate."""
         chosen = tuning.chosen
         choice, scores = chosen.choice, [each.score for each in chosen.hypotheses]
-        translator = self._translator(choice.checkpoint, alpha=choice.alpha)
+        engine = load_engine(self._run, choice.checkpoint, tag=self._tag)
+        decoding = dataclasses.replace(self._run.config.decoding, alpha=choice.alpha)
         report = functools.partial(self._progress, "references")
-        forced = translator.score(self._sources, self._references, report)
+        forced = engine.score(self._sources, self._references, decoding, report)
         by_beam = [
             [hypothesis.score for hypothesis in candidate.hypotheses]
             for candidate in tuning.candidates
@@ -179,10 +180,6 @@ class Tuner:
         highest = [max(row) for row in zip(*by_beam, strict=True)]
         references = [each.score for each in forced]
         return SearchErrors(len(scores), _above(references, scores), _above(highest, scores))
-
-    def _translator(self, checkpoint: str, **settings) -> BatchTranslator:
-        decoding = dataclasses.replace(self._run.config.decoding, **settings)
-        return load_translator(self._run, checkpoint, decoding, tag=self._tag)
 
 
 def _above(scores: Sequence[float], others: Sequence[float]) -> int:

@@ -1,0 +1,444 @@
+"""Engines compute translations and scores; this one computes in TensorFlow's graph.
+
+`lite_model` has the one that searches in LiteRT, `serving.exported` the one of an export. All
+settings of a search are arguments of the call.
+
+B batch, S source and T target length, EOS included; P longest prefix; N layers, H heads.
+"""
+
+import dataclasses
+import functools
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import BOS_ID, PAD_ID, DecodingConfig, SamplingConfig
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.alignment import (
+    Alignment,
+    Attention,
+    default_layer,
+    nearest_pieces,
+    word_pairs,
+    words,
+)
+from tf_transformer.decoding.batches import Progress, in_batches, padded
+from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.ensemble import Ensemble, only_model
+from tf_transformer.decoding.hypotheses import Hypotheses, Translation, length_penalty
+from tf_transformer.decoding.rules import Grammar
+from tf_transformer.decoding.sampling import sample
+from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
+from tf_transformer.errors import UserError
+from tf_transformer.models.transformer import Transformer
+
+Find = Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]
+
+
+class Engine(ABC):
+    """What computes for a `Translator`.
+
+    Attributes:
+        name: its name in messages.
+        instead: what to do for something that it cannot do.
+    """
+
+    name: str
+    instead: str
+
+    @abstractmethod
+    def search(
+        self,
+        texts: Sequence[str],
+        decoding: DecodingConfig,
+        number: int = 1,
+        *,
+        prefixes: Sequence[str] | None = None,
+        sampling: SamplingConfig | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[Translation]]:
+        """Returns the best translations of each text, best first, up to `number` of them.
+
+        A length limit of one token allows only one. A blank text has a single blank one.
+
+        Args:
+            texts: any number of sentences.
+            decoding: settings of the search.
+            number: translations of each text, at most the beam size unless sampled.
+            prefixes: beginnings of the translations, "" to leave one free. The translation may
+                continue the prefix's last word. A prefix that reaches the length limit is cut
+                there, with a warning.
+            sampling: draws translations instead; the most probable is first. Samples depend
+                only on the seed and their own text.
+            progress: called with the number of sentences done so far.
+
+        Raises:
+            UserError: for what the engine cannot do.
+        """
+
+    @abstractmethod
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        decoding: DecodingConfig,
+        progress: Progress | None = None,
+    ) -> list[Translation]:
+        """Returns each target with its log-probability as translation of its source.
+
+        It equals the one from `search` for the same tokens. Targets are cut at the longest
+        possible translation: `max_source_length` + `max_extra_length` tokens.
+        """
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raises UserError: the engine cannot do `what`."""
+        raise UserError(f"{self.name} cannot {what}: {self.instead}.")
+
+
+class GraphEngine(Engine):
+    """Searches, scores and aligns with a model in TensorFlow.
+
+    Args:
+        model: a trained `Transformer`, or an `Ensemble` of them.
+        tokenizer: the tokenizer that the model was trained with.
+        streams: batches searched at the same time; None for as many as the cores allow.
+
+    Attributes:
+        compiled: `compiled(decoding, number, sampling, prefixed, grammar, alphas)` is a
+            function `find(source, options)` from ids to hypotheses, traced once for batches of
+            every shape. Options are arrays by name: prefix, if `prefixed`, and seed or the
+            grammar's context.
+
+    Raises:
+        ValueError: if the tokenizer's vocabulary is not the model's.
+    """
+
+    name, instead = "The model", "use another one"
+
+    def __init__(
+        self,
+        model: Transformer | Ensemble,
+        tokenizer: Tokenizer,
+        *,
+        streams: int | None = None,
+    ) -> None:
+        if tokenizer.vocab_size != model.vocab_size:
+            raise ValueError(
+                "The tokenizer must have the model's vocabulary. Received: "
+                f"tokenizer {tokenizer.vocab_size}, model {model.vocab_size}."
+            )
+        self.model, self.tokenizer, self.streams = model, tokenizer, streams
+        self.compiled = functools.lru_cache(maxsize=32)(self._compile)
+        self._log_probs_of = tf.function(self.log_probs, [IDS, IDS], autograph=False)
+        self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
+        self._nearest_of = functools.cache(self._compile_nearest)
+
+    def codec(self, decoding: DecodingConfig) -> TextCodec:
+        """Returns the codec between text and ids within the limits of `decoding`."""
+        return TextCodec(self.model, self.tokenizer, decoding)
+
+    # --- Search --------------------------------------------------------------------------
+
+    def search(
+        self,
+        texts: Sequence[str],
+        decoding: DecodingConfig,
+        number: int = 1,
+        *,
+        prefixes: Sequence[str] | None = None,
+        sampling: SamplingConfig | None = None,
+        progress: Progress | None = None,
+        grammar: Grammar | None = None,
+        alphas: Sequence[float] = (),
+    ) -> list[list[Translation]]:
+        """Returns the best translations of each text; see `Engine.search`.
+
+        A `grammar` restricts a beam search to well-formed hypotheses. `alphas` are exponents of
+        the length penalty that replace `decoding.alpha` and `number`: the list of a text then
+        holds the best translation under each. All come from a single search, without
+        `lookahead`.
+        """
+        codec = self.codec(decoding)
+        sources = codec.source_ids(texts)
+        begin = None if prefixes is None else codec.prefix_ids(prefixes, sources)
+        seeds = None if sampling is None else _seeds(sources, sampling.seed)
+        find = self.compiled(
+            dataclasses.replace(decoding, batch_tokens=1),  # no part of the graph
+            number,
+            sampling and dataclasses.replace(sampling, seed=0),  # seeds are inputs
+            prefixes is not None,
+            grammar,
+            tuple(alphas),
+        )
+
+        def compute(rows: list[int]) -> Hypotheses:
+            options = {} if begin is None else {"prefix": padded([begin[row] for row in rows])}
+            if grammar:
+                options["context"] = grammar.context([texts[row] for row in rows])
+            if seeds is not None:
+                options["seed"] = seeds[rows]
+            return find(padded([sources[row] for row in rows]), options)
+
+        results = [[Translation("", 0.0, 0.0, 0)] * (len(alphas) or 1)] * len(sources)
+        lengths = [len(source) for source in sources]
+        positions = decoding.batch_tokens // (number if sampling else decoding.beam_size)
+        batches = in_batches(lengths, positions, compute, progress, streams=self.streams)
+        for rows, hypotheses in batches:
+            for row, decoded in zip(rows, codec.decode(hypotheses), strict=True):
+                if lengths[row] > 1:  # EOS alone: the text was blank
+                    results[row] = decoded
+        return results
+
+    def _compile(
+        self,
+        decoding: DecodingConfig,
+        number: int = 1,
+        sampling: SamplingConfig | None = None,
+        prefixed: bool = False,
+        grammar: Grammar | None = None,
+        alphas: tuple[float, ...] = (),
+    ) -> Find:
+        specs = {"prefix": IDS} if prefixed else {}
+        if grammar:
+            specs["context"] = tf.TensorSpec([None, None, None], tf.bool)
+        if sampling:
+            specs["seed"] = tf.TensorSpec([None], tf.int32)
+
+        def find(source: tf.Tensor, options: dict[str, tf.Tensor]) -> Hypotheses:
+            if sampling:
+                return self.sample_ids(source, decoding, number, sampling, **options)
+            return self.search_ids(
+                source, decoding, number, grammar=grammar, alphas=alphas, **options
+            )
+
+        return tf.function(find, [IDS, specs], autograph=False)
+
+    # --- Forced decoding of given translations -------------------------------------------
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        decoding: DecodingConfig,
+        progress: Progress | None = None,
+    ) -> list[Translation]:
+        """Returns each target with its log-probability; see `Engine.score`."""
+        forced = self._forced(self._log_probs_of, sources, targets, decoding, progress)
+        log_probs = [float(log_prob) for _, _, log_prob in forced]
+        lengths = [len(ids) for _, ids, _ in forced]
+        scores = tf.constant(log_probs) / length_penalty(lengths, decoding.alpha)
+        columns = (targets, scores.numpy().tolist(), log_probs, lengths)
+        return [Translation(*row) for row in zip(*columns, strict=True)]
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        decoding: DecodingConfig,
+        layer: int | None = None,
+    ) -> list[Alignment]:
+        """Returns the aligned words of each pair, by cross-attention; see `nearest_pieces`.
+
+        Args:
+            sources: sentences, with words separated by spaces.
+            targets: their translations, one for each source.
+            decoding: limits of the lengths, and tokens in a batch.
+            layer: the decoder layer, from 0; `alignment.default_layer` if None.
+
+        Raises:
+            ValueError: if the model has no such layer, or is an ensemble.
+        """
+        forced = self._forced(self._nearest_of(layer), sources, targets, decoding)
+        codec = self.codec(decoding)
+        tag = codec.tag_words
+        alignments = []
+        texts = zip(sources, targets, strict=True)
+        for pair, (source, target, nearest) in zip(texts, forced, strict=True):
+            pieces = codec.pieces(source[:-1], "source"), codec.pieces(target[:-1], "target")
+            aligned = word_pairs(*pieces, nearest[: len(target) - 1])
+            links = [(word - tag, other) for word, other in aligned if word >= tag]
+            alignments.append(Alignment(*pair, links, *map(words, pair, pieces)))
+        return alignments
+
+    def attention(
+        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
+    ) -> list[Attention]:
+        """Returns all attention weights of one forced pass over each pair."""
+        codec = self.codec(decoding)
+        return [
+            Attention(
+                source=codec.pieces(source, "source"),
+                target=codec.pieces(target, "target"),
+                encoder=weights["encoder"][..., : len(source), : len(source)],
+                decoder=weights["decoder"][..., : len(target), : len(target)],
+                cross=weights["cross"][..., : len(target), : len(source)],
+            )
+            for source, target, weights in self._forced(
+                self._weights_of, sources, targets, decoding
+            )
+        ]
+
+    def _forced(
+        self,
+        function: Callable,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        decoding: DecodingConfig,
+        progress: Progress | None = None,
+    ) -> list[tuple[np.ndarray, np.ndarray, Any]]:
+        """Returns, for each pair, its source and target ids and its part of the results.
+
+        `function` maps a batch of ids, [B, S] and [B, T], to tensors with dimension 0 = B.
+        """
+        codec = self.codec(decoding)
+        ids = codec.source_ids(sources), codec.target_ids(targets)
+        pairs = list(zip(*ids, strict=True))
+        lengths = [max(map(len, pair)) for pair in pairs]
+        positions = decoding.batch_tokens // decoding.beam_size
+
+        def compute(rows: list[int]) -> Any:
+            batch = zip(*(pairs[row] for row in rows), strict=True)
+            return tf.nest.map_structure(lambda t: t.numpy(), function(*map(padded, batch)))
+
+        results: dict[int, Any] = {}
+        for rows, arrays in in_batches(lengths, positions, compute, progress):
+            for index, row in enumerate(rows):
+                results[row] = tf.nest.map_structure(itemgetter(index), arrays)
+        return [(*pair, results[row]) for row, pair in enumerate(pairs)]
+
+    # --- In the graph: source and labels, int32 [B, S] and [B, T], with EOS and padding ---
+
+    def search_ids(
+        self,
+        source: tf.Tensor,
+        decoding: DecodingConfig,
+        number: int = 1,
+        *,
+        prefix: tf.Tensor | None = None,
+        alpha: tf.Tensor | None = None,
+        alphas: Sequence[float] = (),
+        max_lengths: tf.Tensor | None = None,
+        grammar: Grammar | None = None,
+        context: tf.Tensor | None = None,
+    ) -> Hypotheses:
+        """Finds the best hypotheses by beam search.
+
+        Args:
+            source: int32 [B, S].
+            decoding: settings of the search.
+            number: hypotheses of each source, at most the beam size.
+            prefix: int32 [B, P], see `beam_search`.
+            alpha: float32 [B], instead of the configured one; negative values count as 0.
+            alphas: see `beam_search`.
+            max_lengths: int32 [B], limits that may only lower the configured ones.
+            grammar: see `beam_search`.
+            context: see `beam_search`.
+        """
+        if alpha is not None:
+            alpha = tf.where(alpha > 0, alpha, 0.0)  # NaN is not above 0 either
+        return beam_search(
+            self.model.step_function(),
+            self.model.initial_cache(source),
+            self.codec(decoding).max_lengths(source, max_lengths),
+            beam_size=decoding.beam_size,
+            num_hypotheses=number,
+            alpha=decoding.alpha if alpha is None else alpha,
+            alphas=alphas,
+            lookahead=decoding.lookahead,
+            prefix=prefix,
+            grammar=grammar,
+            context=context,
+            **_rules(source, decoding),
+        )
+
+    def sample_ids(
+        self,
+        source: tf.Tensor,
+        decoding: DecodingConfig,
+        number: int,
+        sampling: SamplingConfig,
+        *,
+        seed: tf.Tensor,
+        prefix: tf.Tensor | None = None,
+    ) -> Hypotheses:
+        """Draws `number` hypotheses; `seed` is int32 [B], the seed of each sentence."""
+        return sample(
+            self.model.step_function(),
+            self.model.initial_cache(source),
+            self.codec(decoding).max_lengths(source),
+            num_samples=number,
+            seed=seed,
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            prefix=prefix,
+            **_rules(source, decoding),
+        )
+
+    def log_probs(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Returns the summed log-probability of the labels, [B]."""
+        logits = self.model({"source": source, "target": _inputs(labels)}, training=False)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        return -tf.reduce_sum(tf.where(labels == PAD_ID, 0.0, losses), axis=1)
+
+    def cross_weights(
+        self, source: tf.Tensor, labels: tf.Tensor, layer: int | None = None
+    ) -> tf.Tensor:
+        """Returns the cross-attention of one decoder layer, [B, H, T, S].
+
+        Args:
+            source: int32 [B, S].
+            labels: int32 [B, T].
+            layer: from 0; `alignment.default_layer` if None.
+
+        Raises:
+            ValueError: if the model has no such layer, or is an ensemble.
+        """
+        model, layer = only_model(self.model), self._layer(layer)
+        return model.cross_attention_weights(source, _inputs(labels), layer)
+
+    def _weights(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns all attention weights by name, with dimension 0 = B."""
+        weights = only_model(self.model).attention_weights(source, _inputs(labels))
+        return {name: tf.stack(tf.unstack(layers), 1) for name, layers in weights.items()}
+
+    def _layer(self, layer: int | None) -> int:
+        num_layers = only_model(self.model).config.num_decoder_layers
+        layer = default_layer(num_layers) if layer is None else layer
+        if not 0 <= layer < num_layers:
+            raise ValueError(
+                f"`layer` must be from 0 to {num_layers - 1}. Received: layer={layer}."
+            )
+        return layer
+
+    def _compile_nearest(self, layer: int | None) -> Callable:
+        layer = self._layer(layer)
+
+        def nearest(source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+            return nearest_pieces(self.cross_weights(source, labels, layer), source)
+
+        return tf.function(nearest, [IDS, IDS], autograph=False)
+
+
+def _rules(source: tf.Tensor, decoding: DecodingConfig) -> dict:
+    """Returns the configured rules, other than length limits, as arguments of a search."""
+    rules: dict = {"no_repeat_ngram": decoding.no_repeat_ngram}
+    if decoding.min_length > 1:
+        rules["min_lengths"] = tf.fill([tf.shape(source)[0]], decoding.min_length)
+    return rules
+
+
+def _inputs(labels: tf.Tensor) -> tf.Tensor:
+    """Returns the decoder's inputs: the labels shifted right, BOS first."""
+    return tf.pad(labels, [[0, 0], [1, 0]], constant_values=BOS_ID)[:, :-1]
+
+
+def _seeds(sources: Ids, seed: int) -> np.ndarray:
+    """Returns a seed for each source, int32 [B], independent of the rest of the batch."""
+    sums = [zlib.crc32(source.tobytes(), seed) for source in sources]
+    return np.array(sums, np.uint32).view(np.int32)
