@@ -77,8 +77,11 @@ def test_the_options_have_types():
         ({"n_best": 0}, "`n_best` must be between 1 and the beam size, 4. Received: 0"),
         ({"n_best": "2"}, "`n_best` must be int. Received: '2'"),
         ({"top_p": 0.9}, "`top_p` needs `sample=True`"),
-        ({"sample": True, "alpha": 1.0}, "draws and does not search: leave out `alpha`"),
-        ({"sample": True, "lookahead": 6}, "draws and does not search: leave out `lookahead`"),
+        ({"sample": True, "alpha": 1.0}, "`sample=True` excludes `alpha`: it does"),
+        (
+            {"sample": True, "lookahead": 6},
+            "`sample=True` excludes `lookahead`: it",
+        ),
     ],
 )
 def test_a_wrong_option_is_refused(translator, options, message):

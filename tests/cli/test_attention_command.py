@@ -126,8 +126,6 @@ def test_each_written_file_is_printed_on_a_line(trained_run, capsys):
         ("--layer 0", "--layer must be from 1 to 1. Received: 0", 1),
         ("--kind cross --layer 1 --head 9", r"--head must be from 1 to \d. Received: 9", 1),
         ("--kind cross --layer 1 --head 0", r"--head must be from 1 to \d. Received: 0", 1),
-        ("--kind cross --head 1", "--head needs --layer. Received: --head 1 alone", 1),
-        ("--layer 1 --head 1", "--head needs --kind encoder, decoder or cross", 1),
         ("--output a.gif", "--output must end in .png, .svg or .pdf. Received: a.gif", 1),
         ("--data .", "--data must not be a folder or a device. Received: .", 1),
         ("--target=", "--target must not be empty", 2),

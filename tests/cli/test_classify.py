@@ -89,7 +89,6 @@ def test_labelled_sentences_are_scored_as_in_training(classifier, capsys):
         ("classify run --labelled other", "other:1: .*label 'plant'. They have", 1),
         ("classify run --n-best 4", "between 1 and 3, the labels of run", 1),
         ("classify run --checkpoint 7", "no checkpoint '7'", 1),
-        ("classify run --labelled dev.tsv --n-best 1", "leave out one", 1),
     ],
 )
 def test_unsupported_commands_and_bad_input_are_refused(

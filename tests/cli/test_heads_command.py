@@ -82,8 +82,6 @@ def test_without_bleu_only_the_loss_of_pairs_that_fit_is_measured(folder, capsys
 @pytest.mark.parametrize(
     ("options", "expected", "status"),
     [
-        ("--keep 3", "--write and --keep go together", 1),
-        ("--write new", "--write and --keep go together", 1),
         ("--write new --keep 99", r"--keep must be from 0 to \d+. Received: 99", 1),
         ("--write thesis --keep 3", "thesis exists already. Give --write a new folder", 1),
         ("--write new --keep 3 --output new", "--write must not be the folder of --output", 1),

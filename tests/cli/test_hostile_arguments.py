@@ -96,7 +96,7 @@ UNREADABLE = [
     (["tokenizer", "a", "--output="], "--output must not be empty"),
     (
         ["train", "--set", "model.dropout", "0.3"],
-        "unrecognized arguments: 0.3. --set needs an equals sign, as in --set model.dropout=0",
+        "--set must be SECTION.FIELD=VALUE, such as model.dropout=0.3. Received: 'model.d",
     ),
     (
         ["evaluate", "--hypothesis=a", "--hypothesis=b", "--reference=c"],

@@ -113,9 +113,8 @@ def test_line_buffered_does_not_change_the_output(task, command, request, capsys
 )
 def test_line_buffered_is_refused_for_files(task, line, request, capsys):
     request.getfixturevalue(task)
-    assert_refused(
-        capsys, [*line.split(), "--line-buffered"], "--line-buffered is for stdin", status=1
-    )
+    words = [*line.split(), "--line-buffered"]
+    assert_refused(capsys, words, "excludes --line-buffered", status=2)
 
 
 # --- On a terminal -----------------------------------------------------------------------

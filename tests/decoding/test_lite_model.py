@@ -81,13 +81,13 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(
 
     with pytest.raises(UserError, match="LiteRT cannot sample: leave out `litert`"):
         loaded.translate(texts, sample=True)
-    with pytest.raises(UserError, match="int8 needs the format litert"):
+    with pytest.raises(UserError, match="`precision='int8'` needs .* or `format='litert'`"):
         loaded.export(tmp_path / "exported")
-    with pytest.raises(UserError, match="one model in float32 or int8. Received: an ens"):
+    with pytest.raises(UserError, match="excludes `ensemble`: LiteRT is for one model"):
         load(trained_run.path, litert=True, ensemble=[str(trained_run.path)])
-    with pytest.raises(UserError, match="float32 or int8. Received: bfloat16"):
+    with pytest.raises(UserError, match="excludes `precision='bfloat16'`"):
         load(trained_run.path, precision="bfloat16", litert=True)
-    with pytest.raises(UserError, match="int8 is a precision of LiteRT: add `litert=True`"):
+    with pytest.raises(UserError, match="`precision='int8'` needs `litert=True`"):
         load(trained_run.path, precision="int8")
 
 

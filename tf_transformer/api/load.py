@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from tf_transformer.config.decoding import check_precision
+from tf_transformer.config.combinations import check
+from tf_transformer.config.decoding import DECODING_PRECISIONS
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
@@ -92,7 +93,11 @@ def load(
     chosen = {name: value for name, value in options.items() if value}
     if wrong := chosen.keys() - supported:
         raise UserError(f"`{min(wrong)}` is not for {kind}. Received: {path}.")
-    check_precision(precision, litert, bool(others))
+    if precision not in DECODING_PRECISIONS:
+        raise UserError(
+            f"`precision` must be one of {DECODING_PRECISIONS}. Received: {quoted(precision)}."
+        )
+    check(chosen)
     if others:
         chosen["ensemble"] = [_open(Path(other)) for other in others]
     if run:

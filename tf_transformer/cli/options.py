@@ -9,9 +9,9 @@ from typing import Any
 
 from tf_transformer.api.load import load_run
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.parser import int_from, value_of
+from tf_transformer.cli.parser import given, int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
-from tf_transformer.config.decoding import DECODING_PRECISIONS, check_precision
+from tf_transformer.config.decoding import DECODING_PRECISIONS
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import SUFFIXES, new_figure
@@ -179,25 +179,12 @@ def require_writable(name: str, path: Path) -> None:
 
 def decoding_config(options: argparse.Namespace, run: Run) -> DecodingConfig:
     """Returns the run's search settings, overridden by options of the command line."""
-    values = {field: getattr(options, field, None) for field in _DECODING}
-    changed = {field: value for field, value in values.items() if value is not None}
-    return dataclasses.replace(run.config.decoding, **changed)
+    return dataclasses.replace(run.config.decoding, **given(options, *_DECODING))
 
 
 def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
     """Returns the sampling options; None without --sample."""
-    values = {name: getattr(options, name) for name in _SAMPLING}
-    values = {name: value for name, value in values.items() if value is not None}
-    if options.sample:
-        if (options.beam_size, options.alpha, options.lookahead) != (None, None, None):
-            raise UserError(
-                "--sample does not search: leave out --beam, --alpha and --lookahead."
-            )
-        return SamplingConfig(**values)
-    if values:
-        first = next(iter(values)).replace("_", "-")
-        raise UserError(f"--{first} needs --sample. Received: --{first} alone.")
-    return None
+    return SamplingConfig(**given(options, *_SAMPLING)) if options.sample else None
 
 
 def require_n_best(options: argparse.Namespace, *, sampled: bool = False) -> None:
@@ -224,16 +211,9 @@ def open_model(options: argparse.Namespace, task: str, **more: Any):
         **more: further arguments of `load_run`.
     """
     run = open_run(options.run, task)
-    loading: dict[str, Any] = {
-        name: value
-        for name in ("precision", "litert", "threads", "tag")
-        if (value := getattr(options, name, None))
-    }
-    if paths := getattr(options, "ensemble", ()):
+    loading = given(options, "precision", "litert", "threads", "tag", "ensemble")
+    if paths := loading.get("ensemble"):
         loading["ensemble"] = [open_run(path, task) for path in paths]
-    check_precision(
-        loading.get("precision", "float32"), "litert" in loading, "ensemble" in loading
-    )
     import_tensorflow_quietly()
     use_threads(loading.get("threads"))
     decoding = decoding_config(options, run)

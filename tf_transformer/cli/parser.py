@@ -3,11 +3,12 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
 from tf_transformer.config import MAX_COUNT, SAMPLING, SETTINGS
+from tf_transformer.config.combinations import conflict
 from tf_transformer.config.settings import Bounds, Setting
 from tf_transformer.errors import one_line, quoted
 
@@ -47,25 +48,12 @@ class Parser(argparse.ArgumentParser):
             if any("\ud800" <= char <= "\udfff" for char in argument):
                 received = quoted(os.fsencode(argument))
                 self.error(f"arguments must be UTF-8. Received: {received}.")
-        options, rest = self.parse_known_args(arguments)
-        if rest:
-            message = f"unrecognized arguments: {' '.join(rest)}."
-            if any("=" not in setting for setting in getattr(options, "set", ())):
-                message += " --set needs an equals sign, as in --set model.dropout=0.3."
-            self.error(message)
+        options = self.parse_args(arguments)
+        names = {action.dest: _flag(action) for action in options.parser._actions}
+        message = conflict(given(options), lambda term: _written(term, names), names)
+        if message:
+            options.parser.error(message)
         return options
-
-    def parse_known_args(self, args=None, namespace=None):
-        """Parses arguments; `given` of the result maps each non-default option to its flag."""
-        options, rest = super().parse_known_args(args, namespace)
-        given = {
-            action.dest: action.option_strings[-1]
-            for action in self._actions
-            if action.option_strings
-            and getattr(options, action.dest, action.default) != action.default
-        }
-        options.given = getattr(options, "given", {}) | given  # after those of a subparser
-        return options, rest
 
     def error(self, message: str) -> NoReturn:
         """Prints `message` and the command for help; exits with status 2."""
@@ -77,12 +65,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_command(parser: argparse.ArgumentParser, module: ModuleType) -> None:
-    """Adds a command's help and arguments, and --traceback; stores it as `options.module`."""
+    """Adds a command's help and arguments, and --traceback; stores `module` and `parser`."""
     parser.description = module.command.__doc__
     module.add_arguments(parser)
     text = "show where in the program an error arose"
     parser.add_argument("--traceback", action="store_true", help=text)
-    parser.set_defaults(module=module)
+    parser.set_defaults(module=module, parser=parser)
 
 
 class Once(argparse.Action):
@@ -96,9 +84,32 @@ class Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+def given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Returns the options whose values are not the defaults: all, or those of `names`."""
+    values = vars(options)
+    return {
+        action.dest: values[action.dest]
+        for action in options.parser._actions
+        if action.option_strings
+        and (not names or action.dest in names)
+        and values.get(action.dest, action.default) != action.default
+    }
+
+
 def given_except(options: argparse.Namespace, *names: str) -> str:
     """Lists the options with non-default values, except `names`, such as "--beam, --alpha"."""
-    return ", ".join(flag for name, flag in options.given.items() if name not in names)
+    flags = {action.dest: _flag(action) for action in options.parser._actions}
+    return ", ".join(flags[name] for name in given(options) if name not in names)
+
+
+def _flag(action: argparse.Action) -> str:
+    return action.option_strings[-1] if action.option_strings else str(action.metavar)
+
+
+def _written(term: str, flags: Mapping[str, str]) -> str:
+    """Returns a term of `config.combinations` as it is typed, such as "--format litert"."""
+    name, _, value = term.partition("=")
+    return f"{flags[name]} {value}".rstrip()
 
 
 def int_from(low: int, high: int = MAX_COUNT) -> Reader:
@@ -114,6 +125,14 @@ def integer(text: str) -> int:
 def float_from(low: float, high: float) -> Reader:
     """Returns an argument `type`: a number within bounds."""
     return _reader(Setting(float, Bounds(low=low, high=high)))
+
+
+def assignment(text: str) -> str:
+    """Reads SECTION.FIELD=VALUE, which `parse_assignments` splits."""
+    if "=" not in text:
+        message = "must be SECTION.FIELD=VALUE, such as model.dropout=0.3. Received: "
+        raise argparse.ArgumentTypeError(f"{message}{quoted(text)}.")
+    return text
 
 
 def value_of(name: str) -> Reader:

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from tf_transformer.api.configuration import configure
-from tf_transformer.cli.parser import int_from, value_of
+from tf_transformer.cli.parser import assignment, given, int_from, value_of
 from tf_transformer.config import Config
 from tf_transformer.config.presets import PRESETS
 from tf_transformer.config.recipes import RECIPES
@@ -84,16 +84,22 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     text = "end this session after 2h, 90m, 45s or '500 steps', saving as on Ctrl-C"
     add("--stop-after", metavar="TIME", help=text)
     text = "any setting, such as model.dropout=0.3; repeatable"
-    add("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help=text)
+    add(
+        "--set",
+        action="append",
+        type=assignment,
+        default=[],
+        metavar="SECTION.FIELD=VALUE",
+        help=text,
+    )
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the values of the options that name a setting, by "section.field"."""
     return {
-        f"{section}.{name}": getattr(options, name)
+        f"{section}.{name}": value
         for section, names in _SETTINGS.items()
-        for name in names
-        if getattr(options, name, None) is not None
+        for name, value in given(options, *names).items()
     }
 
 

@@ -10,7 +10,6 @@ from tf_transformer.config.settings import (
     require_allowed,
     setting,
 )
-from tf_transformer.errors import UserError, quoted
 
 DECODING_PRECISIONS = (
     "float32",
@@ -93,28 +92,3 @@ class SearchOptions(TypedDict, total=False):
     top_k: int
     top_p: float
     seed: int
-
-
-def check_precision(precision: str, litert: bool, ensemble: bool = False) -> None:
-    """Refuses a precision that the chosen way to decode does not have.
-
-    Args:
-        precision: one of `DECODING_PRECISIONS`.
-        litert: whether the search runs in LiteRT.
-        ensemble: whether several models decode together.
-
-    Raises:
-        UserError: if there is no such precision; for int8 outside LiteRT; or for anything but
-            one model in float32 or int8 in it.
-    """
-    if precision not in DECODING_PRECISIONS:
-        raise UserError(
-            f"`precision` must be one of {DECODING_PRECISIONS}. Received: {quoted(precision)}."
-        )
-    if precision == "int8" and not litert:
-        raise UserError(
-            "int8 is a precision of LiteRT: add `litert=True`, --litert or --format litert."
-        )
-    if litert and (ensemble or precision == "bfloat16"):
-        wrong = "an ensemble" if ensemble else precision
-        raise UserError(f"LiteRT is for one model in float32 or int8. Received: {wrong}.")

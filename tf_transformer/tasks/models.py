@@ -7,7 +7,6 @@ from typing import Any
 
 from tf_transformer.config import Config
 from tf_transformer.config.data import split_tags
-from tf_transformer.config.decoding import check_precision
 from tf_transformer.data.batching import bucket_boundaries
 from tf_transformer.data.corpora import always_tagged
 from tf_transformer.data.encoded import EncodedCorpus
@@ -64,7 +63,6 @@ def load_engine(
             run was not trained with the tag; if the precision is not for LiteRT or only for it;
             or if training replaces the weights meanwhile.
     """
-    check_precision(precision, litert, bool(ensemble))
     file = run.weights(checkpoint)
     before = _version(file)
     dtype = "float32" if litert else precision

@@ -118,10 +118,6 @@ def _check(options: argparse.Namespace) -> None:
             "--brackets compares one --hypothesis with one --reference, both files of trees. "
             f"Received: {others or 'several references'}."
         )
-    if options.report and (options.lowercase or options.tokenize):
-        raise UserError(
-            "--report prints every kind of BLEU: leave out --lowercase and --tokenize."
-        )
     if options.report:
         moses_tokenize([], options.report)  # refuses unknown languages
     if options.output:

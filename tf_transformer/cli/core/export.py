@@ -25,7 +25,6 @@ from tf_transformer.tasks.registry import EXPORTED, task_named
 
 logger = logging.getLogger(__name__)
 
-_FORMATS = {"savedmodel": ("float32", "bfloat16"), "litert": ("float32", "int8")}
 # Names for error messages of the arguments of loading and exporting.
 _OPTIONS = {
     "decoding": "An option of the search",
@@ -55,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "evaluate them",
     )
     text = "a SavedModel (default), or the encoder and a decoding step for LiteRT"
-    add("--format", default="savedmodel", choices=tuple(_FORMATS), help=text)
+    add("--format", default="savedmodel", choices=("savedmodel", "litert"), help=text)
     text = "with --format litert: fixed shapes, for one source of up to N tokens at a time"
     add("--fixed-length", type=int_from(8, 4096), metavar="N", help=text)
     add(
@@ -90,9 +89,6 @@ def command(options: argparse.Namespace) -> None:
     """
     output = Path(options.output)
     check_readable(output)
-    _check_format(options)
-    if options.tag and options.no_text:
-        raise UserError("--tag is for a model that takes text. Received: --no-text as well.")
     run = open_run(options.run[0], EXPORTED)
     others = [open_run(path, run.config.task) for path in options.run[1:]]
     average = _average(options)
@@ -123,27 +119,6 @@ def command(options: argparse.Namespace) -> None:
     )
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     logger.info("exported %s (%.1f MB)", path, size / 1e6)
-
-
-def _check_format(options: argparse.Namespace) -> None:
-    """Refuses options that the format does not support."""
-    allowed = _FORMATS[options.format]
-    if options.precision not in allowed:
-        raise UserError(
-            f"--format {options.format} must have --precision {' or '.join(allowed)}. "
-            f"Received: {options.precision}."
-        )
-    others = {
-        "--no-text": options.no_text,
-        "--tag": options.tag,
-        "--better-than": options.better_than,
-        "An ensemble": options.run[1:],
-    }
-    wrong = [name for name, value in others.items() if value]
-    if options.format == "litert" and wrong:
-        raise UserError(f"{wrong[0]} is for a SavedModel. Received: --format litert.")
-    if options.format != "litert" and options.fixed_length:
-        raise UserError("--fixed-length is for --format litert. Received: a SavedModel.")
 
 
 def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[str, Any]:
@@ -207,11 +182,6 @@ def _average(options: argparse.Namespace) -> int | None:
     """Returns how many of the last checkpoints to average; None to export a single one."""
     if options.average is None:
         return None
-    if options.checkpoint is not None:
-        raise UserError(
-            f"--average and --checkpoint exclude each other. Received: {options.average} and "
-            f"{options.checkpoint}. Leave out one of them."
-        )
     if len(options.run) > 1:
         raise UserError(
             f"--average is for one run. Received: {len(options.run)} runs. Average each with "

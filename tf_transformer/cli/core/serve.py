@@ -14,7 +14,6 @@ from typing import NoReturn
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_shared_options, open_run
 from tf_transformer.cli.parser import float_from, int_from
-from tf_transformer.config.decoding import check_precision
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
@@ -115,7 +114,6 @@ def _source(options: argparse.Namespace) -> Path | Run:
     supported = task_named(run.config.task).options
     if wrong := [flag for flag, name in flags.items() if name not in supported]:
         raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")
-    check_precision(options.precision, options.litert)
     return run
 
 

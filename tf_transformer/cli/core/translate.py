@@ -73,8 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> None:
     """Translates stdin to stdout, one sentence per line; empty lines stay empty."""
     sampling = sampling_config(options)
-    if options.alignments and options.ensemble:
-        raise UserError("--alignments needs a single model. Received: --ensemble.")
     if options.alignments:
         require_writable("--alignments", Path(options.alignments))
     require_n_best(options, sampled=sampling is not None)
@@ -106,8 +104,6 @@ def _alignment_layer(options: argparse.Namespace, translator) -> int | None:
     layer = options.alignment_layer
     if layer is None:
         return None
-    if not options.alignments:
-        raise UserError("--alignment-layer needs --alignments. Received: none.")
     layers = translator.model.config.num_decoder_layers
     if not 1 <= layer <= layers:
         raise UserError(f"--alignment-layer must be from 1 to {layers}. Received: {layer}.")

@@ -77,8 +77,6 @@ def command(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace, run: Run, output: Path) -> list[tuple[str, str]]:
     """Refuses wrong options before anything slow; returns the pairs to measure on."""
-    if bool(options.write) != (options.keep is not None):
-        raise UserError("--write and --keep go together. Received: only one of them.")
     model = run.config.model
     number = (model.num_layers + 2 * model.num_decoder_layers) * model.num_heads
     if options.keep is not None and not 0 <= options.keep <= number:

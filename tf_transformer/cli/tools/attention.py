@@ -12,7 +12,7 @@ from tf_transformer.cli.options import (
     picture,
     require_writable,
 )
-from tf_transformer.cli.parser import integer
+from tf_transformer.cli.parser import given, integer
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
 from tf_transformer.plots.attention import Heatmaps, draw_attention
@@ -71,17 +71,9 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    for name in ("sentence", "target"):
-        value = getattr(options, name)
-        if value is not None and not value.strip():
+    for name, value in given(options, "sentence", "target").items():
+        if not value.strip():
             raise UserError(f"--{name} must not be blank. Received: {value!r}.")
-    if options.head is not None and options.kind == "alignment":
-        raise UserError(
-            "--head needs --kind encoder, decoder or cross: an alignment averages all heads. "
-            f"Received: --head {options.head}."
-        )
-    if options.head is not None and options.layer is None:
-        raise UserError(f"--head needs --layer. Received: --head {options.head} alone.")
     if options.data:
         require_writable("--data", Path(options.data))
 
@@ -93,9 +85,9 @@ def _layer(options: argparse.Namespace, translator) -> int:
     config = translator.model.config
     encoder = options.kind == "encoder"
     layers = config.num_layers if encoder else config.num_decoder_layers
-    for name, most in (("layer", layers), ("head", config.num_heads)):
-        number = getattr(options, name)
-        if number is not None and not 1 <= number <= most:
+    for name, number in given(options, "layer", "head").items():
+        most = layers if name == "layer" else config.num_heads
+        if not 1 <= number <= most:
             raise UserError(f"--{name} must be from 1 to {most}. Received: {number}.")
     if options.layer is None:
         return default_layer(layers)

@@ -40,7 +40,6 @@ def command(options: argparse.Namespace) -> None:
 
     With --labelled FILE it prints accuracy, macro F1 and a table of the classes instead.
     """
-    _check(options)
     run = open_run(options.run, "classification")
     most = len(require_labels(run))
     if options.n_best is not None and not 1 <= options.n_best <= most:
@@ -64,13 +63,6 @@ def _score(classifier, examples: Sequence[Example]) -> None:
     with ProgressBars(len(examples)) as bars:
         scores = classifier.evaluate(sentences, labels, lambda done: bars("classified", done))
     print_report(format_scores(scores))
-
-
-def _check(options: argparse.Namespace) -> None:
-    if options.labelled and options.n_best:
-        raise UserError("--labelled prints scores, and --n-best labels: leave out one of them.")
-    if options.labelled and options.line_buffered:
-        raise UserError("--line-buffered is for stdin. Received: --labelled as well.")
 
 
 def _load(run, checkpoint: str | None):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_run_options, open_translator
-from tf_transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -60,10 +59,6 @@ def _to_ctranslate2(options: argparse.Namespace) -> None:
 
 
 def _from_marian(options: argparse.Namespace) -> None:
-    if options.quantization or options.checkpoint:
-        raise UserError(
-            "--quantization and --checkpoint are for --to. Received: --from marian."
-        )
     import_tensorflow_quietly()
 
     from tf_transformer.conversion.from_marian import from_marian

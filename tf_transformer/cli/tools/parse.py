@@ -13,7 +13,6 @@ from tf_transformer.cli.lines import (
     stdin_chunks,
 )
 from tf_transformer.cli.options import add_translator_options, open_model
-from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.treebank import check_treebank, read_pairs
 
 logger = logging.getLogger(__name__)
@@ -66,7 +65,5 @@ def _chunks(treebank: str | None, line_buffered: bool) -> Iterator[list[str]]:
     """Returns chunks of sentences from stdin, or of a file of trees, which is checked first."""
     if treebank is None:
         return stdin_chunks(line_buffered)
-    if line_buffered:
-        raise UserError("--line-buffered is for stdin. Received: --words-of as well.")
     check_treebank(Path(treebank))
     return in_chunks(sentence for sentence, _ in read_pairs(Path(treebank)))

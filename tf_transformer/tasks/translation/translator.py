@@ -14,6 +14,7 @@ from tf_transformer.config import (
     SamplingConfig,
     SearchOptions,
 )
+from tf_transformer.config.combinations import check
 from tf_transformer.config.settings import Bounds, Setting, nearest
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
@@ -312,15 +313,14 @@ def _check_export(
     """Refuses options that the format does not support, before any work."""
     if format not in ("savedmodel", "litert"):
         raise UserError(f"`format` must be savedmodel or litert. Received: {quoted(format)}.")
-    if format == "litert" and (gate or len(models_of(engine.model)) > 1):
-        extra = "a gate" if gate else "an ensemble"
-        raise UserError(f"LiteRT takes a single model and no gate. Received: {extra}.")
+    if format == "litert" and len(models_of(engine.model)) > 1:
+        raise UserError("LiteRT takes a single model. Received: an ensemble.")
     int8 = isinstance(engine, LiteEngine) and engine.lite.precision == "int8"
-    if format == "savedmodel" and (int8 or fixed_length is not None):
-        wrong = "int8" if int8 else "`fixed_length`"
-        raise UserError(f"{wrong} needs the format litert. Received: savedmodel.")
-    if engine.tokenizer.tag and (format == "litert" or not text):
-        raise UserError("A tag needs a SavedModel that takes text. Received: token ids.")
+    given = {
+        "better_than": gate, "fixed_length": fixed_length, "no_text": not text,
+        "tag": engine.tokenizer.tag, "precision": "int8" if int8 else None,
+    }  # fmt: skip
+    check({"format": format} | {name: value for name, value in given.items() if value})
 
 
 def search_settings(
@@ -338,13 +338,7 @@ def search_settings(
             raise UserError(f"There is no option {quoted(name)}.{nearest(name, known)}")
     values = {name: known[name].check(name, value) for name, value in options.items()}
     sampling = {name: value for name, value in values.items() if name in SAMPLING}
-    if sampling and not sample:
-        raise UserError(
-            f"`{next(iter(sampling))}` needs `sample=True`. Received: `sample=False`."
-        )
-    of_beams = ("beam_size", "alpha", "lookahead")
-    if wrong := [name for name in of_beams if sample and name in values]:
-        raise UserError(f"`sample=True` draws and does not search: leave out `{wrong[0]}`.")
+    check(values | ({"sample": True} if sample else {}))
     search = {name: value for name, value in values.items() if name in _DECODING}
     decoding = dataclasses.replace(decoding, **search)
     return decoding, SamplingConfig(**sampling) if sample else None

@@ -1,0 +1,78 @@
+"""The table of options that exclude or need each other, for commands and Python."""
+
+import pytest
+from command_line import assert_refused
+
+from tf_transformer.cli.main import GROUP_OF, build_parser
+from tf_transformer.config.combinations import RULES, check
+from tf_transformer.errors import UserError
+
+LITERT = "export r --output o --format litert"
+EVALUATE = "evaluate --hypothesis h --reference r --report de"
+LINES = [
+    ("translate r --sample --beam 3", "--sample excludes --beam: it does not search"),
+    ("translate r --sample --lookahead 2", "--sample excludes --lookahead"),
+    ("translate r --temperature 0.5", "--temperature needs --sample"),
+    ("generate r --input i --output o.tsv --top-k 2", "--top-k needs --sample"),
+    ("translate r --ensemble s --alignments a", "--alignments excludes --ensemble"),
+    ("translate r --alignment-layer 1", "--alignment-layer needs --alignments"),
+    ("translate r --precision int8", "--precision int8 needs --litert"),
+    ("serve r --precision int8", "--precision int8 needs --litert"),
+    ("translate r --litert --ensemble s", "--litert excludes --ensemble: LiteRT is for one"),
+    ("translate r --litert --precision bfloat16", "--litert excludes --precision bfloat16"),
+    ("translate r --litert --sample", "--litert excludes --sample"),
+    (f"{EVALUATE} --lowercase", "--report excludes --lowercase: it prints every kind"),
+    (f"{EVALUATE} --tokenize none", "--report excludes --tokenize"),
+    ("classify r --labelled d.tsv --n-best 1", "--labelled excludes --n-best"),
+    ("attention r --sentence s --kind cross --head 1", "--head needs --layer"),
+    ("attention r --sentence s --layer 1 --head 1", "--head needs --kind encoder or --kind "),
+    ("heads r --source s --reference r --keep 3", "--keep needs --write"),
+    ("heads r --source s --reference r --write n", "--write needs --keep"),
+    ("convert m --from marian o --quantization int8", "--from marian excludes --quantization"),
+    ("export r --output o --average last2 --checkpoint 9", "--average excludes --checkpoint"),
+    ("export r --output o --precision int8", "--precision int8 needs --format litert"),
+    ("export r --output o --fixed-length 40", "--fixed-length needs --format litert"),
+    ("export r --output o --no-text --tag <2de>", "--no-text excludes --tag"),
+    (f"{LITERT} --no-text", "--format litert excludes --no-text: they are for a SavedModel"),
+    (f"{LITERT} --precision bfloat16", "--format litert excludes --precision bfloat16"),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), LINES)
+def test_a_command_is_refused_before_it_begins(line, expected, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(capsys, line.split(), expected, status=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"sample": True, "alpha": 1.0}, "`sample=True` excludes `alpha`: it does not search"),
+        ({"top_k": 5}, "`top_k` needs `sample=True`"),
+        ({"precision": "int8"}, "`precision='int8'` needs `litert=True` or `format='litert'`"),
+        ({"litert": True, "ensemble": ["run"]}, "`litert=True` excludes `ensemble`"),
+        ({"fixed_length": 9}, "`fixed_length` needs `format='litert'`"),
+    ],
+)
+def test_arguments_of_a_function_are_refused_by_the_same_rules(arguments, expected):
+    with pytest.raises(UserError) as refused:
+        check(arguments)
+    assert expected in str(refused.value)
+
+
+def test_what_combines_is_accepted():
+    check({"litert": True, "precision": "int8", "beam_size": 4, "alpha": 1.0})
+    check({"sample": True, "temperature": 0.5})
+    check({})
+
+
+def test_every_rule_names_options_that_a_command_has():
+    for rule in RULES:
+        for other in (*rule.excludes, *rule.needs):
+            names = {term.partition("=")[0] for term in (rule.term, other)}
+            assert any(names <= options for options in map(_options, GROUP_OF)), (rule, other)
+
+
+def _options(command: str) -> set[str]:
+    [commands] = (action for action in build_parser(command)._actions if action.choices)
+    return {action.dest for action in commands.choices[command]._actions}
