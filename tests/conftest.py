@@ -22,8 +22,9 @@ from tf_transformer import load
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data import builtin
 from tf_transformer.run import Run
-from tf_transformer.serving.translations import export
-from tf_transformer.tasks.models import load_engine
+from tf_transformer.serving.publish import publish
+from tf_transformer.serving.translations import exportable
+from tf_transformer.tasks.translation.translator import load_translator
 
 # Four logical devices, so that distribution can be tested without a GPU. TensorFlow fixes their
 # number as soon as it computes anything.
@@ -135,9 +136,10 @@ def exported(trained_run, tmp_path_factory) -> Path:
     """The trained run as a SavedModel, the first version of "small"."""
 
     def make(folder: Path) -> Path:
-        engine = load_engine(Run.open(trained_run.path), "best")
-        card = {"description": "a small model"}
-        return export(engine, DecodingConfig(), folder / "small", card=card)
+        run, decoding = Run.open(trained_run.path), DecodingConfig()
+        python = load_translator(run, "best", decoding=decoding)
+        model = exportable(python.engine, decoding, python)
+        return publish(model, folder / "small", card={"description": "a small model"})
 
     return made_once(tmp_path_factory, "export", make)
 

@@ -4,10 +4,8 @@ from pathlib import Path
 
 from harness.child import serve
 
+from tf_transformer import load
 from tf_transformer.files import replacing_folder
-from tf_transformer.run import Run
-from tf_transformer.serving.translations import export
-from tf_transformer.tasks.models import load_engine
 
 
 def setup(run: str) -> dict:
@@ -16,10 +14,9 @@ def setup(run: str) -> dict:
     """
 
     def write(path: str) -> dict:
-        opened = Run.open(run)
-        engine = load_engine(opened, "best")
+        translator = load(run, checkpoint="best")
         with replacing_folder(Path(path), replace=False) as folder:
-            export(engine, opened.config.decoding, folder, version=1)
+            translator.export(folder, version=1)
         return {}
 
     return {"write": write}

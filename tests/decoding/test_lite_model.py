@@ -10,7 +10,6 @@ from tf_transformer.decoding.lite_file import kept_lite_file, lite_file
 from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.serving import translations
 from tf_transformer.tasks import models
 from tf_transformer.tasks.translation.translator import Translator
 
@@ -101,11 +100,8 @@ def test_litert_in_float32_is_an_option_of_loading_and_exports_as_usual(
     found = loaded.translate(texts, beam_size=4)
     assert found == expected
     (tmp_path / "model.keras").touch()
-    exported = []
-    monkeypatch.setattr(
-        translations, "export", lambda engine, *_, **__: exported.append(engine)
-    )
-    loaded.export(tmp_path / "exported")
-    assert type(exported[0]) is GraphEngine  # tested against the model itself
+    monkeypatch.undo()
+    exported = loaded.export(tmp_path / "exported")  # tested against the model in TensorFlow
+    assert load(exported).translate(texts) == found
     with pytest.raises(UserError, match="`litert` is not for a .keras file"):
         load(tmp_path / "model.keras", litert=True)

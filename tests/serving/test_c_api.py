@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.serving.comparisons import source_ids
+from tf_transformer.serving import warmup
 from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.translations import requests
-from tf_transformer.serving.warmup import TEXTS
+from tf_transformer.serving.translations import requests, source_ids
 
 COMPILER = sysconfig.get_config_var("CC").split()[0]
 COMPILER = next((name for name in (COMPILER, "gcc", "cc", "clang") if shutil.which(name)), None)
@@ -93,6 +92,7 @@ def assert_agree(found: dict[str, str], expected: dict[str, np.ndarray]) -> None
             assert parse(found[name]).tolist() == values.tolist(), name
 
 
+TEXTS = [text.encode("utf-8", "surrogatepass") for text in warmup.TEXTS]
 SIGNATURES = ("serving_default", "nbest", "with_options", "tokens", "attention", "score")
 TEXT = {"text": np.array(TEXTS, object)}
 WRONG = {

@@ -10,8 +10,8 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.errors import UserError
-from tf_transformer.serving.comparisons import comparisons
 from tf_transformer.serving.publish import CARD, publish
+from tf_transformer.serving.self_test import check_translator
 from tf_transformer.serving.translations import exportable
 from tf_transformer.serving.warmup import FILE
 
@@ -76,9 +76,9 @@ def traced(translator):
             GraphEngine, "search_ids", lambda *a, **k: traces.append(a) or search(*a, **k)
         )
         untested = dataclasses.replace(
-            exportable(translator.engine, translator.decoding),
+            exportable(translator.engine, translator.decoding, translator),
             requests=(),
-            compare=lambda session: (),
+            checks=lambda session: (),
         )
         for function in untested.functions.values():
             function.get_concrete_function()
@@ -137,11 +137,11 @@ def test_a_model_that_translates_differently_is_not_published(untested, translat
     def drifted(session):
         for weight in weights:
             weight.assign(weight * 1.5)
-        return comparisons(session, translator.engine, translator.decoding)
+        return check_translator(session, translator, {}, translator.codec.source_limit)
 
     try:
         with pytest.raises(UserError, match="failed its self-test.* Nothing was published"):
-            publish(dataclasses.replace(untested, compare=drifted), tmp_path)
+            publish(dataclasses.replace(untested, checks=drifted), tmp_path)
     finally:
         for weight, value in zip(weights, right, strict=True):
             weight.assign(value)

@@ -29,9 +29,9 @@ def export_run(
         base: the folder of the model's versions.
         checkpoint: best, average, last or a step; None for the run's default.
         average: number of last checkpoints to average instead.
-        options: arguments to load the run with: `decoding`, `ensemble`, `precision`,
-            `tag`, as far as its task has them.
-        **how: arguments of the loaded model's `export`, such as `version`.
+        options: arguments to load the run with: `ensemble`, `precision` and `tag`, as far as
+            its task has them.
+        **how: arguments of the loaded model's `export`, such as `version` and `alpha`.
 
     Raises:
         NotPublishedError: if the export does not pass the gate.

@@ -179,7 +179,12 @@ def require_writable(name: str, path: Path) -> None:
 
 def decoding_config(options: argparse.Namespace, run: Run) -> DecodingConfig:
     """Returns the run's search settings, overridden by options of the command line."""
-    return dataclasses.replace(run.config.decoding, **given(options, *_DECODING))
+    return dataclasses.replace(run.config.decoding, **decoding_options(options))
+
+
+def decoding_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the search settings that the command line gives, by field."""
+    return given(options, *_DECODING)
 
 
 def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:

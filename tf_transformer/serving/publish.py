@@ -3,29 +3,23 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.errors import UserError
 from tf_transformer.files import replacing_folder, write_text
 from tf_transformer.serving.functions import Function
 from tf_transformer.serving.gate import Gate
+from tf_transformer.serving.self_test import Check, self_test
 from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.versions import CARD, check_readable, reserved
-from tf_transformer.serving.warmup import Request, Text, replay, write_requests
-
-Answer = dict[str, np.ndarray]
-Value = str | int | bool | float | list | np.ndarray
-Expected = Mapping[str, Sequence[Value]]  # by output, a value for each text
-Comparison = tuple[str, Text, Value, Any]  # signature and output, text, expected, received
+from tf_transformer.serving.warmup import Request, replay, write_requests
 
 TOKENIZER = Path("assets.extra", "tokenizer.model")  # of a model that takes only ids
 # TF Serving's --batching_parameters_file. One thread is enough, since a batch uses all cores.
@@ -39,77 +33,6 @@ pad_variable_length_inputs: true
 """
 
 
-class Tolerance(NamedTuple):
-    """Largest allowed differences; a score has to meet only one of the first two."""
-
-    absolute: float
-    relative: float
-    attention: float
-
-
-# Rounding errors in the log-probability of a long text add up to more than 1e-4; with bfloat16
-# products, a graph differs from Python by 1.4e-4. An attention weight is a bfloat16, whose
-# neighbours are up to 0.004 away, and the product before it may be off by such a step too.
-FLOAT32 = Tolerance(absolute=1e-4, relative=1e-6, attention=1e-4)
-BFLOAT16 = Tolerance(absolute=1e-3, relative=1e-3, attention=0.02)
-
-
-def tolerance_of(model) -> Tolerance:
-    """Returns the tolerance for the precision that a Keras model computes in."""
-    return FLOAT32 if model.compute_dtype == "float32" else BFLOAT16
-
-
-def self_test(comparisons: Iterable[Comparison], tolerance: Tolerance) -> None:
-    """Raises UserError at the first answer of an export that is not the expected one.
-
-    Args:
-        comparisons: expected and received values of all outputs of all signatures.
-        tolerance: largest allowed differences.
-    """
-    for output, source, expected, received in comparisons:
-        if not agree(expected, received, tolerance):
-            raise UserError(
-                f"The exported model failed its self-test, {output} of {source!r}: expected "
-                f"{_shown(expected)}, received {_shown(received)}. Nothing was published."
-            )
-
-
-def _shown(value: Any) -> str:
-    """Returns a value on one line, with arrays as lists."""
-    return repr(value.tolist() if isinstance(value, np.ndarray) else value)
-
-
-def agree(expected: Value, received: Any, tolerance: Tolerance = FLOAT32) -> bool:
-    """Returns whether a served value is the expected one, up to rounding.
-
-    A received list may be longer, and an array padded with zeros.
-    """
-    if isinstance(expected, np.ndarray):
-        missing = np.subtract(received.shape, expected.shape)
-        if (missing < 0).any():
-            return False
-        # The tolerance is for a mean of H heads: a single head may be off by H times as much.
-        heads = expected.shape[0] if expected.ndim == 3 else 1
-        expected = np.pad(expected, [(0, size) for size in missing])
-        return np.allclose(received, expected, rtol=0, atol=heads * tolerance.attention)
-    if isinstance(expected, list):
-        return expected == received[: len(expected)].tolist()
-    if isinstance(expected, float):
-        return math.isclose(
-            expected, received, rel_tol=tolerance.relative, abs_tol=tolerance.absolute
-        )
-    return expected == (received.decode() if isinstance(received, bytes) else received)
-
-
-def compare(
-    signature: str, texts: Sequence[Text], expected: Expected, answer: Answer
-) -> Iterator[Comparison]:
-    """Yields the expected and received values of the outputs, text by text."""
-    for name, values in expected.items():
-        for text, value, received in zip(texts, values, answer[name], strict=True):
-            yield f"{signature}: {name}", text, value, received
-
-
 @dataclass(frozen=True)
 class Exportable:
     """A model with its signatures: everything that an export needs to know about it.
@@ -119,8 +42,7 @@ class Exportable:
         tokenizer: the tokenizer of the models.
         functions: a TensorFlow function for each signature name.
         requests: warm-up requests for all signatures.
-        compare: runs the signatures of a loaded export on awkward texts; yields the expected
-            and received values.
+        checks: yields what a loaded export should answer, and what it does.
         sizes: entries for "sizes" in the card, such as the longest source in tokens.
         text: whether the signatures take text; otherwise the tokenizer is copied beside the
             model.
@@ -130,7 +52,7 @@ class Exportable:
     tokenizer: Tokenizer
     functions: Mapping[str, Function]
     requests: Sequence[Request]
-    compare: Callable[[SavedModelSession], Iterable[Comparison]]
+    checks: Callable[[SavedModelSession], Iterable[Check]]
     sizes: Mapping[str, int]
     text: bool = True
 
@@ -170,7 +92,7 @@ def publish(
         card = (card or {}) | entries
         with SavedModelSession(folder) as session:
             replay(session, exportable.requests)
-            self_test(exportable.compare(session), tolerance_of(exportable.models[0]))
+            self_test(exportable.checks(session), exportable.models[0].compute_dtype)
             if gate:
                 card["compared"] = gate.compare(session, card)
         write_card(folder / CARD, card)

@@ -1,49 +1,50 @@
 """The export of a translator: its signatures, warm-up requests and self-test."""
 
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from tf_transformer.config import DecodingConfig
+from tf_transformer.config import PAD_ID, DecodingConfig
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.text_codec import TextCodec
-from tf_transformer.serving.comparisons import comparisons, source_ids
-from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.module import Signatures, TokenSignature
-from tf_transformer.serving.publish import Exportable, publish
+from tf_transformer.serving.publish import Exportable
+from tf_transformer.serving.self_test import check_translator
 from tf_transformer.serving.warmup import TEXTS, Request
 
 
-def export(
+def exportable(
     engine: GraphEngine,
     decoding: DecodingConfig,
-    base: Path,
-    version: int | None = None,
-    card: dict[str, Any] | None = None,
-    *,
+    translator: Any,
+    options: Mapping[str, Any] = MappingProxyType({}),
     text: bool = True,
-    gate: Gate | None = None,
-) -> Path:
-    """Exports a translator to BASE/VERSION/; returns that folder.
+) -> Exportable:
+    """Returns a translator as an `Exportable`.
 
-    If `text` is false, the model takes only ids and needs only TensorFlow's operations, and its
-    tokenizer is copied beside it. For the other arguments and the errors, see `publish`.
+    Args:
+        engine: the model to export.
+        decoding: settings of the search.
+        translator: a `Translator` of the same model, whose answers the export must give.
+        options: search settings that replace those of `translator`.
+        text: whether the model takes text. Otherwise it takes only ids and needs only
+            TensorFlow's operations, and its tokenizer is copied beside it.
     """
-    return publish(exportable(engine, decoding, text), base, version, card, gate=gate)
-
-
-def exportable(engine: GraphEngine, decoding: DecodingConfig, text: bool = True) -> Exportable:
-    """Returns a translator as an `Exportable`; see `export`."""
     functions = (Signatures if text else TokenSignature)(engine, decoding).functions()
+    codec = engine.codec(decoding)
     return Exportable(
         models=models_of(engine.model),
         tokenizer=engine.tokenizer,
         functions=functions,
         requests=[one for one in requests(engine, decoding) if one.signature in functions],
-        compare=lambda session: comparisons(session, engine, decoding, text),
-        sizes=sizes(engine.codec(decoding)),
+        checks=lambda session: check_translator(
+            session, translator, options, codec.source_limit
+        ),
+        sizes=sizes(codec),
         text=text,
     )
 
@@ -78,3 +79,8 @@ def requests(engine: GraphEngine, decoding: DecodingConfig) -> list[Request]:
         Request("score", pairs),
         Request("score", pairs, ("log_prob",)),
     ]
+
+
+def source_ids(codec: TextCodec, texts: Sequence[str]) -> np.ndarray:
+    """Returns the texts as int32 [B, S], with EOS and padding."""
+    return codec.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()

@@ -24,10 +24,8 @@ _REQUEST_MODEL_SPEC, _REQUEST_INPUTS, _REQUEST_OUTPUT_FILTER = 1, 2, 3
 _MODEL_SPEC_NAME, _MODEL_SPEC_SIGNATURE_NAME = 1, 3
 _MAP_KEY, _MAP_VALUE = 1, 2
 
-Text = str | bytes
-
 # Texts to try a model with; warm-up requests send the first two.
-TEXTS: tuple[Text, ...] = (
+TEXTS = (
     "A short sentence.",
     "",
     "   ",
@@ -36,7 +34,7 @@ TEXTS: tuple[Text, ...] = (
     "Two men, 3.50 euros and a tree: what a day!",
     "</s> <s> <pad> <unk>",
     "emoji 🙂 中文 \u0000 \u2028 é",
-    b"\xff\xfe not UTF-8 \xc3",
+    "\udcff\udcfe not UTF-8 \udcc3",
     "word " * 60,
 )
 

@@ -14,6 +14,7 @@ from tf_transformer.cli.options import (
     add_run_options,
     add_shared_options,
     decoding_config,
+    decoding_options,
     open_run,
 )
 from tf_transformer.cli.parser import float_from, int_from
@@ -93,10 +94,11 @@ def command(options: argparse.Namespace) -> None:
     others = [open_run(path, run.config.task) for path in options.run[1:]]
     average = _average(options)
     published = _published(options, run)
-    loading = _loading(options, run, others)
+    decoding_config(options, run)  # refuses values that do not go together
+    loading, searching = _loading(options, others), decoding_options(options)
     exporting: dict[str, Any] = {"text": False} if options.no_text else {}
     exporting |= {"format": "litert"} if options.format == "litert" else {}
-    _refuse_options(run, [*loading, *exporting])
+    _refuse_options(run, [*loading, *exporting, *(["decoding"] if searching else [])])
     if options.fixed_length:
         exporting["fixed_length"] = options.fixed_length
     if average is None:
@@ -116,16 +118,15 @@ def command(options: argparse.Namespace) -> None:
         options=loading,
         version=options.version,
         **exporting,
+        **searching,
     )
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     logger.info("exported %s (%.1f MB)", path, size / 1e6)
 
 
-def _loading(options: argparse.Namespace, run: Run, others: list[Run]) -> dict[str, Any]:
+def _loading(options: argparse.Namespace, others: list[Run]) -> dict[str, Any]:
     """Returns the options for loading the run that differ from the defaults."""
-    decoding = decoding_config(options, run)
     values = {
-        "decoding": decoding if decoding != run.config.decoding else None,
         "ensemble": others,
         "precision": options.precision if options.precision != "float32" else None,
         "litert": options.precision == "int8",  # --format litert, by `_check_format`

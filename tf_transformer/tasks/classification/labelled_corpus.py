@@ -72,10 +72,13 @@ def sentence_ids(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Returns the concatenated ids of sentences, each truncated to `max_length` with EOS.
 
+    A lone surrogate, which Python's strings may hold, counts as invalid UTF-8.
+
     Returns:
         int32 ids, int32 lengths [sentences], and the number of truncated sentences.
     """
-    ids, cut = closed_ids(tokenizer, tf.constant(sentences, tf.string), max_length)
+    lines = [sentence.encode("utf-8", "surrogatepass") for sentence in sentences]
+    ids, cut = closed_ids(tokenizer, tf.constant(lines, tf.string), max_length)
     lengths = ids.row_lengths().numpy().astype(np.int32)
     return ids.values.numpy(), lengths, int(cut.numpy().sum())
 

@@ -1,7 +1,7 @@
 """Classification of sentences by a trained model, and its export."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self, overload
 
@@ -19,14 +19,8 @@ from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.serving.exported import ExportedModel, column
 from tf_transformer.serving.functions import Outputs, in_groups, of_vectors
 from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.publish import (
-    Comparison,
-    Exportable,
-    compare,
-    publish,
-    tolerance_of,
-)
-from tf_transformer.serving.session import SavedModelSession
+from tf_transformer.serving.publish import Exportable, publish
+from tf_transformer.serving.self_test import check_classifier
 from tf_transformer.serving.warmup import TEXTS, Request
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.classification.labelled import read_labels, require_labels
@@ -228,7 +222,7 @@ class SentenceClassifier:
             )
         search = {"batch_tokens": engine.batch_tokens, "beam_size": 1}
         card = self._card() | {"decoding": search}
-        return publish(_exportable(engine), Path(output), version, card, gate=gate)
+        return publish(_exportable(engine, self), Path(output), version, card, gate=gate)
 
 
 def build_classifier(run: Run, precision: str | None = None) -> Classifier:
@@ -284,15 +278,15 @@ def load_exported_classifier(path: Path) -> SentenceClassifier:
     return SentenceClassifier(ExportClassifier(path))
 
 
-def _exportable(classifier: GraphClassifier) -> Exportable:
-    """Returns the description of a classifier that an export needs."""
+def _exportable(classifier: GraphClassifier, python: SentenceClassifier) -> Exportable:
+    """Returns a classifier as an `Exportable`, whose answers must be those of `python`."""
     text = {"text": np.array(TEXTS[:2], object)}
     return Exportable(
         models=[classifier.model],
         tokenizer=classifier.tokenizer,
         functions={SIGNATURE: of_vectors(_classify(classifier), text=tf.string)},
         requests=[Request(SIGNATURE, text), Request(SIGNATURE, text, ("label",))],
-        compare=lambda session: _comparisons(session, classifier),
+        checks=lambda session: check_classifier(session, python),
         sizes={"labels": len(classifier.labels), "max_source_tokens": classifier.max_length},
     )
 
@@ -312,26 +306,3 @@ def _classify(classifier: GraphClassifier):
         }
 
     return classify
-
-
-def _comparisons(
-    session: SavedModelSession, classifier: GraphClassifier
-) -> Iterator[Comparison]:
-    """Compares all outputs with those of Python; of tied labels, either is accepted."""
-    texts = [text for text in TEXTS if isinstance(text, str)]
-    probabilities = classifier.probabilities(texts, None)
-    answer = session.run(SIGNATURE, {"text": np.array(texts, object)})
-    tolerance, names = tolerance_of(classifier.model).absolute, np.array(classifier.labels)
-    best = []
-    for row, received in zip(probabilities, answer["label"], strict=True):
-        nearly_best = names[row >= row.max() - tolerance]
-        label = received.decode()
-        best.append(label if label in nearly_best else str(names[row.argmax()]))
-    _, cut = closed_ids(classifier.tokenizer, tf.constant(texts), classifier.max_length)
-    expected = {
-        "label": best,
-        "labels": [[label.encode() for label in names]] * len(texts),
-        "probabilities": list(probabilities),
-        "source_cut": cut.numpy().tolist(),
-    }
-    yield from compare(SIGNATURE, texts, expected, answer)

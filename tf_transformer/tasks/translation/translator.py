@@ -32,6 +32,7 @@ from tf_transformer.serving import translations
 from tf_transformer.serving.exported import ExportEngine
 from tf_transformer.serving.gate import Gate
 from tf_transformer.serving.lite import export_lite
+from tf_transformer.serving.publish import publish
 from tf_transformer.serving.versions import read_config
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.models import Card, card_of, load_engine
@@ -304,7 +305,9 @@ class Translator:
             fixed = fixed_length is not None
             return export_lite(engine, decoding, folder, version, card, fixed)
         plain = GraphEngine(engine.model, engine.tokenizer)  # the test is not of LiteRT
-        return translations.export(plain, decoding, folder, version, card, text=text, gate=gate)
+        in_tensorflow = Translator(engine=plain, decoding=self.decoding)
+        exportable = translations.exportable(plain, decoding, in_tensorflow, options, text)
+        return publish(exportable, folder, version, card, gate=gate)
 
 
 def _check_export(

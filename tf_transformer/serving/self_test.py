@@ -1,0 +1,186 @@
+"""The self-test of an export: its files must answer in a session as the model does in Python.
+
+Python answers through the methods that users call, with the settings that they gave. Both
+compute one text at a time, so that their tensors have the same shapes and are rounded alike.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tf_transformer.config import EOS_ID
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.alignment import default_layer
+from tf_transformer.errors import UserError, shortened
+from tf_transformer.serving.session import SavedModelSession, plain_lists
+from tf_transformer.serving.warmup import TEXTS
+
+Check = tuple[str, str, Any, Any]  # signature and output, text, expected, received
+Answer = dict[str, Any]  # outputs for one text, as plain values and lists
+
+# Largest differences by precision: absolute, relative, and absolute for attention weights. The
+# next bfloat16 after a weight of 0.5 is 0.004 away, and so may be those before the softmax.
+TOLERANCES = {"float32": (1e-4, 1e-6, 1e-4), "bfloat16": (1e-3, 1e-3, 0.02)}
+
+
+def self_test(checks: Iterable[Check], precision: str) -> None:
+    """Raises UserError at the first answer of an export that is not the expected one.
+
+    Args:
+        checks: what the signatures should answer, and what they do.
+        precision: the data type that the model computes in, a key of `TOLERANCES`.
+    """
+    for output, text, expected, received in checks:
+        if not agree(expected, received, precision):
+            raise UserError(
+                f"The exported model failed its self-test, {output} of {text!r}: expected "
+                f"{shortened(repr(expected), 200)}, received {shortened(repr(received), 200)}. "
+                "Nothing was published."
+            )
+
+
+def agree(expected: Any, received: Any, precision: str = "float32") -> bool:
+    """Returns whether values are equal; numbers, or lists of one shape, up to rounding."""
+    if np.asarray(expected).dtype.kind != "f":
+        return expected == received
+    absolute, relative, of_weights = TOLERANCES[precision]
+    if np.ndim(expected) > 1:
+        absolute = of_weights
+    same_shape = np.shape(expected) == np.shape(received)
+    return same_shape and np.allclose(received, expected, relative, absolute)
+
+
+def check_classifier(session: SavedModelSession, classifier: Any) -> Iterator[Check]:
+    """Yields the answers of a `SentenceClassifier` and of its export."""
+    for text in _fitting(classifier.engine.tokenizer, classifier.engine.max_length):
+        label = classifier.classify(text)
+        answer = _ask(session, "serving_default", text=text)
+        named = dict(zip(answer["labels"], answer["probabilities"], strict=True))
+        expected = {
+            "labels": list(classifier.labels),
+            "probabilities": [label.probabilities[name] for name in classifier.labels],
+            "label": max(named, key=named.__getitem__),  # of tied labels, either is right
+        }
+        yield from _compared("serving_default", text, expected, answer)
+
+
+def check_translator(
+    session: SavedModelSession, translator: Any, options: Mapping[str, Any], limit: int
+) -> Iterator[Check]:
+    """Yields the answers of a `Translator` and of its export.
+
+    Args:
+        session: the exported model.
+        translator: searches in TensorFlow.
+        options: search settings that the export was given, as arguments of `translate`.
+        limit: the longest source that the export takes, in tokens with EOS.
+    """
+    decoding = dataclasses.replace(translator.decoding, **options)
+    longest = max(min(12, decoding.max_length or 12), decoding.min_length)
+    changed = {"alpha": 1.5, "max_length": longest, "prefix": "A"}
+    texts = _fitting(translator.tokenizer, limit)
+    for text, other in zip(texts, reversed(texts), strict=True):
+        ranked = translator.translate(text, n_best=decoding.beam_size, **options)
+        yield from _check_tokens(session, translator, text, ranked[0], decoding.alpha)
+        if set(session.signatures) == {"tokens"}:
+            continue
+        answer = _ask(session, "nbest", text=text)
+        expected = _n_best(ranked, decoding.beam_size, decoding.alpha, answer)
+        yield from _compared("nbest", text, expected, answer)
+        best = {"translation": answer["translations"][0], "score": answer["scores"][0]}
+        answer = _ask(session, "serving_default", text=text)
+        yield from _compared("serving_default", text, best, answer)
+        answer = _ask(session, "score", source=text, target=other)
+        scored = translator.score(text, other)
+        expected = {
+            "log_prob": scored.log_prob,
+            "score": _score(scored, decoding.alpha),
+            "num_tokens": scored.num_tokens,
+        }
+        yield from _compared("score", text, expected, answer)
+        if not ranked[0].num_tokens:  # a blank text
+            continue
+        answer = _ask(session, "with_options", text=text, **changed)
+        ranked = translator.translate(text, n_best=decoding.beam_size, **{**options, **changed})
+        expected = _n_best(ranked, decoding.beam_size, changed["alpha"], answer)
+        yield from _compared("with_options", text, expected, answer)
+        if "attention" in session.signatures:
+            yield from _check_attention(session, translator, text, best["translation"])
+
+
+def _check_tokens(
+    session: SavedModelSession,
+    translator: Any,
+    text: str,
+    best: Any,
+    alpha: float,
+) -> Iterator[Check]:
+    """Yields the answers from ids to ids, with the ids of the translation as text."""
+    tokenizer = translator.tokenizer
+    ids = np.array([*tokenizer.ids([text])[0], EOS_ID], np.int32)
+    answer = _ask(session, "tokens", tokens=ids)
+    answer["tokens"] = tokenizer.texts([np.array(answer["tokens"])])[0]
+    size = max(best.num_tokens, 1)  # a blank text is EOS alone
+    expected = {"tokens": str(best), "score": _score(best, alpha), "num_tokens": size}
+    yield from _compared("tokens", text, expected, answer)
+
+
+def _check_attention(
+    session: SavedModelSession, translator: Any, text: str, translation: str
+) -> Iterator[Check]:
+    """Yields the weights [H, T, S] of the layer that alignments are read from."""
+    answer = _ask(session, "attention", text=text)
+    shown = translator.attention(text, translation)
+    expected = {"translation": translation, "source_pieces": shown.source}
+    if answer["target_pieces"] == shown.target:  # the search may have spelt it otherwise
+        expected["target_pieces"] = shown.target
+        heads = shown.cross[default_layer(len(shown.cross))]
+        mean = np.array(answer["attention"])  # compared here
+        nearest = mean[:-1, :-1].argmax(axis=1).tolist()
+        expected |= {"heads": heads.tolist(), "attention": heads.mean(axis=0).tolist()}
+        expected["alignment"] = [*nearest, -1]  # EOS has none
+    yield from _compared("attention", text, expected, answer)
+
+
+def _ask(session: SavedModelSession, signature: str, **inputs: Any) -> Answer:
+    """Returns the outputs of a signature for one row."""
+    rows = {name: np.array([value]) for name, value in inputs.items()}
+    answer = session.run(signature, rows)
+    return {name: plain_lists(values.tolist()[0]) for name, values in answer.items()}
+
+
+def _n_best(ranked: Sequence[Any], beam_size: int, alpha: float, answer: Answer) -> Answer:
+    """Returns the outputs for these translations; fillers behind them are as received."""
+    count = len(ranked)
+    columns = {
+        "translations": [  # translations with equal scores may stand in any order
+            text if text in [one for one in ranked if agree(one.score, best.score)] else best
+            for text, best in zip(answer["translations"], ranked, strict=False)
+        ],
+        "scores": [_score(one, alpha) for one in ranked],
+        "log_probs": [one.log_prob for one in ranked],
+        "num_tokens": [one.num_tokens for one in ranked],
+    }
+    expected: Answer = {"count": count}
+    for name in columns.keys() & answer.keys():
+        expected[name] = columns[name] + answer[name][count:beam_size]
+    return expected
+
+
+def _score(translation: Any, alpha: float) -> float:
+    """Returns the score that a search with this alpha gives a translation."""
+    return translation.log_prob / ((5 + translation.num_tokens) / 6) ** alpha
+
+
+def _fitting(tokenizer: Tokenizer, limit: int) -> list[str]:
+    """Returns the texts of at most `limit` tokens, EOS counted."""
+    rows = zip(TEXTS, tokenizer.ids(TEXTS), strict=True)
+    return [text for text, ids in rows if len(ids) < limit]
+
+
+def _compared(signature: str, text: str, expected: Answer, answer: Answer) -> Iterator[Check]:
+    """Yields each expected output of a signature beside the received one."""
+    for name, value in {**expected, "source_cut": False}.items():
+        yield f"{signature}: {name}", text, value, answer[name]
