@@ -24,7 +24,9 @@ nb_execution_mode = "off"  # the notebooks are executed already
 
 # Static: TensorFlow is neither installed nor imported. reference/api.md names what to document.
 autoapi_dirs = ["../tf_transformer"]
-autoapi_ignore = [f"*/{package}/*" for package in ("cli", "doctor", "serving", "studies")]
+autoapi_ignore = [
+    f"*/{package}/*" for package in ("cli", "doctor", "export", "serving", "studies")
+]
 autoapi_generate_api_docs = False
 autoapi_add_toctree_entry = False
 suppress_warnings = ["autoapi.python_import_resolution"]  # constants assigned as tuples

@@ -29,8 +29,8 @@ from IPython.display import Image
 
 from tf_transformer.cli.main import main
 from tf_transformer.data import builtin
+from tf_transformer.export.session import SavedModelSession
 from tf_transformer.run import Run
-from tf_transformer.serving.session import SavedModelSession
 
 os.chdir(tempfile.mkdtemp())  # leaves no files in your working directory
 

@@ -25,8 +25,8 @@ from script import Client, patiently, run
 
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.errors import UserError
+from tf_transformer.export.versions import find_export
 from tf_transformer.files import write_text
-from tf_transformer.serving.versions import find_export
 
 HERE = Path(__file__).resolve().parent
 REST = "http://127.0.0.1:8501"
@@ -69,7 +69,7 @@ def warm_up_requests(folder: Path) -> list[Request]:
     import tensorflow as tf
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-    from tf_transformer.serving.warmup import FILE
+    from tf_transformer.export.warmup import FILE
 
     records = tf.data.TFRecordDataset(str(folder / FILE))
     requests = [
@@ -92,7 +92,7 @@ def text_requests(lines: list[str]) -> list[Request]:
 
 def differences(client: Client, folder: Path, requests: list[Request]) -> list[str]:
     """Returns the outputs that differ from TensorFlow's."""
-    from tf_transformer.serving.session import SavedModelSession, plain_lists
+    from tf_transformer.export.session import SavedModelSession, plain_lists
 
     wrong = []
     with SavedModelSession(folder) as session:

@@ -21,9 +21,9 @@ from toy_trees import toy_trees
 from tf_transformer import load
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data import builtin
+from tf_transformer.export.publish import publish
+from tf_transformer.export.translations import exportable
 from tf_transformer.run import Run
-from tf_transformer.serving.publish import publish
-from tf_transformer.serving.translations import exportable
 from tf_transformer.tasks.translation.translator import load_translator
 
 # Four logical devices, so that distribution can be tested without a GPU. TensorFlow fixes their

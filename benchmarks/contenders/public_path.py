@@ -12,8 +12,8 @@ from harness.sentences import evenly_spaced
 from tf_transformer.data.corpus import read_lines
 from tf_transformer.decoding.batches import by_length, padded
 from tf_transformer.decoding.threads import use_threads
+from tf_transformer.export.session import SavedModelSession
 from tf_transformer.run import Run
-from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 Requests = Sequence[Sequence[str]]

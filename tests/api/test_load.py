@@ -16,10 +16,10 @@ from tf_transformer.cli.main import main
 from tf_transformer.config import SAMPLING, SETTINGS, SearchOptions
 from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.errors import UserError
+from tf_transformer.export.exported import ExportEngine
+from tf_transformer.export.session import SavedModelSession
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.serving.exported import ExportEngine
-from tf_transformer.serving.session import SavedModelSession
 
 
 @pytest.fixture(scope="module")

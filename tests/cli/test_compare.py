@@ -8,7 +8,7 @@ import pytest
 from command_line import assert_refused, translated
 
 from tf_transformer.cli.main import main
-from tf_transformer.serving.versions import CARD, read_card
+from tf_transformer.export.versions import CARD, read_card
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
+from tf_transformer.export.publish import CARD
+from tf_transformer.export.session import SavedModelSession
 from tf_transformer.run import Run
-from tf_transformer.serving.publish import CARD
-from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.tasks.translation.translator import load_translator
 
 

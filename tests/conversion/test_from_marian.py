@@ -13,10 +13,10 @@ from marian_folder import LAYERS, marian_logits, write_checkpoint
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.conversion.from_marian import from_marian
+from tf_transformer.export.publish import publish
+from tf_transformer.export.session import SavedModelSession
+from tf_transformer.export.translations import exportable
 from tf_transformer.run import Run
-from tf_transformer.serving.publish import publish
-from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.translations import exportable
 from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 pytest.importorskip("safetensors")

@@ -12,9 +12,9 @@ from made_once import made_once
 
 from tf_transformer.cli.core.serve import bound_socket
 from tf_transformer.config import DecodingConfig
+from tf_transformer.export.session import SavedModelSession
 from tf_transformer.run import Run
 from tf_transformer.serving.queue import RequestQueue, TokenCounter
-from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.serving.telemetry import Telemetry
 from tf_transformer.tasks.translation.translator import Translator, load_translator
 

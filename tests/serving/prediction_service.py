@@ -7,8 +7,8 @@ import grpc
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 
-from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.warmup import FILE
+from tf_transformer.export.session import SavedModelSession
+from tf_transformer.export.warmup import FILE
 
 
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.serving import warmup
-from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.translations import requests, source_ids
+from tf_transformer.export import warmup
+from tf_transformer.export.session import SavedModelSession
+from tf_transformer.export.translations import requests, source_ids
 
 COMPILER = sysconfig.get_config_var("CC").split()[0]
 COMPILER = next((name for name in (COMPILER, "gcc", "cc", "clang") if shutil.which(name)), None)

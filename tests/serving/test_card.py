@@ -5,10 +5,10 @@ import shutil
 import pytest
 
 from tf_transformer.errors import UserError
+from tf_transformer.export.card import model_card
 from tf_transformer.run import Run
 from tf_transformer.run.facts import evaluation_of, sha256
 from tf_transformer.run.weight_files import save_best
-from tf_transformer.serving.card import model_card
 from tf_transformer.tasks.models import card_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from command_line import ROOT
 
 from tf_transformer.cli.core import serve
-from tf_transformer.serving.publish import BATCHING_PARAMETERS
+from tf_transformer.export.publish import BATCHING_PARAMETERS
 
 SERVING = ROOT / "serving"
 

@@ -7,10 +7,10 @@ import pytest
 
 from tf_transformer import load
 from tf_transformer.cli.main import main
+from tf_transformer.export.publish import CARD
+from tf_transformer.export.session import SavedModelSession
 from tf_transformer.run import Run
 from tf_transformer.run.facts import sha256
-from tf_transformer.serving.publish import CARD
-from tf_transformer.serving.session import SavedModelSession
 
 
 @pytest.fixture(scope="module")

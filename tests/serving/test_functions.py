@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.serving.functions import in_groups
+from tf_transformer.export.functions import in_groups
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 NUMBERS = tf.TensorSpec([None], tf.float32)

@@ -9,8 +9,8 @@ from command_line import status_of
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import DevText
 from tf_transformer.evaluation.metrics import make_metric
-from tf_transformer.serving.gate import Gate, NotPublishedError
-from tf_transformer.serving.versions import CARD
+from tf_transformer.export.gate import Gate, NotPublishedError
+from tf_transformer.export.versions import CARD
 
 
 class Silent:

@@ -7,7 +7,7 @@ pytest.importorskip("tensorflow_serving.apis")
 
 import prediction_service
 
-from tf_transformer.serving.translations import requests
+from tf_transformer.export.translations import requests
 
 
 def test_the_guide_translates_over_grpc(exported, session, translator, capsys):

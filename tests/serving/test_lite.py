@@ -18,9 +18,9 @@ from tf_transformer.config import EOS_ID
 from tf_transformer.decoding.lite_file import lite_file
 from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
 from tf_transformer.errors import UserError
-from tf_transformer.serving.lite import LiteSession
-from tf_transformer.serving.session import BadRequestError, ClosedError
-from tf_transformer.serving.versions import find_export
+from tf_transformer.export.lite import LiteSession
+from tf_transformer.export.session import BadRequestError, ClosedError
+from tf_transformer.export.versions import find_export
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "litert" / "translator.py"
 

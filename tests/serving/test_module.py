@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID
-from tf_transformer.serving.session import BadRequestError
+from tf_transformer.export.session import BadRequestError
 
 AWKWARD = [
     "",

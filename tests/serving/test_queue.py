@@ -11,6 +11,8 @@ import pytest
 
 from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.errors import UserError
+from tf_transformer.export.session import ClosedError
+from tf_transformer.export.versions import CARD
 from tf_transformer.serving.queue import (
     SHORT,
     BatchError,
@@ -18,9 +20,7 @@ from tf_transformer.serving.queue import (
     RequestQueue,
     TokenCounter,
 )
-from tf_transformer.serving.session import ClosedError
 from tf_transformer.serving.telemetry import Telemetry
-from tf_transformer.serving.versions import CARD
 
 TEXTS = ["The dog.", "", "A red house and two cats.", "x" * 50, "One more."]
 

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
+from tf_transformer.export.session import BadRequestError
 from tf_transformer.serving.rest import format_response, metadata, parse_request
-from tf_transformer.serving.session import BadRequestError
 
 
 def parse(session, record):

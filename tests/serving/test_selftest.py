@@ -10,9 +10,9 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tf_transformer import load
 from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
+from tf_transformer.export.self_test import agree, check_translator, self_test
+from tf_transformer.export.session import SavedModelSession
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.serving.self_test import agree, check_translator, self_test
-from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.tasks.translation.translator import Translator
 
 LIMIT = DecodingConfig().max_source_length

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tf_transformer.errors import UserError
-from tf_transformer.serving.session import (
+from tf_transformer.export.session import (
     BadRequestError,
     ClosedError,
     SavedModelSession,

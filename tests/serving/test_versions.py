@@ -9,7 +9,7 @@ import pytest
 from command_line import ROOT, environment
 
 from tf_transformer.errors import UserError
-from tf_transformer.serving.versions import reserved, versions
+from tf_transformer.export.versions import reserved, versions
 
 
 def test_only_numbers_are_versions(tmp_path):
@@ -61,7 +61,7 @@ def test_a_number_that_is_taken_is_refused_at_once(tmp_path, published):
 def test_a_killed_export_releases_its_number(tmp_path):
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from tf_transformer.serving.versions import reserved\n"
+        "from tf_transformer.export.versions import reserved\n"
         "with reserved(Path(sys.argv[1])) as final:\n"
         "    print(final.name, flush=True); time.sleep(60)"
     )

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.errors import UserError
-from tf_transformer.serving.translations import requests
-from tf_transformer.serving.warmup import FILE, Request, prediction_log, replay
+from tf_transformer.export.translations import requests
+from tf_transformer.export.warmup import FILE, Request, prediction_log, replay
 
 
 def records(exported):

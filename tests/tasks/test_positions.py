@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.export.signatures import Signatures
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
-from tf_transformer.serving.module import Signatures
 from tf_transformer.tasks.models import build_model
 from tf_transformer.tasks.translation.task import TranslationTask
 from tf_transformer.tasks.translation.translator import Translator, load_translator

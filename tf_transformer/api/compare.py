@@ -10,10 +10,10 @@ from tf_transformer.config import Config
 from tf_transformer.config.data import DataConfig
 from tf_transformer.data.tags import usable_tag
 from tf_transformer.evaluation.metrics import SACREBLEU, make_metric
+from tf_transformer.export.versions import find_export, read_config
 from tf_transformer.progress import ProgressBars
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import find_export, read_config
 from tf_transformer.studies.comparison.results import (
     Comparison,
     System,

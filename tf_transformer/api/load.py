@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from tf_transformer.config.combinations import check
 from tf_transformer.config.decoding import DECODING_PRECISIONS
 from tf_transformer.errors import UserError, quoted
+from tf_transformer.export.versions import find_export, read_card
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import find_export, read_card
 from tf_transformer.strings import Strings, strings
 from tf_transformer.tasks.registry import check_run, task_named
 

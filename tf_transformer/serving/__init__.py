@@ -1,1 +1,1 @@
-"""Export of SavedModels, their self-test, and an HTTP server for them."""
+"""An HTTP server for SavedModels."""

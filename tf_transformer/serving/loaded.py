@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import UserError
+from tf_transformer.export.session import SavedModelSession, reason
 from tf_transformer.serving.queue import RequestQueue, TokenCounter
-from tf_transformer.serving.session import SavedModelSession, reason
 from tf_transformer.serving.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)

@@ -21,9 +21,9 @@ import sentencepiece
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
-from tf_transformer.serving.session import Arrays, ClosedError, SavedModelSession
+from tf_transformer.export.session import Arrays, ClosedError, SavedModelSession
+from tf_transformer.export.versions import read_config
 from tf_transformer.serving.telemetry import Telemetry
-from tf_transformer.serving.versions import read_config
 
 logger = logging.getLogger(__name__)
 

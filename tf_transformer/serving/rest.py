@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 
-from tf_transformer.serving.queue import MAX_ROWS
-from tf_transformer.serving.session import (
+from tf_transformer.export.session import (
     Arrays,
     BadRequestError,
     SavedModelSession,
@@ -21,6 +20,7 @@ from tf_transformer.serving.session import (
     checked,
     plain_lists,
 )
+from tf_transformer.serving.queue import MAX_ROWS
 
 MOST_NESTED = 8  # at least twice the rank of any input
 

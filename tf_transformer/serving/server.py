@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from importlib import resources
 
 from tf_transformer.errors import missing_extra
-from tf_transformer.serving.session import BadRequestError, ClosedError
+from tf_transformer.export.session import BadRequestError, ClosedError
 
 try:
     import flask

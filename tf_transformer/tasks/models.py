@@ -18,10 +18,10 @@ from tf_transformer.decoding.lite_file import kept_lite_file
 from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
 from tf_transformer.decoding.threads import lite_threads
 from tf_transformer.errors import UserError
+from tf_transformer.export.card import model_card
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.serving.card import model_card
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ import pytest
 
 from tf_transformer import load
 from tf_transformer.cli.main import main
+from tf_transformer.export.gate import Gate, NotPublishedError
+from tf_transformer.export.publish import CARD
+from tf_transformer.export.self_test import agree, check_classifier
+from tf_transformer.export.session import SavedModelSession
 from tf_transformer.run import Run
-from tf_transformer.serving.gate import Gate, NotPublishedError
-from tf_transformer.serving.publish import CARD
-from tf_transformer.serving.self_test import agree, check_classifier
-from tf_transformer.serving.session import SavedModelSession
 from tf_transformer.tasks.classification.task import read_dev_text
 
 

@@ -20,8 +20,8 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import float_from, int_from
 from tf_transformer.config.decoding import DECODING_PRECISIONS
 from tf_transformer.errors import UserError, quoted
+from tf_transformer.export.versions import check_readable, find_export
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import check_readable, find_export
 from tf_transformer.tasks.registry import EXPORTED, task_named
 
 logger = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ def _published(options: argparse.Namespace, run: Run) -> Path | None:
 
 
 def _gate(options: argparse.Namespace, run: Run, published: Path) -> Any:
-    from tf_transformer.serving.gate import Gate
+    from tf_transformer.export.gate import Gate
 
     source = Path(options.source) if options.source else None
     record = task_named(run.config.task).record()

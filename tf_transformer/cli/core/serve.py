@@ -16,8 +16,8 @@ from tf_transformer.cli.options import add_shared_options, open_run
 from tf_transformer.cli.parser import float_from, int_from
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
+from tf_transformer.export.versions import find_export, is_version, versions
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import find_export, is_version, versions
 from tf_transformer.tasks.registry import EXPORTED, task_named
 
 logger = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ def command(options: argparse.Namespace) -> None:
 
         from tf_transformer.serving.server import make_app  # reports a missing extra first
         from tf_transformer.serving.listener import Listener  # isort: skip
+        from tf_transformer.export.session import SavedModelSession
         from tf_transformer.serving.loaded import LoadedVersion, ServedModel
-        from tf_transformer.serving.session import SavedModelSession
         from tf_transformer.serving.telemetry import Telemetry
 
         stack.enter_context(_on_signals(_ENDING, _exit))
@@ -225,8 +225,8 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[P
     """Exports a run; yields the folder, and a function that opens it as a session."""
     from tf_transformer.api.export import export_run
     from tf_transformer.decoding.lite_model import LiteEngine
-    from tf_transformer.serving.lite import LiteSession
-    from tf_transformer.serving.session import SavedModelSession
+    from tf_transformer.export.lite import LiteSession
+    from tf_transformer.export.session import SavedModelSession
     from tf_transformer.tasks.models import load_engine
 
     precision, litert, tag = options.precision, options.litert, options.tag

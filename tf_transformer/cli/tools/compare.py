@@ -17,8 +17,8 @@ from tf_transformer.data.corpus import read_lines
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.metrics import SACREBLEU
+from tf_transformer.export.versions import find_export
 from tf_transformer.run import Run
-from tf_transformer.serving.versions import find_export
 from tf_transformer.studies.comparison.report import FORMATS, draw_comparison, parts, sections
 from tf_transformer.studies.comparison.results import members
 from tf_transformer.tables import joined

@@ -13,15 +13,15 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.errors import UserError, quoted
+from tf_transformer.export.exported import ExportedModel, column
+from tf_transformer.export.functions import Outputs, in_groups, of_vectors
+from tf_transformer.export.gate import Gate
+from tf_transformer.export.publish import Exportable, publish
+from tf_transformer.export.self_test import check_classifier
+from tf_transformer.export.warmup import TEXTS, Request
 from tf_transformer.models.classifier import Classifier, without_decoder
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.serving.exported import ExportedModel, column
-from tf_transformer.serving.functions import Outputs, in_groups, of_vectors
-from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.publish import Exportable, publish
-from tf_transformer.serving.self_test import check_classifier
-from tf_transformer.serving.warmup import TEXTS, Request
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.classification.labelled import read_labels, require_labels
 from tf_transformer.tasks.classification.labelled_corpus import closed_ids, sentence_ids
@@ -210,7 +210,7 @@ class SentenceClassifier:
         Args:
             output: the model's folder.
             version: its number; None for the next free one.
-            gate: refuses an export that is worse than the published model; see `serving.gate`.
+            gate: refuses an export that is worse than the published model; see `export.gate`.
 
         Raises:
             UserError: if the export cannot be written, or fails its test.

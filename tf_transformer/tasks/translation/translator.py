@@ -26,14 +26,14 @@ from tf_transformer.decoding.lite_model import LiteEngine
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.evaluation.bleu import Scores, score_translations
+from tf_transformer.export import translations
+from tf_transformer.export.exported import ExportEngine
+from tf_transformer.export.gate import Gate
+from tf_transformer.export.lite import export_lite
+from tf_transformer.export.publish import publish
+from tf_transformer.export.versions import read_config
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.serving import translations
-from tf_transformer.serving.exported import ExportEngine
-from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.lite import export_lite
-from tf_transformer.serving.publish import publish
-from tf_transformer.serving.versions import read_config
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.models import Card, card_of, load_engine
 
@@ -284,9 +284,9 @@ class Translator:
             output: the model's folder.
             version: its number; None for the next free one.
             text: whether the model takes text; otherwise token ids, as LiteRT always does.
-            gate: refuses an export that is worse than the published model; see `serving.gate`.
+            gate: refuses an export that is worse than the published model; see `export.gate`.
                 Not for LiteRT.
-            format: "savedmodel", or "litert": see `serving.lite`.
+            format: "savedmodel", or "litert": see `export.lite`.
             fixed_length: longest source in tokens, for LiteRT with fixed shapes; None for
                 dynamic shapes.
             **options: search settings that replace those of `decoding`.

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import UserError
-from tf_transformer.serving.session import BadRequestError, SavedModelSession, check_names
+from tf_transformer.export.session import BadRequestError, SavedModelSession, check_names
 
 FILE = Path("assets.extra", "tf_serving_warmup_requests")  # TF Serving's path
 

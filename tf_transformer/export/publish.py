@@ -13,13 +13,13 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.export.functions import Function
+from tf_transformer.export.gate import Gate
+from tf_transformer.export.self_test import Check, self_test
+from tf_transformer.export.session import SavedModelSession
+from tf_transformer.export.versions import CARD, check_readable, reserved
+from tf_transformer.export.warmup import Request, replay, write_requests
 from tf_transformer.files import replacing_folder, write_text
-from tf_transformer.serving.functions import Function
-from tf_transformer.serving.gate import Gate
-from tf_transformer.serving.self_test import Check, self_test
-from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.versions import CARD, check_readable, reserved
-from tf_transformer.serving.warmup import Request, replay, write_requests
 
 TOKENIZER = Path("assets.extra", "tokenizer.model")  # of a model that takes only ids
 # TF Serving's --batching_parameters_file. One thread is enough, since a batch uses all cores.

@@ -11,10 +11,10 @@ from tf_transformer.config import PAD_ID, DecodingConfig
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.text_codec import TextCodec
-from tf_transformer.serving.module import Signatures, TokenSignature
-from tf_transformer.serving.publish import Exportable
-from tf_transformer.serving.self_test import check_translator
-from tf_transformer.serving.warmup import TEXTS, Request
+from tf_transformer.export.publish import Exportable
+from tf_transformer.export.self_test import check_translator
+from tf_transformer.export.signatures import Signatures, TokenSignature
+from tf_transformer.export.warmup import TEXTS, Request
 
 
 def exportable(

@@ -11,8 +11,8 @@ import numpy as np
 
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import SIGNIFICANT, DevText, paired_bootstrap
-from tf_transformer.serving.session import SavedModelSession
-from tf_transformer.serving.versions import read_card
+from tf_transformer.export.session import SavedModelSession
+from tf_transformer.export.versions import read_card
 
 _ROWS = 32
 

@@ -15,8 +15,8 @@ from tf_transformer.decoding.engine import Engine
 from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.threads import streams_for
 from tf_transformer.errors import UserError
-from tf_transformer.serving.session import Arrays, SavedModelSession
-from tf_transformer.serving.versions import read_config
+from tf_transformer.export.session import Arrays, SavedModelSession
+from tf_transformer.export.versions import read_config
 
 logger = logging.getLogger(__name__)
 

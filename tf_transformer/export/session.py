@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_transformer.decoding.threads import most_streams
 from tf_transformer.errors import UserError, one_line, quoted, shortened
-from tf_transformer.serving.versions import check_readable
+from tf_transformer.export.versions import check_readable
 
 Arrays = dict[str, np.ndarray]
 

@@ -14,8 +14,8 @@ from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import default_layer
 from tf_transformer.errors import UserError, shortened
-from tf_transformer.serving.session import SavedModelSession, plain_lists
-from tf_transformer.serving.warmup import TEXTS
+from tf_transformer.export.session import SavedModelSession, plain_lists
+from tf_transformer.export.warmup import TEXTS
 
 Check = tuple[str, str, Any, Any]  # signature and output, text, expected, received
 Answer = dict[str, Any]  # outputs for one text, as plain values and lists

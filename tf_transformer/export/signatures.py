@@ -14,7 +14,7 @@ from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.ensemble import models_of
 from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
 from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.serving.functions import (
+from tf_transformer.export.functions import (
     Function,
     Outputs,
     exported,

@@ -18,12 +18,12 @@ from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.decoding.threads import most_streams
 from tf_transformer.errors import UserError, quoted
+from tf_transformer.export.publish import facts, write_card
+from tf_transformer.export.session import Arrays, ClosedError, SavedModelSession
+from tf_transformer.export.translations import sizes
+from tf_transformer.export.versions import CARD, LITE_MODEL, reserved
+from tf_transformer.export.warmup import TEXTS
 from tf_transformer.files import replacing_folder
-from tf_transformer.serving.publish import facts, write_card
-from tf_transformer.serving.session import Arrays, ClosedError, SavedModelSession
-from tf_transformer.serving.translations import sizes
-from tf_transformer.serving.versions import CARD, LITE_MODEL, reserved
-from tf_transformer.serving.warmup import TEXTS
 
 
 def export_lite(

@@ -1,0 +1,1 @@
+"""SavedModels and their signatures, tested before they are published, and LiteRT files."""
