@@ -219,26 +219,38 @@ def test_two_streams_compute_two_batches_at_the_same_time(session, gated):
     assert not gate.queue.alive
 
 
-@pytest.mark.parametrize("long", [["a " * (SHORT + 1)], ["a " * 50] * 3])
-def test_a_short_request_does_not_wait_for_a_long_one(session, gated, long):
+@pytest.mark.parametrize("long", [["a " * 101], ["a " * 50] * 3])
+def test_no_request_waits_for_those_larger_than_a_batch(session, gated, long):
     gate = gated(session, streams=2)
     slow = gate.ask(*long)
     assert gate.begun.acquire(timeout=60)
     queued = gate.ask(*long)
     assert not gate.begun.acquire(timeout=0.1)
-    short = gate.ask("short")
+    other = gate.ask("other")
     assert gate.begun.acquire(timeout=60)
-    assert gate.batches[1][1] == [b"short"]
-    gate.finish(slow, queued, short)
+    assert gate.batches[1][1] == [b"other"]
+    gate.finish(slow, queued, other)
     assert gate.rows == [len(long), 1, len(long)]
 
 
-def test_a_single_stream_computes_requests_in_their_order(gate):
+def test_every_stream_takes_long_texts_that_fit_a_batch(session, gated):
+    gate = gated(session, streams=2)
+    gate.counter.positions = 1_000
+    answers = [gate.ask("a " * 600) for _ in range(2)]
+    assert all(gate.begun.acquire(timeout=60) for _ in answers)
+    gate.finish(*answers)
+
+
+def test_long_texts_do_not_widen_batches_of_short_ones(session, gated):
+    """One stream computes requests in their order, but for those that fit beside others."""
+    gate = gated(session)
+    gate.counter.positions = 1_000
     first = gate.occupy()
-    answers = [gate.ask(line) for line in ("a " * 200, "b", "c " * 200, "d")]
+    long = " a" * (SHORT + 1)
+    answers = [gate.ask(line) for line in (f"a{long}", "b", f"c{long}", "d")]
     gate.finish(first, *answers)
     orders = [[row.decode()[0] for row in rows] for _, rows in gate.batches]
-    assert orders == [["f"], ["a"], ["b", "d"], ["c"]]
+    assert orders == [["f"], ["a", "c"], ["b", "d"]]
 
 
 # --- Failures ----------------------------------------------------------------------------

@@ -3,9 +3,9 @@
 A batch holds the requests that arrived while all streams were computing. So no request waits
 for others to arrive, and the busier the server, the larger its batches.
 
-    queue, oldest first:       a: 9 tokens, b: 900 tokens, c: 12 tokens, d: 7 tokens
-    any stream takes           a, c and d, since the oldest is short; the next one takes b
-    the last of several takes  a, c and d too, but never b: it is left for short requests
+    queue, oldest first:       a: 9 tokens, b: 32 x 900 tokens, c: 12 tokens, d: 7 tokens
+    any stream takes           a, c and d; the next one takes b, which is larger than a batch
+    the last of several takes  a, c and d too, but never b: it is left for other requests
 """
 
 import logging
@@ -28,7 +28,7 @@ from tf_transformer.serving.telemetry import Telemetry
 logger = logging.getLogger(__name__)
 
 MAX_ROWS = 32  # in a request, and in a batch
-SHORT = 128  # tokens in the longest row of a short request; few sentences have more
+SHORT = 128  # tokens; longer rows share no batch with shorter ones, which they would widen
 _BYTES = 16  # for each token that the model takes; a longer text is long without counting
 
 
@@ -97,7 +97,7 @@ class TokenCounter:
 
 @dataclass(eq=False)
 class _Request:
-    kind: tuple  # a batch is of one kind: signature, whether long, and widths of rows of ids
+    kind: tuple  # a batch is of one kind: signature, whether above `SHORT`, widths of ids
     inputs: Mapping[str, np.ndarray]
     rows: int
     longest: int
@@ -111,8 +111,8 @@ class RequestQueue:
 
     Args:
         session: computes the batches.
-        counter: measures requests. One is long if a row has more than `SHORT` tokens, or if it
-            has more positions than the model computes together.
+        counter: measures requests. One is long if it has more positions than the model
+            computes together, so that it is a batch of its own and takes longer than others.
         telemetry: counts tokens, rows and batches.
         max_waiting: maximum rows in the queue; an empty queue takes any request.
     """
@@ -164,8 +164,8 @@ class RequestQueue:
         """
         sizes = self._counter.read(inputs)
         rows, longest = len(next(iter(inputs.values()))), max(sizes, default=1)
-        is_long = longest > SHORT or rows * longest > self._counter.positions
-        kind = (signature, is_long, [values.shape[1:] for values in inputs.values()])
+        is_long = rows * longest > self._counter.positions
+        kind = (signature, longest > SHORT, [values.shape[1:] for values in inputs.values()])
         until = time.monotonic() + seconds
         request = _Request(kind, inputs, rows, longest, is_long, until)
         with self._changed:
