@@ -9,7 +9,7 @@ from command_line import SIGNATURE
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
-from tf_transformer.data.normalization import settings_of
+from tf_transformer.data.normalization import tokenizer_settings
 from tf_transformer.run import Run
 
 EVALUATION = (
@@ -122,7 +122,7 @@ def test_runs_can_share_a_vocabulary(trained_run, tmp_path, capsys):
     assert main(["tokenizer", *texts, *arguments]) == 0
     assert capsys.readouterr().out == f"{model}: 500 pieces\n"
     expected = {"data.normalization": "nfc", "data.character_coverage": 0.9995}
-    assert settings_of(model) == expected
+    assert tokenizer_settings(model) == expected
 
     run = tmp_path / "run"
     options = [*trained_run.options, "--set", f"data.tokenizer={model}"]

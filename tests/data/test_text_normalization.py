@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID
 from tf_transformer.data import builtin
 from tf_transformer.data.corpus import is_visible
-from tf_transformer.data.normalization import settings_of
+from tf_transformer.data.normalization import tokenizer_settings
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
@@ -149,11 +149,11 @@ def test_the_rule_of_sentencepiece_is_available(tokenizers):
 def test_a_model_records_its_settings(tokenizers, tmp_path):
     for (rule, _), tokenizer in tokenizers.items():
         expected = {"data.normalization": rule, "data.character_coverage": 1.0}
-        assert settings_of(tokenizer.path) == expected
+        assert tokenizer_settings(tokenizer.path) == expected
         assert b"tsv" not in tokenizer.model_bytes  # of a temporary file
     (tmp_path / "no.model").write_bytes(b"\xff")
     with pytest.raises(UserError, match="no.model is not a SentencePiece model"):
-        settings_of(tmp_path / "no.model")
+        tokenizer_settings(tmp_path / "no.model")
 
 
 def test_a_rule_that_cannot_be_written_is_a_user_error(tmp_path, monkeypatch):
@@ -183,7 +183,7 @@ def test_rare_characters_beyond_the_coverage_are_spelled_in_bytes(tmp_path):
         train_tokenizer(lines, path, vocab_size=300, kind="bpe", character_coverage=coverage)
         tokenizer = Tokenizer(path)
         assert round_trip(tokenizer, ["龘 Ω ab"]) == ["龘 Ω ab"]
-        assert settings_of(path)["data.character_coverage"] == coverage
+        assert tokenizer_settings(path)["data.character_coverage"] == coverage
         found.append({*tokenizer.pieces(tf.range(300)).numpy().tolist()})
     assert {"龘".encode(), "Ω".encode()} <= found[0]
     assert not {"龘".encode(), "Ω".encode()} & found[1]

@@ -9,7 +9,7 @@ import sentencepiece
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, Config, DecodingConfig
-from tf_transformer.data.normalization import settings_of
+from tf_transformer.data.normalization import tokenizer_settings
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
@@ -179,11 +179,11 @@ def test_a_tokenizer_is_trained_with_the_settings_of_the_run(tmp_path):
     new = Run(tmp_path, Config().replace(settings | {"model.vocab_size": 267}))
     lines = ["x² … 龘"] + ["a b c"] * 2_000
     tokenizer = load_tokenizer(new, lambda: iter(lines))
-    assert settings_of(new.tokenizer) == settings
+    assert tokenizer_settings(new.tokenizer) == settings
     assert "²".encode() not in tokenizer.pieces(tf.range(267)).numpy()
     default = Run(tmp_path / "default", Config().replace({"model.vocab_size": 270}))
     load_tokenizer(default, lambda: iter(lines))
-    assert settings_of(default.tokenizer)["data.normalization"] == "identity"
+    assert tokenizer_settings(default.tokenizer)["data.normalization"] == "identity"
 
 
 def test_a_configured_tokenizer_decides_the_size_of_the_vocabulary(trained_run):

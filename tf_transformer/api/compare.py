@@ -19,7 +19,7 @@ from tf_transformer.studies.comparison.results import (
     System,
     compare,
     cost_of,
-    settings_of,
+    shared_settings,
 )
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def compare_systems(
             systems.append(System(name, [texts[path]]))
         elif seeds := runs[path]:
             outputs = [_translated(run.path, sources, tags[run.path]) for run in seeds]
-            systems.append(System(name, outputs, settings_of(seeds), cost_of(seeds)))
+            systems.append(System(name, outputs, shared_settings(seeds), cost_of(seeds)))
         else:
             config = exports[path]
             outputs = [_translated(Path(path), sources)]

@@ -94,7 +94,7 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the values of the options that name a setting, by "section.field"."""
     return {
         f"{section}.{name}": value
@@ -121,6 +121,6 @@ def config_of(options: argparse.Namespace) -> Config:
         task=options.task,
         recipe=options.recipe,
         file=options.config,
-        settings=settings_of(options),
+        settings=given_settings(options),
         overrides=options.set,
     )

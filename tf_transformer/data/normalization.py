@@ -56,7 +56,7 @@ def with_rule_name(model: bytes, name: str) -> bytes:
     return proto.SerializeToString()
 
 
-def settings_of(path: Path) -> dict[str, str | float]:
+def tokenizer_settings(path: Path) -> dict[str, str | float]:
     """Reads the settings of `config.DataConfig` that a SentencePiece model holds.
 
     They are empty if `path` does not exist, as in a run without a tokenizer yet.

@@ -6,7 +6,7 @@ from typing import Any
 
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.presets import train_command
-from tf_transformer.data.normalization import settings_of
+from tf_transformer.data.normalization import tokenizer_settings
 from tf_transformer.data.texts import ROLES
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
@@ -63,7 +63,7 @@ def _parts(run: Run, sustained_tflops: float | None) -> list[Part]:
             f"{run.path} has no evaluation yet, so there is no card. Train the run until its "
             "first evaluation."
         )
-    own = settings_of(run.tokenizer)
+    own = tokenizer_settings(run.tokenizer)
     sections: dict[str, list[Part]] = {
         "Model": _model(run),
         "Departures from the paper": [_code(describe_departures(run.config, own))],

@@ -9,8 +9,8 @@ from tf_transformer.cli.parser import given_except, int_from, value_of
 from tf_transformer.cli.terminal import print_report
 from tf_transformer.cli.training_options import (
     add_training_options,
+    given_settings,
     seconds_of,
-    settings_of,
 )
 from tf_transformer.errors import UserError
 from tf_transformer.studies.ablation import table
@@ -64,7 +64,10 @@ def command(options: argparse.Namespace) -> int:
     scale = Scale.of(options.scale, options.steps)
     rows = select_rows(options.rows)
     configs = plan_rows(
-        [BASE, *(row for row in rows if row != BASE)], scale, settings_of(options), options.set
+        [BASE, *(row for row in rows if row != BASE)],
+        scale,
+        given_settings(options),
+        options.set,
     )
     if options.params_only:
         print_report(table.parameters_table(configs), table.PARAMETERS_NOTE, style=MARKDOWN)

@@ -55,7 +55,7 @@ def members(path: Path) -> list[Path]:
     return sorted(finished, key=lambda folder: (len(folder.name), folder.name))
 
 
-def settings_of(runs: Sequence[Run]) -> dict[str, Any]:
+def shared_settings(runs: Sequence[Run]) -> dict[str, Any]:
     """Returns the settings of runs that differ only in their seed."""
     seeds = [run.config.training.seed for run in runs]
     return runs[0].config.flat() | {"training.seed": seeds if len(seeds) > 1 else seeds[0]}
