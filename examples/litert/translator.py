@@ -28,7 +28,7 @@ def translate(encode, step, source: list[int], longest: int) -> list[int]:
     ancestry = np.full([1, 1, longest + 1], -1, np.int32)
     ancestry[..., -1] = 0
     target = [BOS]
-    while len(target) <= longest and target[-1] != EOS:  # the length includes EOS, not BOS
+    while len(target) < longest and target[-1] != EOS:  # at the limit only EOS is left
         position = len(target) - 1
         outputs = step(
             tokens=np.array([target[-1:]], np.int32),

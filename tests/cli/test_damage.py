@@ -131,6 +131,6 @@ def test_changed_training_text_needs_accept_new_data(
     assert "from step 240 on, training.steps is 241, was 240" in printed
     assert "(the same text)" in printed  # the dev text has only moved
     assert "data/train is encoded again: " in printed
-    card = Path("run/card.md").read_text()
+    card = re.sub(" +", " ", Path("run/card.md").read_text())
     assert "| 240 | training text | " in card
     assert "| 240 | training.steps | 240 | 241 |" in card

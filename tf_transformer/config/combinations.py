@@ -13,7 +13,7 @@ from tf_transformer.errors import UserError
 
 @dataclass(frozen=True)
 class Rule:
-    """What a term excludes, and the terms of which it needs at least one.
+    """Terms that a term excludes, and terms of which it needs at least one.
 
     Attributes:
         term: the option or value.

@@ -41,7 +41,7 @@ Find = Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]
 
 
 class Engine(ABC):
-    """What computes for a `Translator`.
+    """Searches and scores for a `Translator`.
 
     Attributes:
         name: its name in messages.

@@ -20,7 +20,7 @@ from tf_transformer.plots.figure import STYLES, new_figure, short_names
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.tables import Table
-from tf_transformer.tasks.translation.translator import load_translator
+from tf_transformer.tasks.models import load_engine
 
 logger = logging.getLogger(__name__)
 
@@ -123,12 +123,13 @@ def measure(
     curves, tokenize = [], runs[0].config.data.bleu_tokenizer
     for run, decoding, tag in zip(runs, decodings, tags, strict=True):
         name = str(run.path)
-        translator = load_translator(run, checkpoint, decoding=decoding, tag=tag)
+        engine = load_engine(run, checkpoint, tag=tag)
         with ProgressBars(len(sources)) as bars:
             report = functools.partial(bars, f"{name}: translated")
-            hypotheses = translator.translate(list(sources), progress=report)
+            ranked = engine.search(sources, decoding, progress=report)
+        hypotheses = [best for best, *_ in ranked]
         intervals = bleu_by_bucket(groups, hypotheses, references, tokenize)
-        longest, limit = _longest_in_training(run), translator.codec.source_limit
+        longest, limit = _longest_in_training(run), engine.codec(decoding).source_limit
         curves.append(LengthCurve(name, intervals, longest, limit))
     return groups, curves
 

@@ -116,13 +116,13 @@ def test_the_loss_is_the_mean_over_pieces_without_smoothing(translator, masks, p
         total -= log_probs[np.arange(len(logits)), ids[1][0]].sum()
         pieces += len(logits)
     masks.apply([])
-    loss = measures(translator, masks, *pairs)["loss"]
+    loss = measures(translator.engine, translator.decoding, masks, *pairs)["loss"]
     assert loss(HEADS) == pytest.approx(total / pieces, abs=1e-5)
     assert loss([]) < loss(HEADS)
 
 
 def test_bleu_is_that_of_the_masked_model(translator, masks, pairs):
-    score = measures(translator, masks, *pairs)["bleu"]
+    score = measures(translator.engine, translator.decoding, masks, *pairs)["bleu"]
     whole, without = score([]), score(HEADS)
     masks.apply(HEADS)
     texts = translator.translate(pairs[0])

@@ -55,11 +55,12 @@ def command(options: argparse.Namespace) -> None:
         write_pruned_run,
     )
 
-    pairs = fitting_pairs(pairs, translator)
+    pairs = fitting_pairs(pairs, translator.codec)
     checkpoint = run.weights(options.checkpoint)
     with locked(output):
         study = measure_heads(
-            translator,
+            translator.engine,
+            translator.decoding,
             pairs,
             output,
             checkpoint=checkpoint,

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.engine import Engine
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import write_text
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.tasks.translation.translator import Translator
 
 KINDS = {
     "encoder": "encoder self-attention",
@@ -103,7 +104,8 @@ _Known = dict[frozenset[Head], dict[str, float]]
 
 
 def measures(
-    translator: Translator,
+    engine: Engine,
+    decoding: DecodingConfig,
     masks: HeadMasks,
     sources: Sequence[str],
     references: Sequence[str],
@@ -113,18 +115,18 @@ def measures(
 
     They are "loss", the mean negative log-probability of a target piece, including EOS, in nats
     and without label smoothing; and "bleu", sacreBLEU of the best translations with its
-    tokeniser `tokenize`. No sentence may exceed the translator's length limits.
+    tokeniser `tokenize`. No sentence may exceed the length limits of `decoding`.
     """
 
     def loss(masked: Collection[Head]) -> float:
         masks.apply(masked)
-        scored = translator.score(list(sources), list(references))
+        scored = engine.score(sources, references, decoding)
         pieces = sum(target.num_tokens for target in scored)
         return -sum(target.log_prob for target in scored) / pieces
 
     def score(masked: Collection[Head]) -> float:
         masks.apply(masked)
-        translations = translator.translate(list(sources))
+        translations = [best for best, *_ in engine.search(sources, decoding)]
         return bleu(translations, references, tokenize=tokenize).value
 
     return {"loss": loss, "bleu": score}

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.ensemble import only_model
+from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.files import replacing_folder, write_text
@@ -34,7 +37,6 @@ from tf_transformer.studies.heads.measurements import (
 )
 from tf_transformer.studies.heads.plot import Row, importance_figure, pruning_figure
 from tf_transformer.tables import Part, Table
-from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -143,9 +145,8 @@ class Study:
         return [*parts, Table(["heads kept", "loss", *bleu], rows, "r")]
 
 
-def fitting_pairs(pairs: Pairs, translator: Translator) -> list[tuple[str, str]]:
+def fitting_pairs(pairs: Pairs, codec: TextCodec) -> list[tuple[str, str]]:
     """Drops the pairs that the model would truncate, and logs their number."""
-    codec = translator.codec
     texts = [tf.constant(side) for side in zip(*pairs, strict=True)]
     _, long_source = codec.encode(texts[0], codec.source_limit)
     _, long_target = codec.encode(texts[1], codec.target_limit, target=True)
@@ -159,7 +160,8 @@ def fitting_pairs(pairs: Pairs, translator: Translator) -> list[tuple[str, str]]
 
 
 def measure_heads(
-    translator: Translator,
+    engine: GraphEngine,
+    decoding: DecodingConfig,
     pairs: Pairs,
     output: Path,
     *,
@@ -171,7 +173,8 @@ def measure_heads(
     """Measures all heads and writes the results; earlier measurements are not repeated.
 
     Args:
-        translator: translator of the model, whose weights are restored afterwards.
+        engine: the model, whose weights are restored afterwards.
+        decoding: settings of the search.
         pairs: sentences and references, from `fitting_pairs`.
         output: the folder to write.
         checkpoint: file of the model's weights, to identify them.
@@ -180,9 +183,9 @@ def measure_heads(
         iterative: whether to measure again after each pruning; see `iterative_order`.
     """
     sources, references = map(list, zip(*pairs, strict=True))
-    settings = _settings(translator, pairs, checkpoint, tokenize)
-    masks = HeadMasks(only_model(translator.model))
-    functions = measures(translator, masks, sources, references, tokenize)
+    settings = _settings(engine, decoding, pairs, checkpoint, tokenize)
+    masks = HeadMasks(only_model(engine.model))
+    functions = measures(engine, decoding, masks, sources, references, tokenize)
     measurements = Measurements(output / MEASUREMENTS, settings, functions)
     if len(measurements):
         logger.info("%s: %d measured before", output / MEASUREMENTS, len(measurements))
@@ -201,20 +204,24 @@ def measure_heads(
 
 
 def _settings(
-    translator: Translator, pairs: Pairs, checkpoint: Path, tokenize: str
+    engine: GraphEngine,
+    decoding: DecodingConfig,
+    pairs: Pairs,
+    checkpoint: Path,
+    tokenize: str,
 ) -> dict[str, Any]:
     """Returns everything that determines the results."""
     text = "".join(f"{source}\t{reference}\n" for source, reference in pairs)
-    decoding = dataclasses.asdict(translator.decoding)
-    del decoding["batch_tokens"]  # does not affect results
-    del decoding["checkpoint"]  # the hash identifies the weights
+    search = dataclasses.asdict(decoding)
+    del search["batch_tokens"]  # does not affect results
+    del search["checkpoint"]  # the hash identifies the weights
     return {
         "checkpoint": sha256(checkpoint),
         "text": hashlib.sha256(text.encode()).hexdigest(),
         "sentences": len(pairs),
-        "decoding": decoding,
+        "decoding": search,
         "signature": bleu(["a"], ["a"], tokenize=tokenize).signature,
-        **({"tag": tag} if (tag := translator.tokenizer.tag) else {}),
+        **({"tag": tag} if (tag := engine.tokenizer.tag) else {}),
     }
 
 
