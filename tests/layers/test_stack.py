@@ -40,12 +40,12 @@ def test_the_config_holds_every_argument(cls):
 def test_a_frozen_stack_stays_frozen_in_a_functional_model(tmp_path):
     encoder = Encoder(2, **LAYER)
     inputs = keras.Input(X.shape[1:])
-    model = keras.Model(inputs, keras.layers.Dense(3)(encoder(inputs)))
+    model = keras.Model(inputs, keras.layers.Dense(3, name="head")(encoder(inputs)))
     encoder.trainable = False
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     for copy in (again, keras.models.clone_model(model)):
-        assert [w.path for w in copy.trainable_weights] == ["dense/kernel", "dense/bias"]
+        assert [w.path for w in copy.trainable_weights] == ["head/kernel", "head/bias"]
         assert len(copy.weights) == len(model.weights)
 
 
