@@ -4,18 +4,13 @@ VENV := .venv
 MODEL ?= exported/tiny
 TEXT ?= README.md
 
-CHANGED = $$($(VENV)/bin/python -m tools.changed_tests)
-
-.PHONY: demo test check lint notebooks docs serving-proof clean
+.PHONY: demo test lint notebooks docs serving-proof clean
 
 demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen sentences
 	$(VENV)/bin/python train.py
 
 test: $(VENV)/ready  ## all tests, three files at a time: what a file's tests share is made once
 	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 10
-
-check: lint  ## the inner loop: lint, and the tests of what changed since the last commit
-	$(VENV)/bin/python -m pytest $(CHANGED)
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

@@ -32,9 +32,8 @@ from harness.rounds import THREADS, Measured, Spread, fastest, measure, say, tim
 from tf_transformer.decoding.threads import most_streams
 from tf_transformer.errors import UserError
 
-PEERS = ("ctranslate2", "ctranslate2-int8", "marian", "keras-hub")
+PEERS = ("ctranslate2", "ctranslate2-int8")
 STREAMS = ("decoding_ours", "decoding_ctranslate2")
-HUB = "KerasHub"
 HEADER = ("", "tokens/s", "times as fast", "by CPU time", "p50", "p95", "peak memory", "same")
 SINGLES = 8  # sentences in a round of batches of one
 
@@ -70,11 +69,9 @@ def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
     peers = {
         "ctranslate2": ("CTranslate2", "ctranslate2", "ctranslate2", "float32"),
         "ctranslate2-int8": ("CTranslate2 int8", "ctranslate2", "ctranslate2", "int8"),
-        "marian": ("Hugging Face", "marian", "torch", "float32"),
-        "keras-hub": (HUB, "keras_hub", "keras-hub", "float32"),
     }
     for peer in PEERS:
-        if peer in options.peers and not (natural and peer == "keras-hub"):
+        if peer in options.peers:
             name, script, environment, precision = peers[peer]
             given = _options(work, precision)
             chosen.append(Spec(name, f"decoding_{script}", environment, given))
@@ -163,7 +160,7 @@ def _check(contenders: Sequence[Spec], options: argparse.Namespace) -> dict[str,
     work = {"batch": 16, "beam": max(options.beams), "forced": 0 if options.run else 12}
     hypotheses = {}
     for spec in contenders:
-        if spec.name not in (FLOOR, HUB):
+        if spec.name != FLOOR:
             say(f"checking {spec.name}")
             with Contender(spec, options.threads, options.gpu) as contender:
                 contender.call("setup", **spec.options)

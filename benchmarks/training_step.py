@@ -30,7 +30,7 @@ from harness.rounds import Measured, measure, times_as_fast
 from tf_transformer.config import ModelConfig
 from tf_transformer.studies.cost import Lengths, training_flops
 
-PEERS = ("marian", "marian-compiled", "keras-hub", "keras-layers")
+PEERS = ("marian", "marian-compiled")
 PRECISIONS = ("float32", "bfloat16")
 HEADER = ("", "tokens/s", "times as fast", "by CPU time", "peak memory", "first round")
 
@@ -75,8 +75,6 @@ def specs(options: argparse.Namespace, batches: str, model: dict, precision: str
     peers = {
         "marian": ("MarianMT", "marian", "torch", {"compiled": False}),
         "marian-compiled": ("MarianMT, compiled", "marian", "torch", {"compiled": True}),
-        "keras-hub": ("KerasHub", "keras", "keras-hub", {"kind": "hub"}),
-        "keras-layers": ("keras.layers", "keras", "keras-hub", {"kind": "layers"}),
     }
     for peer in PEERS:
         if peer in options.peers:

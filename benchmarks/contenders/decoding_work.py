@@ -1,7 +1,7 @@
 """Writes the sentences to decode, and the same weights for every library.
 
-The folder contains weights.npz (the package's), marian.npz (with the names of Hugging Face's
-MarianMT), ct2/ (CTranslate2), model.json, pieces.json and sentences.json.
+The folder contains weights.npz (the package's), ct2/ (CTranslate2), model.json, pieces.json and
+sentences.json.
 """
 
 import json
@@ -20,7 +20,6 @@ from tf_transformer.data.corpus import read_lines
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.files import replacing_folder
-from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights, save_weights
@@ -43,7 +42,6 @@ def setup(corpus: str, model: dict, run: str | None, number: int) -> dict:
         chosen = evenly_spaced(ids, number)
         with replacing_folder(Path(path), replace=False) as folder:
             save_weights(folder / "weights.npz", transformer)
-            np.savez(folder / "marian.npz", **marian_tensors(transformer))
             to_ctranslate2(transformer, tokenizer, folder / "ct2")
             pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
             _write(folder / "pieces.json", [piece.decode() for piece in pieces])
@@ -101,60 +99,6 @@ class NumberedPieces:
         special = ["<pad>", "<unk>", "<s>", "</s>"]
         numbered = [f"t{i}" for i in range(len(special), self.vocab_size)]
         return tf.gather(tf.constant(special + numbered), ids)
-
-
-def marian_tensors(model: Transformer) -> dict[str, np.ndarray]:
-    """Returns the weights under Marian's names and in its order of units: sines, cosines."""
-    d_model = model.config.d_model
-    units = np.arange(d_model).reshape(-1, 2).T.reshape(-1)
-    tensors = {"model.shared.weight": np.array(model.projection.embeddings)[:, units]}
-    bias = model.projection.output_bias
-    never = np.isin(np.arange(model.vocab_size), [PAD_ID, BOS_ID]) * np.float32(_NEVER)
-    tensors["final_logits_bias"] = (never if bias is None else np.array(bias))[None]
-    positions = np.array(sinusoidal_positions(tf.range(1024), d_model))[:, units]
-    for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        tensors[f"model.{name}.embed_positions.weight"] = positions
-        for number, layer in enumerate(stack.layers):
-            prefix = f"model.{name}.layers.{number}"
-            tensors |= {f"{prefix}.{key}": value for key, value in _layer(layer, units).items()}
-    return tensors
-
-
-def _layer(layer, units: np.ndarray) -> dict[str, np.ndarray]:
-    tensors = _attention("self_attn", layer.self_attention, units)
-    tensors |= _norm("self_attn_layer_norm", layer.self_attention_norm.norm, units)
-    if hasattr(layer, "cross_attention"):
-        tensors |= _attention("encoder_attn", layer.cross_attention, units)
-        tensors |= _norm("encoder_attn_layer_norm", layer.cross_attention_norm.norm, units)
-    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
-    tensors |= {
-        "fc1.weight": np.array(inner.kernel)[units].T,
-        "fc1.bias": np.array(inner.bias),
-        "fc2.weight": np.array(outer.kernel)[:, units].T,
-        "fc2.bias": np.array(outer.bias)[units],
-    }
-    return tensors | _norm("final_layer_norm", layer.feed_forward_norm.norm, units)
-
-
-def _attention(name: str, attention, units: np.ndarray) -> dict[str, np.ndarray]:
-    tensors = {}
-    for ours, theirs in (("query", "q"), ("key", "k"), ("value", "v")):
-        dense = getattr(attention, f"{ours}_dense")
-        tensors[f"{name}.{theirs}_proj.weight"] = np.array(dense.kernel)[units].T
-        tensors[f"{name}.{theirs}_proj.bias"] = _bias(dense.bias, dense.units)
-    dense = attention.output_dense
-    tensors[f"{name}.out_proj.weight"] = np.array(dense.kernel)[:, units].T
-    tensors[f"{name}.out_proj.bias"] = _bias(dense.bias, dense.units)[units]
-    return tensors
-
-
-def _bias(weight, size: int) -> np.ndarray:
-    return np.zeros(size, "float32") if weight is None else np.array(weight)
-
-
-def _norm(name: str, norm, units: np.ndarray) -> dict[str, np.ndarray]:
-    gamma, beta = np.array(norm.gamma), np.array(norm.beta)
-    return {f"{name}.weight": gamma[units], f"{name}.bias": beta[units]}
 
 
 assert EOS_ID == 3  # contenders in other environments rely on the ids 0 to 3

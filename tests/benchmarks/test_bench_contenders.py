@@ -1,30 +1,21 @@
 """Contenders do the work that they are said to do: checked in this process, at tiny sizes."""
 
-from pathlib import Path
-from types import SimpleNamespace
-
 import batches
 import corpus
 import decoding_ours
 import decoding_work
-import exported
 import layer
 import numpy as np
-import public_path
 import pytest
 import tensorflow as tf
 import training_floor
 import training_ours
 from harness.arrays import Arrays, load_batches, real_tokens
-from harness.sentences import Work, evenly_spaced, up_to_eos, with_eos
+from harness.sentences import Work, up_to_eos, with_eos
 
 from tf_transformer.config import BOS_ID, EOS_ID, ModelConfig
-from tf_transformer.conversion.marian_weights import assign_weights
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.models.transformer import Transformer
-from tf_transformer.run import Run
 from tf_transformer.studies.cost import Lengths, training_flops
-from tf_transformer.tasks.translation.translator import load_translator
 
 MODEL = {
     "vocab_size": 1000, "num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2,
@@ -99,23 +90,6 @@ def test_sentences_are_of_all_lengths(work):
     assert [len(rows) for rows in work.batches(4, 3)] == [4, 4, 4]
     (whole,) = work.batches(12, 1)
     assert whole == work.sentences
-
-
-def test_marians_tensors_are_our_weights(work):
-    """By the conversion in the other direction, of the package."""
-    model = Transformer(**work.model)
-    decoding_ours.load_weights(work.folder / "weights.npz", model)
-    both = work.model | {"attention_bias": True, "output_bias": True}
-    other = Transformer(**both)
-    with np.load(work.folder / "marian.npz") as file:
-        tensors = {name: file[name] for name in file.files}
-    size = work.model["vocab_size"]
-    rows = SimpleNamespace(rows=np.arange(size), inputs_only=np.zeros(size, bool))
-    assign_weights(other, tensors, rows)
-    source, target = np.array([[9, 8, 7, EOS_ID]]), np.array([[BOS_ID, 10, 11]])
-    ours, theirs = (m({"source": source, "target": target}).numpy() for m in (model, other))
-    possible = np.arange(size)[(np.arange(size) != BOS_ID) & (np.arange(size) != 0)]
-    np.testing.assert_allclose(ours[..., possible], theirs[..., possible], atol=1e-4)
 
 
 @pytest.mark.parametrize("forced", [0, 5])
@@ -195,27 +169,3 @@ def test_restricted_attention_is_attention_with_a_band(length):
     mixed = np.einsum("bhqm,bmhk->bqhk", weights, value).reshape(2, length, 8)
     expected = restricted.output_projection(mixed).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_public_paths_translate_the_same_sentences(
-    prepared, trained_run, tmp_path, monkeypatch
-):
-    """The paths agree word for word: in Python, and in the SavedModel that is made of it."""
-    base = tmp_path / "exported"
-    exported.setup(str(trained_run.path))["write"](str(base))
-    run = Run.open(trained_run.path)
-    translator = load_translator(run, "best")
-    lines = sorted(Path(prepared, "source.txt").read_text("utf-8").splitlines(), key=len)
-    asked = public_path.requests(lines, batch=3, number=5)
-    assert [len(request) for request in asked] == [3, 2]
-    assert [line for request in asked for line in request] == evenly_spaced(lines, 5)
-    in_python, saved = public_path._python(translator), public_path._saved_model(base)
-    search = public_path._search(translator)
-    for request, ids in zip(asked, public_path._ids(translator)(asked), strict=True):
-        assert in_python(request) == saved(request)
-        best = tf.constant([beams[0] for beams in search(ids)])
-        found = [text.decode() for text in translator.tokenizer.detokenize(best).numpy()]
-        assert sorted(found) == sorted(saved(request))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    functions = public_path.setup(str(run.path), prepared, "python", str(base))
-    assert functions["work"](batch=3, number=5) == {"sentences": 5}

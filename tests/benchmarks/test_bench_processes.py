@@ -1,15 +1,11 @@
 """Contenders as processes: called in turn, measured inside, their failures told."""
 
-import json
 import os
-import sys
 import textwrap
-import time
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
-import start_up
 from harness import environments
 from harness.contender import Contender, Spec, make_file
 from harness.options import prepared_corpus
@@ -194,54 +190,3 @@ def test_requirements_of_the_peers_are_pinned():
     lines = [line for file in files for line in file.read_text().splitlines()]
     packages = [line for line in lines if line and not line.startswith(("#", "--"))]
     assert packages and all("==" in package for package in packages)
-
-
-def test_start_up_takes_the_time_to_the_first_line():
-    code = "import time; print('first', flush=True); time.sleep(2)"
-    begun = time.perf_counter()
-    seconds = start_up.seconds_to_output("words", [sys.executable, "-c", code])
-    assert 0 < seconds <= time.perf_counter() - begun - 2
-    assert start_up.seconds_to_output(start_up.HELP, [*start_up.COMMAND, "--help"]) > 0
-
-
-def test_start_up_tells_what_went_wrong():
-    code = "import sys; sys.exit('no such run')"
-    with pytest.raises(UserError, match="status 1: no such run"):
-        start_up.seconds_to_output("words", [sys.executable, "-c", code])
-
-
-def test_the_package_alone_imports_no_tensorflow():
-    command = [sys.executable, "-c", start_up.LIGHT]
-    assert start_up.seconds_to_output(start_up.IMPORT, command) > 0
-    heavy = start_up.LIGHT.replace("tf_transformer", "types as tensorflow").replace(
-        "sys.exit", "sys.modules['tensorflow'] = tensorflow; sys.exit"
-    )
-    with pytest.raises(UserError, match="it imports TensorFlow"):
-        start_up.seconds_to_output(start_up.IMPORT, [sys.executable, "-c", heavy])
-
-
-TRAIN = """
-import json, pathlib, sys
-folder = pathlib.Path(sys.argv[sys.argv.index("--output") + 1])
-folder.joinpath("checkpoints").mkdir(parents=True)
-folder.joinpath("checkpoints", "best.npz").write_text(json.dumps(sys.argv[1:]))
-"""
-
-
-def test_a_tiny_run_whose_training_was_interrupted_is_trained(tmp_path, monkeypatch):
-    monkeypatch.setattr(start_up, "FOLDER", tmp_path)
-    monkeypatch.setattr(start_up, "COMMAND", [sys.executable, "-c", TRAIN])
-    (tmp_path / ".cache" / "tiny-run").mkdir(parents=True)
-    run = start_up._tiny_run()
-    arguments = json.loads((run / "checkpoints" / "best.npz").read_text())
-    assert arguments[0] == "train" and "training.steps=20" in arguments
-    assert start_up._tiny_run() == run  # and only once: mkdir would fail
-
-
-def test_a_tiny_run_that_cannot_be_trained_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(start_up, "FOLDER", tmp_path)
-    code = "import sys; sys.exit('a warning\\nerror: No space is left.')"
-    monkeypatch.setattr(start_up, "COMMAND", [sys.executable, "-c", code])
-    with pytest.raises(UserError, match=r"\(status 1\): No space is left\. .* --run RUN") as e:
-        start_up._tiny_run()
-    assert "\n" not in str(e.value)

@@ -22,7 +22,7 @@ from command_line import TrainedRun, environment, run_here, train_command
 
 from tf_transformer.cli.main import main
 from tf_transformer.run.checkpoints import CheckpointFolder, is_valid
-from tools.storm.hung import PRINTS_STACKS, end_with_stacks
+from tools.storm.lab import PRINTS_STACKS, end_with_stacks
 
 STEPS, PERIOD = 36, 12
 SETTINGS = (

@@ -9,8 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from tools.storm.hung import PRINTS_STACKS, end_with_stacks
-from tools.storm.lab import Lab
+from tools.storm.lab import PRINTS_STACKS, Lab, end_with_stacks
 from tools.storm.stops import STEPS, differences, tries, what_is_wrong
 
 STOPPED = "device: CPU\nstopped at step 7 by SIGTERM; run the same command again to resume\n"

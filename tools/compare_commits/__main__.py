@@ -16,7 +16,6 @@ from pathlib import Path
 from tools.compare_commits.comparison import Row, compare
 from tools.compare_commits.programs import MAKE, RESUMED, USE
 from tools.compare_commits.renamed import rename
-from tools.compare_commits.speed import print_speed
 from tools.compare_commits.texts import write_texts
 from tools.compare_commits.trees import Program, Tree, checked_out
 
@@ -29,9 +28,6 @@ def main() -> int:
     parser.add_argument("new", metavar="NEW", nargs="?", help="default: the working tree")
     parser.add_argument("--cross-only", action="store_true",
                         help="compare only the results of NEW on the files of OLD")  # fmt: skip
-    parser.add_argument("--speed", action="store_true",
-                        help="compare seconds instead of results")  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of --speed")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as temporary,
@@ -40,9 +36,6 @@ def main() -> int:
     ):
         for tree in (old, new):
             tree.require_own_package()
-        if options.speed:
-            print_speed(old, new, Path(temporary), options.rounds)
-            return 0
         return print_results(old, new, Path(temporary), options.cross_only)
 
 

@@ -14,7 +14,6 @@ KINDS = {
     "stops": "signals and kills at random moments of training",
     "circumstances": "full and read-only disks, vanished folders, closed pipes",
     "damage": "bytes changed in the files of a run between two sessions",
-    "arguments": "command lines and files of random content",
     "requests": "malformed, huge, slow and many requests to a server",
 }
 

@@ -5,14 +5,12 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tools.storm.lab import Done, Lab, Outcome, write_builtin_text
-from tools.storm.worker import Worker
 
 SECONDS = 300  # time limit of a command
 PAIRS = 80
@@ -63,37 +61,42 @@ class Base:
 
 def tries(lab: Lab) -> Iterator[Outcome]:
     """Damages copies of a small run endlessly; see docs/results/reliability.md."""
-    with closing(Worker(lab.folder)) as worker:
-        base = make_base(lab, worker)
-        while True:
-            yield attempt(lab, worker, base, lab.random.choice(list(COMMANDS)))
+    base = make_base(lab)
+    while True:
+        yield attempt(lab, base, lab.random.choice(list(COMMANDS)))
 
 
-def make_base(lab: Lab, worker: Worker) -> Base:
+def make_base(lab: Lab) -> Base:
     """Trains the run to step 4 of 6, and runs every command on a copy of it."""
     folder = lab.folder / "base"
     (folder / "texts").mkdir(parents=True)
     write_builtin_text(folder / "texts", PAIRS)
-    begin(worker, [*COMMANDS["train"], "--stop-after", "4 steps"], folder)
-    return of_folder(lab, worker, folder, COMMANDS)
+    begin(lab, [*COMMANDS["train"], "--stop-after", "4 steps"], folder)
+    return of_folder(lab, folder, COMMANDS)
 
 
-def of_folder(lab: Lab, worker: Worker, folder: Path, commands: dict[str, list[str]]) -> Base:
+def of_folder(lab: Lab, folder: Path, commands: dict[str, list[str]]) -> Base:
     """Returns the base in a folder, with the outputs of `commands`."""
     right: dict[str, object] = {}
     for name, arguments in commands.items():
         copy = fresh_copy(lab, folder)
-        done = begin(worker, arguments, copy)
+        done = begin(lab, arguments, copy)
         right[name] = result(name, done, copy)
     return Base(folder, right)
 
 
-def begin(worker: Worker, arguments: list[str], folder: Path) -> Done:
+def begin(lab: Lab, arguments: list[str], folder: Path) -> Done:
     """Runs a command without damage; it must succeed."""
-    done = worker.run(arguments, folder, folder / "texts" / "dev.en", SECONDS)
+    done = run(lab, arguments, folder)
     if done.status != 0:
         raise RuntimeError(f"{arguments} failed without damage: {done}")
     return done
+
+
+def run(lab: Lab, arguments: list[str], folder: Path, texts: Path | None = None) -> Done:
+    """Runs a command in `folder`; its input is the dev text there, or in `texts`."""
+    source = (texts or folder) / "texts" / "dev.en"
+    return lab.run(arguments, source.read_bytes(), SECONDS, cwd=folder)
 
 
 def fresh_copy(lab: Lab, folder: Path) -> Path:
@@ -102,7 +105,7 @@ def fresh_copy(lab: Lab, folder: Path) -> Path:
     return Path(shutil.copytree(folder, copy))
 
 
-def attempt(lab: Lab, worker: Worker, base: Base, command: str) -> Outcome:
+def attempt(lab: Lab, base: Base, command: str) -> Outcome:
     """Damages one file (sometimes two), then runs one command."""
     copy, damages = fresh_copy(lab, base.folder), []
     for _ in range(lab.random.choice((1, 1, 1, 2))):
@@ -111,8 +114,7 @@ def attempt(lab: Lab, worker: Worker, base: Base, command: str) -> Outcome:
         path, name = lab.random.choice(files), lab.random.choice(list(DAMAGE))
         damage(path, name, lab.random)
         damages.append(f"{name} {path.relative_to(copy)}")
-    source = base.folder / "texts" / "dev.en"
-    done = worker.run(COMMANDS[command], copy, source, SECONDS)
+    done = run(lab, COMMANDS[command], copy, base.folder)
     exempt = all(
         text.endswith(UNCHECKED)
         or "/logs/" in text

@@ -3,6 +3,8 @@
 import os
 import random
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -106,3 +108,33 @@ class Lab:
                 status = None
         texts = ((stream or b"").decode(errors="replace") for stream in (stdout, stderr))
         return Done(status, *texts)
+
+
+# Environment that makes Python print its stacks at SIGABRT.
+PRINTS_STACKS = {"PYTHONFAULTHANDLER": "1"}
+
+
+def end_with_stacks(process: subprocess.Popen) -> str:
+    """Ends a process, which first prints Python's stacks on its stderr.
+
+    Returns:
+        The native stacks of all threads, or the reason why there are none.
+    """
+    native = _native_stacks(process.pid)
+    process.send_signal(signal.SIGABRT)
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    return native
+
+
+def _native_stacks(number: int) -> str:
+    if not shutil.which("gdb"):
+        return "no gdb: no native stacks"
+    command = ["gdb", "-p", str(number), "-batch", "-ex", "thread apply all backtrace 40"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        return "gdb: no native stacks within 120 s"
+    return done.stdout.decode(errors="replace")

@@ -19,8 +19,14 @@ from pathlib import Path
 import numpy as np
 
 from tools.compare_commits.comparison import arrays
-from tools.storm.hung import PRINTS_STACKS, end_with_stacks
-from tools.storm.lab import ROOT, Lab, Outcome, write_builtin_text
+from tools.storm.lab import (
+    PRINTS_STACKS,
+    ROOT,
+    Lab,
+    Outcome,
+    end_with_stacks,
+    write_builtin_text,
+)
 
 STEPS, PERIOD = 36, 12
 SETTINGS = (

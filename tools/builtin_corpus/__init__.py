@@ -1,1 +1,0 @@
-"""The grammar behind the built-in corpus; the package holds only its sentences."""
