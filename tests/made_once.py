@@ -18,9 +18,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 
     Another process waits for it and gets a copy of the object; the files are the same.
     """
-    base = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent  # that of all workers of this session
+    base = Path(os.environ.get("TF_TRANSFORMER_MADE_ONCE") or factory.getbasetemp())
     made = base / f"{name}.pickle"
     with (base / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
