@@ -9,8 +9,8 @@ TEXT ?= README.md
 demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen sentences
 	$(VENV)/bin/python train.py
 
-test: $(VENV)/ready  ## all tests, three files at a time: what a file's tests share is made once
-	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 10
+test: $(VENV)/ready  ## all tests, in processes by folders
+	$(VENV)/bin/python -m tools.run_tests
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

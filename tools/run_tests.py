@@ -70,8 +70,12 @@ def groups_of(folder: Path) -> Iterator[list[Path]]:
 
 
 def processes_at_a_time() -> int:
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    return max(1, min(os.cpu_count() or 1, int(free / BYTES)))
+    """Returns the number of cores, or what fits into the available memory (Linux), at least 1."""
+    cores, memory = os.cpu_count() or 1, Path("/proc/meminfo")
+    if not memory.exists():
+        return cores
+    (line,) = (each for each in memory.read_text().splitlines() if "MemAvailable" in each)
+    return max(1, min(cores, int(1024 * int(line.split()[1]) / BYTES)))
 
 
 def run(files: list[Path], made: str) -> Done:
