@@ -1,8 +1,8 @@
 """`python -m tools.run_tests [FOLDER ...]`: runs all tests within the memory there is.
 
-TensorFlow keeps what a process has traced, so a process that runs all tests needs gigabytes. Here
-each process runs the files of one folder, at most `FILES` of them, and ends. As many run at a
-time as there are cores, but no more than fit into the free memory.
+TensorFlow keeps what a process has traced, so a process that runs all tests needs gigabytes.
+Here each process runs the files of one folder, at most `FILES` of them, and ends. As many run
+at a time as there are cores, but no more than fit into the available memory.
 """
 
 import os
@@ -33,8 +33,9 @@ class Done:
     def __str__(self) -> str:
         folders = " ".join(sorted({str(file.parent.relative_to(ROOT)) for file in self.files}))
         summary = self.output.strip().rpartition("\n")[2].strip("= ")
-        verdict = "" if self.status == 0 else "  FAILED"
-        return f"{folders:26} {len(self.files):3} files {self.seconds:5.0f} s  {summary}{verdict}"
+        verdict = "" if self.status == 0 else ", FAILED"
+        took = f"{self.seconds:5.0f} s{verdict}"
+        return f"{folders:26} {len(self.files):3} files {took}: {summary}"
 
 
 def main() -> int:
@@ -70,7 +71,7 @@ def groups_of(folder: Path) -> Iterator[list[Path]]:
 
 
 def processes_at_a_time() -> int:
-    """Returns the number of cores, or what fits into the available memory (Linux), at least 1."""
+    """Returns the number of cores; on Linux fewer if less memory is available."""
     cores, memory = os.cpu_count() or 1, Path("/proc/meminfo")
     if not memory.exists():
         return cores
