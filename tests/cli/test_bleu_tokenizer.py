@@ -11,7 +11,7 @@ from tf_transformer.cli.main import main
 from tf_transformer.run import Run
 from tf_transformer.run.facts import best_record
 from tf_transformer.tasks.models import build_model
-from tf_transformer.tasks.translation.task import TranslationTask, read_dev_text
+from tf_transformer.tasks.translation.task import TranslationTask
 
 FILES = ["--source", "test.en", "--reference", "test.de"]
 
@@ -70,7 +70,7 @@ def test_training_its_records_and_the_gate_of_exports_use_it(folder):
     run = Run.open("run")
     task = TranslationTask(run, lambda *_: None)
     scores = task.evaluator(build_model(run.config))().scores
-    dev = read_dev_text(run, Path("test.en"), Path("test.de"))
+    dev = TranslationTask.read_dev_text(run, Path("test.en"), Path("test.de"))
     signatures = [scores.bleu.signature, best_record(run)["bleu_signature"]]
     assert all("|tok:char|" in each for each in signatures)
     assert "|tok:char|" in str(dev.metric.get_signature())

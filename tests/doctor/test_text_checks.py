@@ -42,7 +42,7 @@ from tf_transformer.doctor.checks import (
 from tf_transformer.doctor.survey import Survey, take_surveys
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.task import TASK, TranslationTask
+from tf_transformer.tasks.translation.task import TranslationTask
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -477,21 +477,21 @@ def test_the_built_in_corpus_passes_every_check(tmp_path):
     run = Run.create_or_resume(tmp_path / "run", preset("tiny"))
     task = TranslationTask(run, ignore)
     test = [str(run.data / "builtin" / "test")]
-    findings = diagnose(TASK, run.config, task.data, task, test=test)
+    findings = diagnose(TranslationTask, run.config, task.data, task, test=test)
     assert [str(finding) for finding in findings if finding.warning] == []
     assert len({finding.check for finding in findings}) == len(findings) == 11
-    assert quick_findings(TASK, task) == []
+    assert quick_findings(task) == []
 
 
 def test_dev_sentences_in_the_training_text_are_a_quick_warning(copied_task):
     """As in this run, whose dev set is the beginning of its training text."""
-    (line,) = quick_findings(TASK, copied_task({}))
+    (line,) = quick_findings(copied_task({}))
     assert line.startswith("overlap: 40 of 40 pairs of dev (100%) are also in train.")
 
 
 def test_quick_findings_examine_a_sample_of_a_large_corpus(copied_task, monkeypatch):
     monkeypatch.setattr(checks, "QUICK_PAIRS", 75)
-    (line,) = quick_findings(TASK, copied_task({}))
+    (line,) = quick_findings(copied_task({}))
     assert line.startswith(
         "overlap: 10 of 40 pairs of dev (25%) are also in a sample of train (1 pair in 4)"
     )
@@ -505,5 +505,5 @@ def test_quick_findings_examine_a_sample_of_a_large_corpus(copied_task, monkeypa
     ],
 )
 def test_wrong_settings_are_a_quick_warning(copied_task, settings, check):
-    lines = quick_findings(TASK, copied_task(settings))
+    lines = quick_findings(copied_task(settings))
     assert [line for line in lines if line.startswith(check)]

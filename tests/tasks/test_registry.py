@@ -8,8 +8,8 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import (
     TASKS,
-    check_config,
     check_run,
+    check_training,
     discard_foreign_files,
     task_named,
 )
@@ -17,7 +17,7 @@ from tf_transformer.tasks.registry import (
 
 def test_an_unknown_task_is_refused_with_the_list():
     with pytest.raises(UserError, match="no task 'juggling'. There are: translation, parsing"):
-        check_config(Config(task="juggling"))
+        check_training(Config(task="juggling"))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -26,7 +26,7 @@ def test_a_score_that_a_task_does_not_measure_is_refused(name):
     for best_by in sorted(foreign - set(TASKS[name].scores)):
         config = Config(task=name).replace({"training.best_by": best_by})
         with pytest.raises(UserError, match=f"for --task {name}. Received: '{best_by}'"):
-            check_config(config)
+            check_training(config)
 
 
 @pytest.mark.parametrize("name", TASKS)

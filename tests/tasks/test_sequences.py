@@ -85,7 +85,7 @@ def prepared(trained_run, run: Path, tokenizer: Tokenizer) -> SequenceTask:
     changes = {"data.tokenizer": str(tokenizer.path), "model.vocab_size": 330}
     config = Run.open(trained_run.path).config.replace(changes)
     new = Run.create_or_resume(run, config)
-    return SequenceTask(new, config.data, lambda *_: None)
+    return SequenceTask(new, lambda *_: None)
 
 
 def test_targets_are_segmented_by_a_model_of_their_own(trained_run, two_models, tmp_path):
@@ -144,7 +144,7 @@ def test_a_lost_tokenizer_is_not_trained_again(run):
 
 
 def corpus_task(run: Run, **options) -> SequenceTask:
-    return SequenceTask(run, run.config.data, lambda *_: None, **options)
+    return SequenceTask(run, lambda *_: None, **options)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tf_transformer.api.configuration import configure
 from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import check_config
+from tf_transformer.tasks.registry import check_training
 
 DROPOUT_RATES = ("dropout", "attention_dropout", "activation_dropout")
 
@@ -106,4 +106,4 @@ def test_with_a_preset_only_the_model_is_that_of_the_run(source):
 def test_settings_that_do_not_fit_the_run_are_refused(source, overrides, expected):
     settings = {"training.init_from": str(source)}
     with pytest.raises(UserError, match=expected):
-        check_config(configure(settings=settings, overrides=overrides))
+        check_training(configure(settings=settings, overrides=overrides))

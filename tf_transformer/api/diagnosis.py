@@ -19,14 +19,14 @@ def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:
         test: prefixes of test text, which is compared with the training text.
     """
     config, task, named = run.config, None, tuple(strings("test", test))
-    record = task_named(config.task).record()
+    task_class = task_named(config.task).task_class()
     with ProgressBars() as progress, tempfile.TemporaryDirectory() as folder:
         if run.tokenizer.exists():
-            task = record.prepare(run, progress)
-        data, texts = record.effective_data(run), named
+            task = task_class(run, progress)
+        data, texts = task_class.effective_data(run), named
         if named:  # as parallel text, like the others
             tested = config.replace({"data.train": named, "data.valid": named})
-            texts = record.effective_data(Run(Path(folder), tested)).valid
+            texts = task_class.effective_data(Run(Path(folder), tested)).valid
         return diagnose(
-            record, config, data, task, test=texts, test_files=named, progress=progress
+            task_class, config, data, task, test=texts, test_files=named, progress=progress
         )

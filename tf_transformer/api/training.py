@@ -17,7 +17,7 @@ from tf_transformer.progress import ProgressBars, is_watched
 from tf_transformer.run import Run
 from tf_transformer.run.resume import open_for_training
 from tf_transformer.studies.run_card import try_to_write_card
-from tf_transformer.tasks.registry import check_config, discard_foreign_files, task_named
+from tf_transformer.tasks.registry import check_training, discard_foreign_files, task_named
 from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.tasks.tokenizers import sized
 from tf_transformer.training import devices
@@ -69,7 +69,7 @@ def train_and_report(
         UserError: if training cannot begin or continue.
         Interrupted: if the session is stopped, after everything is saved.
     """
-    check_config(config)
+    check_training(config)
     source = config.training.init_from
     if source and Path(source).resolve() == Path(output).resolve():
         raise UserError(f"{source} cannot begin with its own weights. Give another output.")
@@ -126,7 +126,7 @@ def train_run(
     with workers.chief_first():
         run, task = _prepare(config, output, accept_new_data, lower_vocabulary, bars)
         if workers.is_chief:
-            for finding in quick_findings(task_named(config.task).record(), task):
+            for finding in quick_findings(task):
                 logger.warning("warning  %s", finding)
     logger.info("device: %s", devices.describe(strategy))
     trainer = Trainer(run, task, workers, stopper, verbose=int(bars))
@@ -157,9 +157,9 @@ def _prepare(
 
 
 def _task_of(run: Run, is_chief: bool, bars: bool) -> SequenceTask:
-    record = task_named(run.config.task).record()
+    task_class = task_named(run.config.task).task_class()
     with ProgressBars(shown=bars) as progress:
-        return record.prepare(run, progress, may_encode=is_chief)
+        return task_class(run, progress, may_encode=is_chief)
 
 
 def _trained_vocab_size(output: Path) -> int | None:

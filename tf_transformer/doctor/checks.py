@@ -26,7 +26,6 @@ from tf_transformer.data.tags import symbol_pieces, symbols_of
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.doctor.survey import Pair, Progress, Survey, take_surveys
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.record import TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.tasks.tokenizers import train_configured_tokenizer
 
@@ -278,13 +277,16 @@ def check_size(tokenizer: Tokenizer, size: int) -> list[Finding]:
     return [Finding("vocabulary", text, warning=True)]
 
 
-def check_trainable(train: Survey, config: Config, record: TaskRecord) -> list[Finding]:
+def check_trainable(
+    train: Survey, config: Config, task_class: type[SequenceTask]
+) -> list[Finding]:
     """Checks that a tokenizer of the configured size can be trained on the sample of train."""
     sources, targets = map(train.texts, SIDES)
     apart = config.data.separate_vocabularies
-    texts = [sources, targets] if apart else [sources + targets if record.prose else sources]
+    together = sources + targets if task_class.prose else sources
+    texts = [sources, targets] if apart else [together]
     # Tokenised targets that are not prose consist of symbols, each a piece of its own.
-    is_symbolic = "target" in record.text_sides and not record.prose
+    is_symbolic = "target" in task_class.corpus_class.text_sides and not task_class.prose
     words = {token for line in targets for token in line.split()} if is_symbolic else ()
     symbols = {f"{SPACE_PIECE}{word}" for word in words} | symbol_pieces(
         symbols_of(config.data)
@@ -392,7 +394,7 @@ TEXT_CHECKS: dict[Callable[[Surveys, DataConfig], list[Finding]], bool] = {
 
 
 def diagnose(
-    record: TaskRecord,
+    task_class: type[SequenceTask],
     config: Config,
     data: DataConfig,
     task: SequenceTask | None = None,
@@ -405,7 +407,7 @@ def diagnose(
     """Reads the text and runs the checks.
 
     Args:
-        record: functions of the run's task.
+        task_class: class of the run's task.
         config: configuration of the run.
         data: settings of its data as parallel text.
         task: the run's tokenizer and encoded corpora, if it has a tokenizer.
@@ -420,31 +422,32 @@ def diagnose(
     texts = {"train": data.train, "dev": data.valid, "test": test}
     files = {"train": config.data.train, "dev": config.data.valid, "test": test_files}
     surveys = take_surveys(
-        texts, data, None if record.prose else files, every=every, progress=progress
+        texts, data, None if task_class.prose else files, every=every, progress=progress
     )
     findings = [
         finding
         for check, for_prose in TEXT_CHECKS.items()
-        if record.prose or not for_prose
+        if task_class.prose or not for_prose
         for finding in check(surveys, data)
     ]
+    sides = task_class.corpus_class.text_sides
     if task:
         findings += check_size(task.tokenizer, config.model.vocab_size)
-        findings += check_unknown(surveys, task.tokenizer, record.text_sides)
+        findings += check_unknown(surveys, task.tokenizer, sides)
         findings += check_filters({"train": task.train, "dev": task.valid})
     elif data.tokenizer:
-        findings += check_unknown(surveys, Tokenizer(Path(data.tokenizer)), record.text_sides)
+        findings += check_unknown(surveys, Tokenizer(Path(data.tokenizer)), sides)
     elif config.data.train:  # for the built-in corpus `train` lowers an excessive size
-        findings += check_trainable(surveys[0], config, record)
+        findings += check_trainable(surveys[0], config, task_class)
     return findings
 
 
-def quick_findings(record: TaskRecord, task: SequenceTask) -> list[str]:
+def quick_findings(task: SequenceTask) -> list[str]:
     """Returns the warnings for the start of training, one line each.
 
     Examines the whole dev set and `QUICK_PAIRS` evenly spaced training pairs, which takes 1 s
     on Multi30k. Skipping the rest of a larger corpus takes about 1 s per million pairs.
     """
     every = -(-task.train.report.read // QUICK_PAIRS)
-    findings = diagnose(record, task.run.config, task.data, task, every=every)
+    findings = diagnose(type(task), task.run.config, task.data, task, every=every)
     return [f"{finding.check}: {finding.text}" for finding in findings if finding.warning]

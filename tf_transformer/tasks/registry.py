@@ -3,15 +3,17 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import LABELS_FILE, read_labels
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE
-from tf_transformer.tasks.record import TaskRecord
 from tf_transformer.tasks.transfer import check_source
+
+if TYPE_CHECKING:  # it imports TensorFlow
+    from tf_transformer.tasks.sequences import SequenceTask
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,10 @@ class Entry:
         """Settings that a preset of another task gets, by "section.field"."""
         return {"training.best_by": self.main_score, **self.search}
 
-    def record(self) -> TaskRecord:
-        """Imports the task, and TensorFlow, and returns its record."""
-        return importlib.import_module(f"tf_transformer.tasks.{self.name}.task").TASK
+    def task_class(self) -> "type[SequenceTask]":
+        """Imports the task, and TensorFlow, and returns its class."""
+        module = importlib.import_module(f"tf_transformer.tasks.{self.name}.task")
+        return getattr(module, f"{self.name.capitalize()}Task")
 
 
 _ENTRIES = (
@@ -94,7 +97,7 @@ def task_named(name: str) -> Entry:
     return TASKS[name]
 
 
-def check_config(config: Config) -> None:
+def check_training(config: Config) -> None:
     """Refuses a configuration that its task cannot use, before any work begins.
 
     Raises:
@@ -115,7 +118,7 @@ def check_config(config: Config) -> None:
         )
     if config.training.init_from:
         check_source(config, encoder_alone=task.encoder_alone)
-    task.record().check_config(config)
+    task.task_class().check_config(config)
 
 
 def discard_foreign_files(run: Run) -> None:

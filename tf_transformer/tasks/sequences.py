@@ -5,11 +5,13 @@ import itertools
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import DataConfig
+from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.batching import BatchPlan, Mixture
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.corpus import SIDES, SideName
@@ -20,37 +22,51 @@ from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.tags import require_whole, symbol_pieces, symbols_of
 from tf_transformer.data.texts import Role, identity, text_files
 from tf_transformer.errors import UserError
+from tf_transformer.evaluation.comparison import DevText
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.tasks.beginnings import begin
 from tf_transformer.tasks.models import build_model, record_positions
-from tf_transformer.tasks.record import Progress
 from tf_transformer.tasks.tokenizers import load_tokenizer
 from tf_transformer.training.task import Result
 
 logger = logging.getLogger(__name__)
 
+Progress = Callable[[str, int], None]
+
 
 class SequenceTask:
     """Data and model of a run; a subclass provides `evaluator`, which computes its dev scores.
 
-    A subclass may override the class attributes and the methods that begin with an underscore;
-    their defaults suit text-to-text tasks.
+    A subclass may override everything down to `__init__`, and the methods that begin with an
+    underscore; their defaults suit text-to-text tasks.
     """
 
+    prose = False  # whether both sides of its parallel text are natural-language sentences
     corpus_class: type[EncodedCorpus] = EncodedCorpus
     make_batches: Callable[..., tf.data.Dataset] = staticmethod(make_dataset)
     vocabulary_sides: Sequence[SideName] = SIDES  # whose text trains a tokenizer
     shapes: Sequence[tuple[int, int]]
 
-    def __init__(
-        self, run: Run, data: DataConfig, progress: Progress, *, may_encode: bool = True
-    ) -> None:
+    @staticmethod
+    def check_config(config: Config) -> None:
+        """Raises UserError for data and settings that the task cannot use."""
+
+    @staticmethod
+    def effective_data(run: Run) -> DataConfig:
+        """Returns the run's data as parallel text, which it may write into the run."""
+        return run.config.data
+
+    @staticmethod
+    def read_dev_text(run: Run, source: Any, reference: Path) -> DevText:
+        """Reads files for the gate of an export; one file may hold both inputs and answers."""
+        raise UserError("Runs of this task have no exports: load the run itself.")
+
+    def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         """Trains or loads the tokenizer and tokenises the corpora, unless `run` has them.
 
         Args:
             run: the run directory.
-            data: its parallel text.
             progress: called with the name of the current step and the number of pairs done.
             may_encode: False for a worker, which reads the corpora that the chief tokenised.
 
@@ -60,7 +76,7 @@ class SequenceTask:
         """
         self.run = run
         self.may_encode = may_encode
-        self.data = data
+        self.data = data = self.effective_data(run)
         dev_files = text_files(run.config.data, "valid") or text_files(data, "valid")
         self.dev_set = identity(dev_files)
         lines = self._side_text if data.separate_vocabularies else None

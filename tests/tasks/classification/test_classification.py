@@ -21,8 +21,6 @@ from tf_transformer.tasks.classification.labelled import (
 from tf_transformer.tasks.classification.predictor import build_classifier, load_classifier
 from tf_transformer.tasks.classification.task import (
     ClassificationTask,
-    check_config,
-    effective_data,
 )
 from tf_transformer.tasks.transfer import settings_from
 from tf_transformer.training.recipe import compile_model
@@ -69,14 +67,14 @@ def test_there_are_no_built_in_labels():
     with pytest.raises(
         UserError, match="Classification needs --train FILE .* of a label, .* none of them"
     ):
-        check_config(Config(task="classification"))
+        ClassificationTask.check_config(Config(task="classification"))
 
 
 def test_decoder_settings_are_reported_once_as_having_no_effect(task, config, caplog):
-    check_config(config)
+    ClassificationTask.check_config(config)
     assert not caplog.records
     config = config.replace({"model.output_bias": True})
-    check_config(config)
+    ClassificationTask.check_config(config)
     build_classifier(Run(task.run.path, config))
     assert caplog.messages == ["model.output_bias has no effect: a classifier has no decoder"]
 
@@ -93,7 +91,9 @@ def test_decoder_settings_are_reported_once_as_having_no_effect(task, config, ca
 def test_bad_files_are_refused_before_anything_else(config, tmp_path, split, text, expected):
     (tmp_path / "bad.tsv").write_text(text)
     with pytest.raises(UserError, match=expected):
-        check_config(config.replace({f"data.{split}": (str(tmp_path / "bad.tsv"),)}))
+        ClassificationTask.check_config(
+            config.replace({f"data.{split}": (str(tmp_path / "bad.tsv"),)})
+        )
 
 
 @pytest.fixture
@@ -108,11 +108,11 @@ def test_labels_may_not_change_once_training_has_begun(task, changed):
     with pytest.raises(
         UserError, match="must have the labels that .* New: plant; missing: none"
     ):
-        effective_data(changed)
+        ClassificationTask.effective_data(changed)
     assert read_labels(changed) == task.labels
     for path in changed.checkpoints.path.glob("state-*"):
         path.unlink()
-    effective_data(changed)
+    ClassificationTask.effective_data(changed)
     assert read_labels(changed) == ["animal", "colour", "number", "plant"]
 
 
@@ -120,7 +120,7 @@ def test_lost_labels_are_not_guessed_once_training_has_begun(run):
     file = run.path / LABELS_FILE
     file.unlink()
     with pytest.raises(UserError, match=r"labels.json is gone. Restore it from a copy"):
-        effective_data(run)
+        ClassificationTask.effective_data(run)
     assert not file.exists()
 
 
@@ -193,7 +193,7 @@ def test_embeddings_and_encoder_of_any_run_are_taken_over(config, tmp_path, requ
     source = request.getfixturevalue(which).path
     theirs = settings_from(Run.open(source), config.flat(), named=True)
     config = config.replace({"training.init_from": str(source)} | theirs)
-    check_config(config)
+    ClassificationTask.check_config(config)
     run = Run.create_or_resume(tmp_path / "fine", config)
     task = ClassificationTask(run, lambda *_: None)
     assert task.tokenizer.model_bytes == (source / "tokenizer.model").read_bytes()

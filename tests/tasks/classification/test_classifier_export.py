@@ -12,7 +12,7 @@ from tf_transformer.export.publish import CARD
 from tf_transformer.export.self_test import agree, check_classifier
 from tf_transformer.export.session import SavedModelSession
 from tf_transformer.run import Run
-from tf_transformer.tasks.classification.task import read_dev_text
+from tf_transformer.tasks.classification.task import ClassificationTask
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +107,6 @@ def test_a_worse_classifier_is_not_published(classification_run, exported_classi
             return {"label": np.array([b"animal"] * len(inputs["text"]), object)}
 
     file = classification_run.corpus / "dev.tsv"
-    dev = read_dev_text(Run.open(classification_run.path), None, file)
+    dev = ClassificationTask.read_dev_text(Run.open(classification_run.path), None, file)
     with pytest.raises(NotPublishedError, match=r"accuracy \d\d.* before .* 40 sentences .p"):
         Gate(exported_classifier, dev).compare(Stubborn(), {})

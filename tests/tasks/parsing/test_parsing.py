@@ -16,7 +16,7 @@ from tf_transformer.tasks.models import build_model, load_engine
 from tf_transformer.tasks.parsing.brackets import score_lines, summarise
 from tf_transformer.tasks.parsing.linearisation import delinearise
 from tf_transformer.tasks.parsing.parser import Counts, Parser
-from tf_transformer.tasks.parsing.task import ParsingTask, check_config
+from tf_transformer.tasks.parsing.task import ParsingTask
 from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar, load_grammar
 from tf_transformer.tasks.parsing.trees import read_line
 
@@ -71,14 +71,14 @@ def test_there_is_no_built_in_treebank():
     with pytest.raises(
         UserError, match="Parsing needs --train FILE .* of trees in .* Received: none of them"
     ):
-        check_config(Config(task="parsing"))
+        ParsingTask.check_config(Config(task="parsing"))
 
 
 def test_a_damaged_tree_is_refused_before_anything_else(parsing_run, tmp_path):
     (tmp_path / "bad.ptb").write_text("(S (UH Yes))\n(S (UH No)\n")
     config = Run.open(parsing_run.path).config
     with pytest.raises(UserError, match="bad.ptb:2:1"):
-        check_config(config.replace({"data.valid": (str(tmp_path / "bad.ptb"),)}))
+        ParsingTask.check_config(config.replace({"data.valid": (str(tmp_path / "bad.ptb"),)}))
 
 
 def test_symbols_are_in_the_vocabulary_too(parsing_run, tmp_path):
@@ -90,7 +90,7 @@ def test_symbols_are_in_the_vocabulary_too(parsing_run, tmp_path):
 def test_sampled_subwords_are_refused(parsing_run):
     config = Run.open(parsing_run.path).config.replace({"data.subword_sampling": 0.1})
     with pytest.raises(UserError, match="translation and classification.* Received: 0.1"):
-        check_config(config)
+        ParsingTask.check_config(config)
 
 
 # --- Dev score ---------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_search_rules_that_can_forbid_every_tree_are_refused(task, engine, gramm
     config = task.run.config
     decoding = dataclasses.replace(config.decoding, **rule)
     with pytest.raises(UserError, match="must be 0 .* when the search is constrained to trees"):
-        check_config(dataclasses.replace(config, decoding=decoding))
+        ParsingTask.check_config(dataclasses.replace(config, decoding=decoding))
     with pytest.raises(UserError, match="`parse --constraint none` accepts"):
         Parser(engine, decoding, grammar)
     Parser(engine, decoding)

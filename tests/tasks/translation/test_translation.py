@@ -13,7 +13,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.models import build_model
-from tf_transformer.tasks.translation.task import TranslationTask, check_config, effective_data
+from tf_transformer.tasks.translation.task import TranslationTask
 from tf_transformer.tasks.translation.translator import load_translator
 
 
@@ -30,16 +30,16 @@ def task(trained_run) -> TranslationTask:
 
 
 def test_configured_data_is_used_unchanged(run):
-    assert effective_data(run) == run.config.data
+    assert TranslationTask.effective_data(run) == run.config.data
 
 
 def test_without_data_the_built_in_corpus_is_written_into_the_run(tmp_path):
-    data = effective_data(Run.create_or_resume(tmp_path / "run", Config()))
+    data = TranslationTask.effective_data(Run.create_or_resume(tmp_path / "run", Config()))
     (text,) = corpora(data.train, data)
     assert (data.source, data.target) == ("en", "de")
     assert all(tmp_path / "run" in path.parents for path in (text.source, text.target))
     assert len(text) > 10_000
-    check_config(Config(data=data))
+    TranslationTask.check_config(Config(data=data))
 
 
 @pytest.mark.parametrize("missing", ["train", "valid", "source", "target"])
@@ -48,7 +48,7 @@ def test_incomplete_data_options_are_refused(run, missing):
         {f"data.{missing}": "" if missing in ("source", "target") else ()}
     )
     with pytest.raises(UserError, match="Your own data needs all of") as error:
-        check_config(config)
+        TranslationTask.check_config(config)
     assert f"--{missing}" not in str(error.value).partition("Received")[2]
 
 
@@ -58,7 +58,7 @@ def test_files_of_different_lengths_are_refused(run, tmp_path, split):
     (tmp_path / "uneven.de").write_text("eins\n")
     config = run.config.replace({f"data.{split}": (str(tmp_path / "uneven"),)})
     with pytest.raises(UserError, match="uneven.en with 2 and .*uneven.de with 1"):
-        check_config(config)
+        TranslationTask.check_config(config)
 
 
 def test_tokenised_text_is_not_tokenised_again(run):

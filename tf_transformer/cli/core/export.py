@@ -174,8 +174,8 @@ def _gate(options: argparse.Namespace, run: Run, published: Path) -> Any:
     from tf_transformer.export.gate import Gate
 
     source = Path(options.source) if options.source else None
-    record = task_named(run.config.task).record()
-    dev = record.read_dev_text(run, source, Path(options.reference))
+    task_class = task_named(run.config.task).task_class()
+    dev = task_class.read_dev_text(run, source, Path(options.reference))
     return Gate(published, dev, options.margin)
 
 

@@ -13,7 +13,7 @@ from tf_transformer.cli.terminal import print_line
 from tf_transformer.cli.training_options import add_run_settings, config_of
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import check_config
+from tf_transformer.tasks.registry import check_training
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def command(options: argparse.Namespace) -> None:
 
     from tf_transformer.api.diagnosis import examine
 
-    check_config(config)
+    check_training(config)
     with tempfile.TemporaryDirectory() as folder:
         if run:
             _link(run.path, Path(folder))

@@ -12,7 +12,7 @@ from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.records import differences
 from tf_transformer.studies.ablation.rows import BASE, ROWS
-from tf_transformer.tasks.registry import check_config, task_named
+from tf_transformer.tasks.registry import check_training, task_named
 from tf_transformer.training.in_turn import is_finished, train_in_turn
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def _check(configs: Mapping[str, Config], output: Path, seeds: Sequence[int]) ->
         raise UserError("ablate trains on one machine: run it without TF_CONFIG.")
     check_folder(output, configs[BASE])
     for config in {config.model.positions: config for config in configs.values()}.values():
-        check_config(config)  # reads all of the data, so once per kind of positions
+        check_training(config)  # reads all of the data, so once per kind of positions
     for seed in seeds:
         configs[BASE].replace({"training.seed": seed})
 
@@ -110,7 +110,7 @@ def _share_text(output: Path, base: Config) -> dict[str, object]:
     tf.config.set_visible_devices([], "GPU")  # leaves it to the rows' processes
     with ProgressBars() as progress:
         run = begin_folder(output, base)
-        task = task_named(base.task).record().prepare(run, progress, may_encode=True)
+        task = task_named(base.task).task_class()(run, progress)
     logger.info("%s", task.describe())
     return {
         "data.tokenizer": base.data.tokenizer or str(output / "tokenizer.model"),

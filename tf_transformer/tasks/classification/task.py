@@ -5,6 +5,7 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -33,7 +34,6 @@ from tf_transformer.tasks.classification.predictor import (
 )
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
-from tf_transformer.tasks.record import Progress, TaskRecord
 from tf_transformer.tasks.sequences import SequenceTask
 
 logger = logging.getLogger(__name__)
@@ -74,42 +74,6 @@ class DevResult:
         return [*shown, f"\ndev {summary(self.scores)}"]
 
 
-def check_config(config: Config) -> None:
-    """Refuses missing or damaged files, and settings that contradict each other."""
-    check_positions(config)
-    if not config.training.init_from:  # its settings are those of a run that may have a decoder
-        for name in OF_DECODERS:
-            if getattr(config.model, name) != getattr(ModelConfig, name):
-                logger.warning("model.%s has no effect: a classifier has no decoder", name)
-    require_files(config.data, "Classification", "a label, a TAB and a sentence on each line")
-    labels = labels_of(config.data.train)
-    for name in config.data.valid:
-        for _ in read_examples(Path(name), labels):
-            pass
-
-
-def effective_data(run: Run) -> DataConfig:
-    """Writes sentences and labels into the run as parallel text; also writes its label list."""
-    data = run.config.data
-    write_labels(run, labels_of(data.train))
-    return write_parallel_text(data, run.data / "text", (SENTENCES, LABELS), read_examples)
-
-
-def read_dev_text(run: Run, source: None, reference: Path) -> DevText:
-    """Reads labelled sentences, to be scored by accuracy.
-
-    Raises:
-        UserError: see `read_examples`.
-    """
-    sentences, labels = zip(*read_examples(reference, require_labels(run)), strict=True)
-
-    def parts(predicted: Sequence[str]) -> list[tuple[int, int]]:
-        pairs = zip(predicted, labels, strict=True)
-        return [(100 * (label == correct), 1) for label, correct in pairs]
-
-    return DevText(sentences, Ratio("accuracy", "exact", parts), "label")
-
-
 class ClassificationTask(SequenceTask):
     """Data, model and dev score of a classification run."""
 
@@ -117,10 +81,47 @@ class ClassificationTask(SequenceTask):
     make_batches = staticmethod(labelled_dataset)
     vocabulary_sides = LabelledCorpus.text_sides
 
-    def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
-        data = effective_data(run)
-        self.labels = read_labels(run)
-        super().__init__(run, data, progress, may_encode=may_encode)
+    @staticmethod
+    def check_config(config: Config) -> None:
+        """Refuses missing or damaged files, and settings that contradict each other."""
+        check_positions(config)
+        if not config.training.init_from:  # the run it names may have a decoder
+            for name in OF_DECODERS:
+                if getattr(config.model, name) != getattr(ModelConfig, name):
+                    logger.warning("model.%s has no effect: a classifier has no decoder", name)
+        content = "a label, a TAB and a sentence on each line"
+        require_files(config.data, "Classification", content)
+        labels = labels_of(config.data.train)
+        for name in config.data.valid:
+            for _ in read_examples(Path(name), labels):
+                pass
+
+    @staticmethod
+    def effective_data(run: Run) -> DataConfig:
+        """Writes sentences and labels into the run as parallel text, and the list of labels."""
+        data = run.config.data
+        write_labels(run, labels_of(data.train))
+        return write_parallel_text(data, run.data / "text", (SENTENCES, LABELS), read_examples)
+
+    @staticmethod
+    def read_dev_text(run: Run, source: Any, reference: Path) -> DevText:
+        """Reads labelled sentences, to be scored by accuracy.
+
+        Raises:
+            UserError: see `read_examples`.
+        """
+        sentences, labels = zip(*read_examples(reference, require_labels(run)), strict=True)
+
+        def parts(predicted: Sequence[str]) -> list[tuple[int, int]]:
+            pairs = zip(predicted, labels, strict=True)
+            return [(100 * (label == correct), 1) for label, correct in pairs]
+
+        return DevText(sentences, Ratio("accuracy", "exact", parts), "label")
+
+    @functools.cached_property
+    def labels(self) -> list[str]:
+        """The labels in the order of their numbers."""
+        return read_labels(self.run)
 
     def _settings(self) -> str:
         return f"{self.data.max_length} {self.labels}"
@@ -149,13 +150,3 @@ class ClassificationTask(SequenceTask):
             return DevResult(scores, list(samples))
 
         return evaluate
-
-
-TASK = TaskRecord(
-    check_config=check_config,
-    prepare=ClassificationTask,
-    effective_data=effective_data,
-    prose=False,
-    read_dev_text=read_dev_text,
-    text_sides=LabelledCorpus.text_sides,
-)

@@ -25,8 +25,7 @@ from tf_transformer.tasks.parsing.treebank import (
     read_treebank,
 )
 from tf_transformer.tasks.parsing.trees import Tree
-from tf_transformer.tasks.record import Progress, TaskRecord
-from tf_transformer.tasks.sequences import SequenceTask
+from tf_transformer.tasks.sequences import Progress, SequenceTask
 
 WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
 SAMPLES, LONGEST_SAMPLE = 3, 12  # sentences, words
@@ -82,38 +81,38 @@ class DevResult:
         ]
 
 
-def check_config(config: Config) -> None:
-    """Refuses missing or damaged trees, and settings that contradict each other."""
-    check_positions(config)
-    check_rules(config.decoding)
-    data = config.data
-    require_files(data, "Parsing", "trees in Penn brackets")
-    if data.subword_sampling:
-        raise UserError(
-            "data.subword_sampling is only for --task translation and classification: brackets "
-            f"have one segmentation. Received: {data.subword_sampling}."
-        )
-    for name in (*data.train, *data.valid):
-        check_treebank(Path(name))
-
-
-def effective_data(run: Run) -> DataConfig:
-    """Writes the run's trees into the run as parallel text; returns the data with it.
-
-    A tree without words becomes two blank lines.
-    """
-    return write_parallel_text(
-        run.config.data, run.data / "text", (WORDS, SEQUENCES), read_pairs
-    )
-
-
 class ParsingTask(SequenceTask):
     """Data, model and dev score of a parsing run."""
 
     vocabulary_sides = ("source",)  # brackets and tags come from `_symbols`
 
+    @staticmethod
+    def check_config(config: Config) -> None:
+        """Refuses missing or damaged trees, and settings that contradict each other."""
+        check_positions(config)
+        check_rules(config.decoding)
+        data = config.data
+        require_files(data, "Parsing", "trees in Penn brackets")
+        if data.subword_sampling:
+            raise UserError(
+                "data.subword_sampling is only for --task translation and classification: "
+                f"brackets have one segmentation. Received: {data.subword_sampling}."
+            )
+        for name in (*data.train, *data.valid):
+            check_treebank(Path(name))
+
+    @staticmethod
+    def effective_data(run: Run) -> DataConfig:
+        """Writes the run's trees into the run as parallel text; returns the data with it.
+
+        A tree without words becomes two blank lines.
+        """
+        return write_parallel_text(
+            run.config.data, run.data / "text", (WORDS, SEQUENCES), read_pairs
+        )
+
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
-        super().__init__(run, effective_data(run), progress, may_encode=may_encode)
+        super().__init__(run, progress, may_encode=may_encode)
         trees = (read_treebank(Path(name)) for name in run.config.data.valid)
         self._gold = [tree for file in trees for tree in file]
         # Each file counts once, even if it is given several times.
@@ -140,11 +139,3 @@ class ParsingTask(SequenceTask):
             return DevResult(score_parses(self._gold, parses), parses, self._gold)
 
         return evaluate
-
-
-TASK = TaskRecord(
-    check_config=check_config,
-    prepare=ParsingTask,
-    effective_data=effective_data,
-    prose=False,
-)

@@ -4,6 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -19,8 +20,7 @@ from tf_transformer.evaluation.comparison import DevText
 from tf_transformer.evaluation.metrics import make_metric
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
-from tf_transformer.tasks.record import Progress, TaskRecord
-from tf_transformer.tasks.sequences import SequenceTask
+from tf_transformer.tasks.sequences import Progress, SequenceTask
 from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -66,68 +66,75 @@ class DevResult:
         return [*shown, f"\ndev {self.scores.bleu}", share, *old]
 
 
-def effective_data(run: Run) -> DataConfig:
-    """Returns the run's data; without files, writes the built-in corpus into the run."""
-    data = run.config.data
-    if data.train or data.valid:
-        return data
-    prefixes = builtin.write_corpus(run.data / "builtin")
-    return dataclasses.replace(
-        data,
-        train=(str(prefixes["train"]),),
-        valid=(str(prefixes["dev"]),),
-        source=builtin.LANGUAGES[0],
-        target=builtin.LANGUAGES[1],
-    )
-
-
-def check_config(config: Config) -> None:
-    """Refuses missing files, and settings that contradict each other."""
-    check_positions(config)
-    data = config.data
-    if data.separate_vocabularies and config.model.tie_embeddings:
-        raise UserError(
-            "`data.separate_vocabularies` needs a separate embedding matrix for each language: "
-            "add --set model.tie_embeddings=false."
-        )
-    named = [name for name in ("train", "valid", "source", "target") if getattr(data, name)]
-    if not named:
-        if data.tag:
-            raise UserError(f"--tag needs --train. Received: --tag {data.tag[0]} without it.")
-        return
-    if len(named) < 4:
-        raise UserError(
-            "Your own data needs all of --train PREFIX --valid PREFIX --source LANG --target "
-            f"LANG, the built-in corpus none of them. Received: --{', --'.join(named)}."
-        )
-    if data.source == data.target:
-        raise UserError(f"--source and --target must differ. Received: {data.source!r} twice.")
-    for corpus in corpora((*data.train, *data.valid), data):
-        corpus.check()
-    if data.tokenizer:
-        require_whole(symbols_of(data), Path(data.tokenizer))
-    check_tags(data)
-
-
-def read_dev_text(run: Run, source: Path, reference: Path) -> DevText:
-    """Reads sentences and their translations, to be scored by BLEU.
-
-    Raises:
-        UserError: if a file cannot be read or is empty, or they differ in length.
-    """
-    pairs = list(read_pairs(source, reference))
-    if not pairs:
-        raise UserError(f"{source} and {reference} are empty. Expected at least one line.")
-    sources, references = zip(*pairs, strict=True)
-    metric = make_metric("bleu", [references], run.config.data.bleu_tokenizer)
-    return DevText(sources, metric, "translation")
-
-
 class TranslationTask(SequenceTask):
     """Data, model and dev score of a translation run."""
 
+    prose = True
+
+    @staticmethod
+    def check_config(config: Config) -> None:
+        """Refuses missing files, and settings that contradict each other."""
+        check_positions(config)
+        data = config.data
+        if data.separate_vocabularies and config.model.tie_embeddings:
+            raise UserError(
+                "`data.separate_vocabularies` needs a separate embedding matrix for each "
+                "language: add --set model.tie_embeddings=false."
+            )
+        named = [name for name in ("train", "valid", "source", "target") if getattr(data, name)]
+        if not named:
+            if data.tag:
+                raise UserError(
+                    f"--tag needs --train. Received: --tag {data.tag[0]} without it."
+                )
+            return
+        if len(named) < 4:
+            raise UserError(
+                "Your own data needs all of --train PREFIX --valid PREFIX --source LANG "
+                "--target LANG, the built-in corpus none of them. Received: "
+                f"--{', --'.join(named)}."
+            )
+        if data.source == data.target:
+            raise UserError(
+                f"--source and --target must differ. Received: {data.source!r} twice."
+            )
+        for corpus in corpora((*data.train, *data.valid), data):
+            corpus.check()
+        if data.tokenizer:
+            require_whole(symbols_of(data), Path(data.tokenizer))
+        check_tags(data)
+
+    @staticmethod
+    def effective_data(run: Run) -> DataConfig:
+        """Returns the run's data; without files, writes the built-in corpus into the run."""
+        data = run.config.data
+        if data.train or data.valid:
+            return data
+        prefixes = builtin.write_corpus(run.data / "builtin")
+        return dataclasses.replace(
+            data,
+            train=(str(prefixes["train"]),),
+            valid=(str(prefixes["dev"]),),
+            source=builtin.LANGUAGES[0],
+            target=builtin.LANGUAGES[1],
+        )
+
+    @staticmethod
+    def read_dev_text(run: Run, source: Any, reference: Path) -> DevText:
+        """Reads sentences and their translations, to be scored by BLEU.
+
+        Raises:
+            UserError: if a file cannot be read or is empty, or they differ in length.
+        """
+        pairs = list(read_pairs(source, reference))
+        if not pairs:
+            raise UserError(f"{source} and {reference} are empty. Expected at least one line.")
+        sources, references = zip(*pairs, strict=True)
+        metric = make_metric("bleu", [references], run.config.data.bleu_tokenizer)
+        return DevText(sources, metric, "translation")
+
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
-        super().__init__(run, effective_data(run), progress, may_encode=may_encode)
+        super().__init__(run, progress, may_encode=may_encode)
         source = run.config.training.init_from
         before = Run.open(source) if source else run
         self._old_dev = _old_dev_pairs(run, before, self.dev_pairs)
@@ -162,7 +169,7 @@ def _old_dev_pairs(run: Run, before: Run, dev: list[tuple[str, str]]) -> list[tu
     same_task = before.config.task == run.config.task
     if before is run or not same_task or before.has_no_text:
         return []
-    old = effective_data(Run(run.path, before.config))
+    old = TranslationTask.effective_data(Run(run.path, before.config))
     try:
         pairs = list(all_pairs(corpora(old.valid, old)))
     except UserError as error:
@@ -172,12 +179,3 @@ def _old_dev_pairs(run: Run, before: Run, dev: list[tuple[str, str]]) -> list[tu
         return []
     logger.info("the dev set of %s is scored as well: %s pairs", before.path, f"{len(pairs):,}")
     return pairs
-
-
-TASK = TaskRecord(
-    check_config=check_config,
-    prepare=TranslationTask,
-    effective_data=effective_data,
-    prose=True,
-    read_dev_text=read_dev_text,
-)

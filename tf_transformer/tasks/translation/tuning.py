@@ -22,8 +22,8 @@ from tf_transformer.run import Run
 from tf_transformer.run.weight_files import read_arrays
 from tf_transformer.tables import Table
 from tf_transformer.tasks.models import load_engine
-from tf_transformer.tasks.record import Progress
-from tf_transformer.tasks.translation.task import effective_data
+from tf_transformer.tasks.sequences import Progress
+from tf_transformer.tasks.translation.task import TranslationTask
 
 logger = logging.getLogger(__name__)
 
@@ -254,7 +254,7 @@ def _dev_text(run: Run, text: tuple[str, str] | None) -> tuple[str, list[tuple[s
     if text:
         name, pairs = text[0], list(read_pairs(Path(text[0]), Path(text[1])))
     else:
-        data = effective_data(run)
+        data = TranslationTask.effective_data(run)
         texts = corpora(data.valid, data)
         name = ", ".join(str(text.source) for text in texts)
         pairs = list(all_pairs(texts))
