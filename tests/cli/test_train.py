@@ -118,10 +118,10 @@ def test_runs_can_share_a_vocabulary(trained_run, tmp_path, capsys):
     texts = [str(trained_run.corpus / name) for name in ("train.en", "train.de")]
     model = tmp_path / "shared.model"
     arguments = ["--vocab-size", "500", "--kind", "unigram", "--output", str(model)]
-    arguments += ["--normalization", "nfc", "--character-coverage", "0.9995"]
+    arguments += ["--normalization", "nfkc", "--character-coverage", "0.9995"]
     assert main(["tokenizer", *texts, *arguments]) == 0
     assert capsys.readouterr().out == f"{model}: 500 pieces\n"
-    expected = {"data.normalization": "nfc", "data.character_coverage": 0.9995}
+    expected = {"data.normalization": "nfkc", "data.character_coverage": 0.9995}
     assert tokenizer_settings(model) == expected
 
     run = tmp_path / "run"

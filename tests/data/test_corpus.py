@@ -8,7 +8,6 @@ import pytest
 
 from tf_transformer.data.corpus import (
     arriving_lines,
-    check_line_counts,
     read_lines,
     read_pairs,
     resolve_prefix,
@@ -109,23 +108,6 @@ def test_different_line_counts_are_refused_with_the_true_counts(tmp_path, left, 
     target = write(tmp_path / "1.de", b"x\n" * right)
     with pytest.raises(UserError, match=rf"1.en with {left} and .*1.de with {right}\."):
         list(read_pairs(source, target))
-
-
-@pytest.mark.parametrize("name", ["1.de", "1.de.gz"])
-@pytest.mark.parametrize("data", [b"x\ny\n", b"x\r\ny", b"\n\n"])
-def test_equal_line_counts_pass_whatever_the_line_ends(tmp_path, name, data):
-    source = write(tmp_path / "1.en", b"a\nb\n")
-    check_line_counts(source, write(tmp_path / name, data))
-
-
-@pytest.mark.parametrize(
-    ("data", "lines"), [(b"", 0), (b"x", 1), (b"x\n", 1), (b"x\ny\nz", 3), (b"x\ry\n", 1)]
-)
-def test_the_count_of_lines_is_that_of_reading_them(tmp_path, data, lines):
-    source, target = write(tmp_path / "1.en", b"a\nb\n"), write(tmp_path / "1.de", data)
-    assert len(list(read_lines(target))) == lines
-    with pytest.raises(UserError, match=rf"1.en with 2 and .*1.de with {lines}\."):
-        check_line_counts(source, target)
 
 
 def test_lines_arrive_whole_and_as_soon_as_they_are_written():

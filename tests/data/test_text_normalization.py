@@ -1,7 +1,6 @@
 """Text in many scripts comes back from a tokenizer as it went in, or as its rule says."""
 
 import random
-import unicodedata
 
 import pytest
 import sentencepiece
@@ -120,23 +119,6 @@ def test_a_perfect_chinese_translation_scores_100(tokenizers):
     assert bleu(written, lines, tokenize="zh").value == pytest.approx(100)
     rewritten = round_trip(tokenizers["nmt_nfkc", "bpe"], lines)
     assert bleu(rewritten, lines, tokenize="zh").value < 90  # why the rule is not the default
-
-
-@pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_nfc_composes_every_character(tokenizers, form):
-    characters = [chr(i) for i in range(0x80, 0x30000) if not 0xD800 <= i < 0xE000]
-    characters.remove("\u2581")
-    # Each beside a letter: a line without a visible character would be empty.
-    spelled = [f"{unicodedata.normalize(form, character)} a" for character in characters]
-    written = round_trip(tokenizers["nfc", "bpe"], spelled)
-    assert written == [f"{unicodedata.normalize('NFC', each)} a" for each in characters]
-
-
-def test_nfc_composes_marks_in_any_order_and_keeps_those_that_do_not_compose(tokenizers):
-    lines = ["Vie\u0323\u0302t", "Vie\u0302\u0323t", "Vi\u1eb9\u0302t", "Vi\u00ea\u0323t"]
-    assert round_trip(tokenizers["nfc", "bpe"], lines) == ["Vi\u1ec7t"] * 4
-    kept = ["x\u0301\u0323", LINES["Persian"], LINES["superscripts"], LINES["Chinese"]]
-    assert round_trip(tokenizers["nfc", "bpe"], kept) == kept
 
 
 def test_the_rule_of_sentencepiece_is_available(tokenizers):

@@ -82,7 +82,7 @@ def test_settings_that_the_paper_lacks_are_listed_separately():
         "data.normalization": None,
         "data.character_coverage": 1.0,
     }
-    told = {"data.normalization": "nfc", "data.character_coverage": 0.99}
+    told = {"data.normalization": "nfkc", "data.character_coverage": 0.99}
     assert additions(config, told) == additions(config) | told
 
 

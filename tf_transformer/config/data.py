@@ -13,7 +13,7 @@ from tf_transformer.config.settings import (
 from tf_transformer.errors import UserError, quoted
 
 # Ways for a tokenizer to rewrite text before splitting it; the first is the default.
-NORMALIZATIONS = ("identity", "nfc", "nfkc", "nmt_nfkc")
+NORMALIZATIONS = ("identity", "nfkc", "nmt_nfkc")
 
 # SacreBLEU's tokenisers that need no other package.
 BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "none")

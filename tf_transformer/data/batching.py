@@ -118,11 +118,6 @@ class Batch:
 
 def _fill_buckets(lengths: np.ndarray, batch_tokens: int, max_length: int) -> list[_Bucket]:
     """Sorts pairs into buckets, shortest first; UserError if one does not fit."""
-    if lengths.max() > max_length:
-        raise UserError(
-            f"Sentences must have at most max_length={max_length} tokens. "
-            f"Received: one with {lengths.max()}."
-        )
     boundaries = np.array(bucket_boundaries(max_length))
     bucket = np.searchsorted(boundaries, lengths)
     longest = boundaries[bucket.max()]
@@ -162,8 +157,7 @@ class BatchPlan:
         shapes: (rows, length) of all batches, shortest first.
 
     Raises:
-        UserError: if a pair is longer than `max_length` or does not fit into `batch_tokens`.
-        ValueError: if there are no pairs.
+        UserError: if a pair does not fit into `batch_tokens`.
     """
 
     def __init__(
@@ -180,8 +174,6 @@ class BatchPlan:
         if target_lengths is not None:
             sides["target"] = target_lengths
         lengths = np.max(list(sides.values()), axis=0)
-        if not len(lengths):
-            raise ValueError("`source_lengths` must not be empty. Received: no pairs.")
         self._buckets = _fill_buckets(lengths, batch_tokens, max_length)
         self._seed, self._mixture = seed, mixture
         self._current = (0, self._plan_epoch(0))

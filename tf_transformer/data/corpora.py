@@ -10,7 +10,6 @@ from tf_transformer.config import DataConfig
 from tf_transformer.config.data import split_tags
 from tf_transformer.data.corpus import (
     SideName,
-    check_line_counts,
     count_lines,
     is_visible,
     read_lines,
@@ -78,12 +77,9 @@ class ParallelText:
         )
 
     def check(self) -> None:
-        """Raises UserError if the lines do not pair up, before any slow work."""
-        if self.is_table:
-            for _ in _read_table(self.source):
-                pass
-        else:
-            check_line_counts(self.source, self.target)
+        """Reads all pairs; UserError if `plain_pairs` raises it, before any slow work."""
+        for _ in self.plain_pairs():
+            pass
 
     def __len__(self) -> int:
         return count_lines(self.source)

@@ -143,31 +143,13 @@ def read_pairs(source_file: Path, target_file: Path) -> Iterator[tuple[str, str]
         if source is None or target is None:
             source_count = number + sum(1 for _ in sources) + (source is not None)
             target_count = number + sum(1 for _ in targets) + (target is not None)
-            raise _uneven(source_file, source_count, target_file, target_count)
+            raise UserError(
+                "Parallel files must have the same number of lines. Received: "
+                f"{source_file} with {source_count:,} and {target_file} with {target_count:,}."
+            )
         yield source, target
 
 
 def count_lines(path: Path) -> int:
     """Counts the lines of a file, plain or .gz; UserError if it cannot be read."""
     return sum(1 for _ in _read_raw(path))
-
-
-def check_line_counts(source_file: Path, target_file: Path) -> None:
-    """Checks that parallel files have equally many lines, before any slow work.
-
-    Only counts lines: 0.3 s for a million pairs of Europarl, measured on one core, plus the
-    time to unpack .gz files.
-
-    Raises:
-        UserError: if the files differ in their number of lines, or one cannot be read.
-    """
-    counts = [count_lines(file) for file in (source_file, target_file)]
-    if counts[0] != counts[1]:
-        raise _uneven(source_file, counts[0], target_file, counts[1])
-
-
-def _uneven(source_file: Path, sources: int, target_file: Path, targets: int) -> UserError:
-    return UserError(
-        "Parallel files must have the same number of lines. Received: "
-        f"{source_file} with {sources:,} and {target_file} with {targets:,}."
-    )

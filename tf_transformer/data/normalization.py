@@ -4,13 +4,10 @@ The rule is compiled into the model file, so training, translation, exports and 
 models all apply the same one.
 """
 
-import itertools
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from unicodedata import normalize
 
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
@@ -34,11 +31,9 @@ def rule_arguments(name: str) -> Iterator[dict[str, str]]:
     # U+2581 in a text always decodes to a space, so it is treated as one from the start. This
     # entry also keeps the rule from being empty, about which TensorFlow Text would print a line
     # each time it loads the model.
-    rules = {SPACE_PIECE: " "} | (_nfc_rules() if name == "nfc" else {})
-    lines = (f"{_code_points(old)}\t{_code_points(new)}\n" for old, new in rules.items())
     try:
         with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
-            file.writelines(lines)
+            file.write(f"{ord(SPACE_PIECE):X}\t{ord(' '):X}\n")
             file.flush()
             yield {"normalization_rule_tsv": file.name}
     except OSError as error:
@@ -83,31 +78,3 @@ def read_proto(path: Path) -> sentencepiece_proto.ModelProto:
         if type(error).__name__ != "DecodeError":
             raise
         raise UserError(f"{path} is not a SentencePiece model.") from None
-
-
-def _nfc_rules() -> dict[str, str]:
-    """Maps the spellings of every character with a canonical decomposition to their NFC.
-
-    Marks that compose with nothing keep the order in which they were typed: reordering them
-    would take a rule for each pair of the 900 marks of Unicode.
-    """
-    return {
-        spelling: composed
-        for character in map(chr, range(0x80, sys.maxunicode + 1))
-        if normalize("NFD", character) != character
-        for composed in [normalize("NFC", character)]
-        for spelling in {character, *_spellings(character)}
-        if spelling != composed and normalize("NFC", spelling) == composed
-    }
-
-
-def _spellings(character: str) -> Iterator[str]:
-    """Yields the base with its marks in any order, and any number of the first composed."""
-    base, *marks = list(normalize("NFD", character))
-    for order in itertools.permutations(marks):
-        for first in range(len(order)):
-            yield normalize("NFC", "".join([base, *order[:first]])) + "".join(order[first:])
-
-
-def _code_points(text: str) -> str:
-    return " ".join(f"{ord(character):X}" for character in text)

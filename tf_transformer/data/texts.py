@@ -1,6 +1,5 @@
 """Text files of a run, with hashes of their content that reveal changes."""
 
-import functools
 import gzip
 import hashlib
 from collections.abc import Sequence
@@ -18,21 +17,11 @@ ROLES: dict[Role, str] = {"train": "training text", "valid": "dev text"}
 def content_hash(path: Path) -> str:
     """Returns the SHA-256 of a file's content, unpacked if it is a .gz.
 
-    An unchanged file is read once per process. No program can set the ctime, so restoring an
-    old modification time does not hide a change.
-
     Raises:
         UserError: if it cannot be read.
     """
-    with read_errors(path):
-        state = path.stat()
-        marks = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-        return _content_hash(path.resolve(), marks)
-
-
-@functools.cache
-def _content_hash(path: Path, marks: tuple[int, ...]) -> str:
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with read_errors(path), opened(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=NORMALIZATIONS,
         default=NORMALIZATIONS[0],
         help="normalization of text before segmentation: identity (default) keeps every "
-        "character but collapses runs of spaces; nfc composes letters and marks; nfkc also "
-        "replaces full-width forms, superscripts, ligatures and the ellipsis; nmt_nfkc also "
-        "joiners, direction marks and control characters",
+        "character but collapses runs of spaces; nfkc composes letters and marks, and replaces "
+        "full-width forms, superscripts, ligatures and the ellipsis; nmt_nfkc also joiners, "
+        "direction marks and control characters",
     )
     add(
         "--character-coverage",
