@@ -130,39 +130,22 @@ def test_the_time_left_is_estimated_after_50_quick_steps(caplog):
     assert len(caplog.messages) == 1
 
 
-@pytest.mark.parametrize(
-    ("steps", "first", "seconds", "messages"),
-    [
-        # The step of the run differs from the steps of the session once it was resumed.
-        (2_060, 11, [19.0, *[2.0] * 59], ["2,000 steps to go, about 1 h 7 min"]),
-        (100_000, 1, [200.0] * 2, ["99,999 steps to go, about 231 days or less"]),
-        (1_050, 1, [36.0, *[18.0] * 59],
-         ["1,049 steps to go, about 10 h 29 min or less",
-          "1,000 steps to go, about 5 h 0 min"]),
-    ],
-)  # fmt: skip
-def test_the_time_left_is_estimated_after_a_slow_first_step_and_after_50(
-    caplog, steps, first, seconds, messages
-):
-    """The first step also compiles: it is a bound, and no part of the mean."""
+def test_the_slow_first_step_is_no_part_of_the_estimate(caplog):
+    """It also compiles; in a resumed session it is not the first step of the run."""
     caplog.set_level("INFO", "tf_transformer")
-    watched = Watched(steps=steps)
-    for step, taken in enumerate(seconds, start=first):
+    watched = Watched(steps=2_060)
+    for step, taken in enumerate([19.0, *[2.0] * 59], start=11):
         watched.watch._estimate(step, taken)
-    assert caplog.messages == messages
+    assert caplog.messages == ["2,000 steps to go, about 1 h 7 min"]
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.2, "0 s"),
         (29, "29 s"),
         (31, "1 min"),
         (59.6 * 60, "1 h 0 min"),
-        (3_599, "1 h 0 min"),
-        (12 * 60, "12 min"),
         (200 * 60, "3 h 20 min"),
-        (49 * 3_600, "49 h 0 min"),
         (1_000 * 24 * 3_600, "1,000 days"),
     ],
 )

@@ -80,31 +80,3 @@ def test_a_new_size_of_parts_is_a_change():
     now = Progress(max_tokens_per_device=64)
     assert Progress().moved_to(now) == ["parts of another size"]
     assert Progress(max_tokens_per_device=64).moved_to(now) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("data_step", "7"),
-        ("data_step", -1),
-        ("data_step", [7]),
-        ("data_step", None),
-        ("period_seconds", np.nan),
-        ("steps_per_epoch", 0),
-        ("replicas", 0),
-    ],
-)
-def test_invalid_progress_is_refused(name, value):
-    arrays = Progress(steps_per_epoch=7).to_arrays()
-    arrays.pop(name)
-    if value is not None:
-        arrays[name] = np.asarray(value)
-    with pytest.raises(ValueError, match=f"{name} is"):
-        Progress.from_arrays(arrays)
-
-
-def test_means_of_another_model_are_refused():
-    model = compiled_model(Config())
-    for means in ([np.float32(1)], [np.array("1")] * len(model.running_means) * 2):
-        with pytest.raises(ValueError, match="means are of another model"):
-            Progress(means=means).resume_means(model)

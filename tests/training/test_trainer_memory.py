@@ -1,6 +1,7 @@
 """Parts of a batch: their default size, and training that goes on when memory runs out."""
 
 import itertools
+import re
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -69,39 +70,33 @@ def parts_of(run: Run) -> int:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "asked", "recorded"),
-    [(0, None, CPU_POSITIONS), (1, None, 0), (0, 16, 16), (1, 16, 16), (0, 0, 0)],
-)
-def test_a_cpu_has_parts_of_4096_and_a_gpu_none_unless_told(
-    tmp_path, monkeypatch, gpus, asked, recorded
-):
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind] * gpus)
-    run = train(tmp_path, FakeTask(itertools.count()), steps=2, max_tokens_per_device=asked)
-    assert parts_of(run) == recorded
-    assert CPU_POSITIONS == 4_096
-
-
-@pytest.mark.parametrize(
-    ("shapes", "asked", "size"),
+    ("gpus", "shapes", "asked", "recorded", "cut"),
     [
-        ([(100, 41), (9, 100)], None, 4_096),  # a share of 4,100 positions
-        ([(64, 64), (9, 100)], None, None),  # which fits whole
-        ([(4, 4)], 8, 8),
-        ([(4, 4)], 0, None),
+        (0, [(100, 41), (9, 100)], None, CPU_POSITIONS, 4_096),  # a share of 4,100 positions
+        (0, [(64, 64), (9, 100)], None, CPU_POSITIONS, None),  # which fits whole
+        (1, [(100, 41)], None, 0, None),
+        (1, [(4, 4)], 8, 8, 8),
+        (0, [(4, 4)], 0, 0, None),
     ],
 )
-def test_a_batch_is_cut_only_if_it_is_larger_than_a_part(tmp_path, shapes, asked, size):
+def test_a_cpu_has_parts_of_4096_and_a_gpu_none_unless_told(
+    tmp_path, monkeypatch, gpus, shapes, asked, recorded, cut
+):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind] * gpus)
     run = open_run(tmp_path, max_tokens_per_device=asked)
     trainer = Trainer(run, CrampedTask(PLENTY, *shapes))
     trainer._restore()
-    assert trainer.model.max_tokens_per_device == size
+    assert trainer.progress.max_tokens_per_device == recorded
+    assert trainer.model.max_tokens_per_device == cut
 
 
 def test_a_run_keeps_its_parts_unless_told_otherwise(tmp_path, caplog):
-    train(tmp_path, CrampedTask(PLENTY), stop_after=2, max_tokens_per_device=16)
-    run = train(tmp_path, CrampedTask(PLENTY), steps=6)
-    assert parts_of(run) == 16 and caplog.messages == []
-    train(tmp_path, CrampedTask(PLENTY), steps=8, max_tokens_per_device=0)
+    train(tmp_path, CrampedTask(PLENTY), stop_after=1, max_tokens_per_device=16)
+    for asked, kept in ((None, 16), (0, 0)):
+        trainer = Trainer(open_run(tmp_path, max_tokens_per_device=asked), CrampedTask(PLENTY))
+        assert caplog.messages == []
+        trainer._restore()
+        assert trainer.progress.max_tokens_per_device == kept
     assert "parts of another size: from here on, not bit for bit" in caplog.text
 
 
@@ -120,32 +115,22 @@ def test_without_a_state_training_starts_over_in_halved_parts(tmp_path, caplog):
     assert_same_training(run, expected)
 
 
-def test_training_goes_on_from_a_state_in_halved_parts_and_keeps_them(tmp_path, caplog):
+def test_training_goes_on_from_a_state_in_halved_parts_and_keeps_them(tmp_path):
     run = train(tmp_path / "one", CrampedTask(16))  # saved after the second step
-    (line,) = caplog.messages
-    assert line.startswith("out of memory: back to the last state")
     train(tmp_path / "two", CrampedTask(PLENTY), steps=2)
     expected = train(tmp_path / "two", CrampedTask(PLENTY), max_tokens_per_device=10)
     assert_same_training(run, expected)
     assert [record["step"] for record in run.history()] == [2, 4, 6]
-    train(tmp_path / "three", CrampedTask(16), stop_after=4)
-    caplog.clear()
-    resumed = train(tmp_path / "three", CrampedTask(16))
-    assert (parts_of(resumed), caplog.messages) == (10, [])  # no change, no failure
-    assert_same_training(resumed, run)
+    assert parts_of(run) == 10
 
 
-@pytest.mark.parametrize("asked", [None, 0, 12])
-def test_parts_are_halved_until_they_fit(tmp_path, caplog, asked):
-    run = train(tmp_path, CrampedTask(6), max_tokens_per_device=asked)
-    assert parts_of(run) < 10 and len(run.history()) == 3
-    sizes = [int(m.split("parts of ")[1].split()[0]) for m in caplog.messages]
-    assert sizes == ([6] if asked else [10, 5])
-
-
-def test_a_sentence_that_does_not_fit_is_a_user_error(tmp_path):
+@pytest.mark.parametrize(("asked", "sizes"), [(0, [10, 5]), (12, [6])])
+def test_parts_are_halved_until_they_are_smaller_than_a_sentence(
+    tmp_path, caplog, asked, sizes
+):
     with pytest.raises(UserError, match="^Out of memory, and no part is smaller than one"):
-        train(tmp_path, CrampedTask(4))
+        train(tmp_path, CrampedTask(2), max_tokens_per_device=asked)
+    assert [int(size) for size in re.findall(r"parts of (\d+) positions", caplog.text)] == sizes
 
 
 def test_several_workers_are_told_which_size_to_give(tmp_path):

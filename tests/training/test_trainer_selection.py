@@ -10,9 +10,8 @@ import pytest
 from fake_task import FakeResult, FakeTask
 from test_trainer import assert_same_training, losses, rising, train_run
 
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.run.weight_files import best_scores, read_arrays, write_arrays
+from tf_transformer.run.weight_files import best_scores, read_arrays
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 
 DECAY = 0.8
@@ -130,11 +129,3 @@ def test_best_weights_lost_between_two_sessions_are_restored(tmp_path, caplog):
     first = weights(run.checkpoints.step_path(2))
     np.testing.assert_equal(weights(run.checkpoints.best), first)
     assert "best.npz is gone: restored from step-00000002.npz" in caplog.text
-
-
-def test_a_state_with_invalid_progress_is_a_user_error(tmp_path):
-    run = train_run(tmp_path, rising(), steps=2)
-    path = run.checkpoints.state_path(2)
-    write_arrays(path, read_arrays(path) | {"progress/data_step": np.array("two")})
-    with pytest.raises(UserError, match="does not hold the progress of a run: data_step"):
-        train_run(tmp_path, rising())

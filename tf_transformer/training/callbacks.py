@@ -20,8 +20,7 @@ logger = logging.getLogger(__name__)
 # Consecutive skipped updates before giving up; each halves the loss scale, so 200 means that
 # no scale works.
 MOST_SKIPPED = 200
-# The remaining time is announced after a first step of this many seconds, and after 50 steps.
-SLOW_STEP, STEPS_BEFORE_ESTIMATE = 20, 50
+STEPS_BEFORE_ESTIMATE = 50  # the remaining time is announced after so many steps
 
 # Width of the bar with its counts and the remaining time: `250/250 |####| 12:34 left, `.
 COLUMNS_OF_BAR = 27
@@ -154,16 +153,11 @@ class StepWatch(keras.callbacks.Callback):
             )
 
     def _estimate(self, step: int, seconds: float) -> None:
-        """Announces the time left, as a bound after a slow first step, which also compiles."""
+        """Announces the time left, from all steps but the first, which also compiles."""
         self.steps_now += 1
-        left = self.training.steps - step
-        if self.steps_now == 1:
-            if seconds >= SLOW_STEP:
-                line = "%s steps to go, about %s or less"
-                logger.info(line, f"{left:,}", duration(seconds * left))
-            return
-        self.seconds_now += seconds
+        self.seconds_now += seconds if self.steps_now > 1 else 0
         if self.steps_now == STEPS_BEFORE_ESTIMATE:
+            left = self.training.steps - step
             mean = self.seconds_now / (self.steps_now - 1)
             logger.info("%s steps to go, about %s", f"{left:,}", duration(mean * left))
 

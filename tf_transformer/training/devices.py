@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import tensorflow as tf
 
@@ -172,6 +173,20 @@ class Workers:
         if stops:
             stopper.join(by_signal=signals > 0)
         return stops > 0, saves > 0
+
+    def stop_together(self, stopper: Stopper, where: str) -> None:
+        """Raises `Interrupted` in all workers if one of them has a reason to stop.
+
+        Afterwards a signal raises it at once in a single worker; several wait for one another.
+        """
+        stopper.waiting = self.number > 1
+        if self.vote(stopper)[0]:
+            self.final_barrier()
+            stopper.check(where)
+
+    def on_chief(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls the function on the chief; returns what it returns, None on other workers."""
+        return function(*arguments) if self.is_chief else None
 
     def from_chief(self, value: float) -> float:
         """Returns the chief's value in every worker, exact for whole numbers below 2**24."""

@@ -8,7 +8,6 @@ from typing import Self
 import keras
 import numpy as np
 
-from tf_transformer.errors import UserError
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run.checkpoints import restore_state
 
@@ -42,15 +41,8 @@ class Progress:
         Raises:
             UserError: if the state is damaged or belongs to another model.
         """
-        arrays = restore_state(path, model)
-        try:
-            progress = cls.from_arrays(arrays)
-            progress.resume_means(model)
-        except ValueError as error:
-            raise UserError(
-                f"The state {path} does not hold the progress of a run: {error}. Delete it to "
-                "resume from the one before."
-            ) from None
+        progress = cls.from_arrays(restore_state(path, model))
+        progress.resume_means(model)
         return progress
 
     def add_step(self, seconds: float) -> None:
@@ -68,16 +60,10 @@ class Progress:
         self.means = [variable.numpy() for variable in _totals(model)]
 
     def resume_means(self, model: TokenModel) -> None:
-        """Assigns the stored means, if any, to the model; ValueError if they do not fit."""
-        if not self.means:
-            return
-        shapes = [tuple(variable.shape) for variable in _totals(model)]
-        if [mean.shape for mean in self.means] != shapes or any(
-            mean.dtype.kind != "f" for mean in self.means
-        ):
-            raise ValueError("its running means are of another model")
-        for variable, value in zip(_totals(model), self.means, strict=True):
-            variable.assign(value)
+        """Assigns the stored means, if any, to the model."""
+        if self.means:
+            for variable, value in zip(_totals(model), self.means, strict=True):
+                variable.assign(value)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns the progress as arrays, for a state."""
@@ -86,12 +72,7 @@ class Progress:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
-        """Inverts `to_arrays`; ValueError if a number is missing or impossible."""
-        least = {"steps_per_epoch": 1, "replicas": 1}
-        for name in _NUMBERS:
-            value = arrays.get(name, np.array(""))
-            if value.shape or value.dtype.kind not in "iuf" or not value >= least.get(name, 0):
-                raise ValueError(f"{name} is {value}")
+        """Inverts `to_arrays`."""
         numbers = {name: arrays[name].item() for name in _NUMBERS}
         means = [arrays[name] for name in sorted(arrays.keys() - {*_NUMBERS})]
         return cls(**numbers, means=means)

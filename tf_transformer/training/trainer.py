@@ -92,20 +92,16 @@ class Trainer:
             UserError: if training cannot continue.
         """
         self._restore()
-        self.stopper.waiting = self.workers.number > 1  # workers stop together
         while True:
+            self.workers.stop_together(self.stopper, f" at step {self._step():,}")
             if self._period_is_over():
                 self._finish_period()
             if self._is_finished():
                 return self._choose()
-            if not self._fit():
+            if self._fit():
+                self._save()
+            else:
                 self._restart_in_halves()
-                continue
-            self._save()
-            self.stopper.waiting = self.workers.number > 1
-            if self.workers.vote(self.stopper)[0]:
-                self.workers.final_barrier()
-                self.stopper.check(f" at step {self._step():,}")
 
     def _step(self) -> int:
         return step_of(self.model.optimizer)
@@ -130,8 +126,7 @@ class Trainer:
     def _restore(self) -> None:
         path = self.folder.latest_state()
         self.workers.barrier()  # all see the same states before any is deleted
-        if self.workers.is_chief:
-            self.folder.clear(path)
+        self.workers.on_chief(self.folder.clear, path)
         before = None if path is None else Progress.restore(path, self.model)
         size = self._part_size(before.max_tokens_per_device if before else None)
         self.progress.max_tokens_per_device = size
@@ -157,8 +152,7 @@ class Trainer:
         if self._step() >= self.training.steps:
             line = "finished at step %s; to train further, add a larger --set training.steps=N"
         logger.info(line, f"{self._step():,}")
-        if self.workers.is_chief:
-            self.best.mend(self._history())
+        self.workers.on_chief(self.best.mend, self._history())
         if changes:
             logger.warning("%s: from here on, not bit for bit as in an unchanged run", changes)
 
@@ -209,10 +203,12 @@ class Trainer:
     def _save(self) -> None:
         """Writes a state to resume from; all workers must call it."""
         self.progress.keep_means(self.model)
-        if self.workers.is_chief:
-            path = self.folder.state_path(self._step())
-            checkpoints.save_state(path, self.model, self.progress.to_arrays())
-            self.folder.rotate(self.training.keep_last)
+        self.workers.on_chief(self._write_state)
+
+    def _write_state(self) -> None:
+        path = self.folder.state_path(self._step())
+        checkpoints.save_state(path, self.model, self.progress.to_arrays())
+        self.folder.rotate(self.training.keep_last)
 
     def _finish_period(self) -> None:
         """Evaluates, unless an earlier session did so and was killed right afterwards."""
@@ -237,7 +233,7 @@ class Trainer:
                 f"The dev loss is {logs['loss']} at step {self._step()}. The last evaluated "
                 "weights are intact; try a smaller training.learning_rate_scale."
             )
-        result = self.evaluate() if self.workers.is_chief else None
+        result = self.workers.on_chief(self.evaluate)
         metrics = {name: logs[name] for name in ("loss", "perplexity", "accuracy")}
         metrics |= result.metrics if result else {}
         return {f"valid_{name}": value for name, value in metrics.items()}, result
@@ -267,15 +263,12 @@ class Trainer:
 
     def _choose(self) -> Result | None:
         """Keeps the average of the last weights if it beats the best on the dev set."""
-        average = self.folder.average
-        if self.workers.is_chief:
-            used = checkpoints.average_checkpoints(
-                self.folder.last(self.training.average_last), average
-            )
+        average, last = self.folder.average, self.folder.last(self.training.average_last)
+        used = self.workers.on_chief(checkpoints.average_checkpoints, last, average)
         self.workers.barrier()
         checkpoints.load_weights(average, self.model)
         measured, result = self._measure()
-        if result is not None:
+        if used and result:
             measured["weights"] = f"average of the last {len(used)} checkpoints"
             logger.info("%s: dev %s", measured["weights"], result.headline)
             add_record(average, measured | {"step": self._step()})
