@@ -11,9 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-from tf_transformer.cli.core import train
-from tf_transformer.cli.main import main
-from tf_transformer.cli.parser import Parser, add_command
+from tf_transformer.cli.main import command_parser, main
 from tools.storm.lab import stdin_of
 
 ROOT = Path(__file__).parents[1]
@@ -48,9 +46,7 @@ def train_command(options: Sequence[str], output: Path) -> list[str]:
 
 def train_options(words: Sequence[str]) -> argparse.Namespace:
     """Parses options of train.py."""
-    parser = Parser()
-    add_command(parser, train)
-    return parser.parse(words)
+    return command_parser("train").parse(words)
 
 
 def environment() -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tf_transformer
-from tf_transformer.cli.main import GROUP_OF, build_parser
+from tf_transformer.cli.main import COMMANDS, command_parser
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -39,14 +39,8 @@ def commands(page: Path) -> list[list[str]]:
 
 @cache
 def options_of(command: str) -> set[str]:
-    """Returns the options of a command and of its subcommands."""
-    commands = build_parser(command)._subparsers._group_actions[0].choices
-    parsers, options = [commands[command]], set()
-    for parser in parsers:
-        options.update(parser._option_string_actions)
-        if parser._subparsers:
-            parsers.extend(parser._subparsers._group_actions[0].choices.values())
-    return options
+    """Returns the options of a command."""
+    return set(command_parser(command)._option_string_actions)
 
 
 @cache
@@ -89,7 +83,7 @@ def test_the_reference_has_every_public_name():
 def test_quoted_commands_have_their_options(page):
     for words in commands(page):
         name = words[1].removesuffix(".py")
-        assert name in GROUP_OF or (ROOT / words[1]).is_file(), words
-        known = options_of(name) if name in GROUP_OF else options_of_benchmark(words[1])
+        assert name in COMMANDS or (ROOT / words[1]).is_file(), words
+        known = options_of(name) if name in COMMANDS else options_of_benchmark(words[1])
         quoted = {word for word in words if word.startswith("--")}
         assert quoted <= known, (words, quoted - known)

@@ -2,10 +2,12 @@
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 
-from tf_transformer.cli.main import GROUPS, build_parser
+from tf_transformer.cli.main import COMMANDS, GROUPS, command_parser
+from tf_transformer.cli.parser import flag, usage
 from tf_transformer.config import Config, SamplingConfig
 from tf_transformer.config.settings import Setting, settings_of
 
@@ -27,6 +29,14 @@ the program an error arose.
 | 70 | an error that the program did not foresee; please report it with its traceback |
 | 129, 130, 143 | stopped by SIGHUP, Ctrl-C or SIGTERM; `train` has saved everything |
 """
+# Groups of options that several commands have, by their title in --help.
+_SHARED = {
+    "model": "Which weights to use, and how to compute.",
+    "search": "Settings of the search, for this command alone; the run's are the defaults.",
+    "sampling": "Sampling instead of a search.",
+    "run": "What a training is and where it is kept.",
+    "training": "Text, batches, devices and any other setting.",
+}
 
 
 def settings_page() -> str:
@@ -68,45 +78,64 @@ def _row(name: str, setting: Setting) -> str:
 
 
 def commands_page() -> str:
-    """Returns the page: a table of arguments for each command, by group."""
-    lines = [_COMMANDS_HEAD]
-    for group, commands in GROUPS.items():
-        lines += [f"## {group.capitalize()}\n", *map(_command, commands)]
+    """Returns the page: tables of shared options, and of each command's own arguments."""
+    shared: dict[str, list[str]] = {}
+    for name, title in itertools.product(COMMANDS, _SHARED):
+        rows = shared.setdefault(title, [])
+        rows += [row for row in _rows(name, title) if row not in rows]
+    lines = [_COMMANDS_HEAD, "## Shared options\n"]
+    for title, about in _SHARED.items():
+        lines += [f"### {title.capitalize()} options\n", f"{about}\n", *_table(shared[title])]
+    for heading, (_, commands) in GROUPS.items():
+        lines.append(f"## {heading.capitalize()}\n")
+        for name in commands:
+            text = " ".join(command_parser(name).description.split())
+            lines += [f"### `tf-transformer {name}`\n", f"{text}\n"]
+            lines += _table([row for title in _titles(name) for row in _rows(name, title)])
+            used = {title: _rows(name, title) for title in _SHARED}
+            links = [_link(title, rows, shared[title]) for title, rows in used.items() if rows]
+            lines += [f"And of the shared options: {'; '.join(links)}.\n"] if links else []
     return "\n".join(lines)
 
 
-def _command(name: str) -> str:
-    [commands] = (action for action in build_parser(name)._actions if action.choices)
-    parser = commands.choices[name]
-    head = f"### `tf-transformer {name}`\n\n{' '.join(parser.description.split())}\n"
-    return "\n".join([head, "| argument | meaning |", "|---|---|", *_arguments(parser), ""])
+def _table(rows: list[str]) -> list[str]:
+    return ["| argument | meaning |", "|---|---|", *rows, ""]
 
 
-def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+def _link(title: str, rows: list[str], every: list[str]) -> str:
+    """Names a group of shared options or, if a command has not all of them, the ones it has."""
+    link = f"[{title} options](#{title}-options)"
+    flags = [row.split()[1].strip("`") for row in rows]
+    return link if len(rows) == len(every) else f"`{'`, `'.join(flags)}` of the {link}"
+
+
+def _groups(name: str) -> dict[str, list[argparse.Action]]:
+    return {group.title: group._group_actions for group in command_parser(name)._action_groups}
+
+
+def _titles(name: str) -> list[str]:
+    return [title for title in _groups(name) if title not in _SHARED]
+
+
+def _rows(name: str, title: str) -> list[str]:
+    """Formats the arguments that a command has under a title of its help."""
+    parser = command_parser(name)
     exclusive = {
         action.dest: group for group in parser._mutually_exclusive_groups
         for action in group._group_actions
     }  # fmt: skip
-    for action in parser._actions:
+    rows = []
+    for action in _groups(name).get(title, ()):
         if action.dest in ("help", "traceback"):
             continue
         meaning = (action.help or "").replace("%(default)s", str(action.default))
         if action.dest in exclusive:
             others = exclusive[action.dest]._group_actions
-            names = ", ".join(
-                f"`{each.option_strings[-1]}`" for each in others if each != action
-            )
+            names = ", ".join(f"`{flag(each)}`" for each in others if each.dest != action.dest)
             meaning += f"; excludes {names}"
         needed = "; required" if action.option_strings and action.required else ""
-        yield f"| `{_usage(action)}` | {meaning}{needed} |"
-
-
-def _usage(action: argparse.Action) -> str:
-    """Formats an argument, such as "--beam W", "RUN" or "[RUN]"."""
-    choices = f"{{{','.join(action.choices)}}}" if action.choices else ""
-    value = action.metavar or choices or action.dest.upper()
-    value = {"+": f"{value} ...", "?": f"[{value}]", 0: ""}.get(action.nargs, value)
-    return " ".join(filter(None, [*action.option_strings[-1:], value]))
+        rows.append(f"| `{usage(action)}` | {meaning}{needed} |")
+    return rows
 
 
 # The pages by file name.

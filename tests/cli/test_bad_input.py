@@ -93,10 +93,6 @@ COMMANDS = [
         r"`decoding.max_length` must be 0 or at least min_length \(6\). Received: 5",
     ),
     ("translate run --prefix-file no.de", "no.de cannot be read: No such file"),
-    (
-        "translate run --alignments new.align --alignment-layer 2",
-        "--alignment-layer must be from 1 to 1. Received: 2",
-    ),
     ("translate run --ensemble run thesis", "thesis is not a run directory"),
     (
         "translate nowhere --alignments thesis",
@@ -130,11 +126,6 @@ COMMANDS = [
         "export run --output models --version 3",
         "models/3 exists already. Choose another --version",
     ),
-    (
-        "export run --output models --average 5",
-        "--average must be lastN, such as last5. Received: '5'",
-    ),
-    ("export run --output models --average last9", "last9 needs 9 checkpoints. run keeps 3"),
     ("export run --output train.en", "Cannot write train.en/1"),
     ("export nowhere --output v[1]", r"must not contain \[\.\.\.\] or a backslash"),
 ]

@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
@@ -15,7 +15,7 @@ from tf_transformer.errors import UserError
 
 # A command that logs to stdout, and writes a file after its reader has gone.
 WORK = """
-import logging, sys, types
+import argparse, logging, sys
 from pathlib import Path
 from tf_transformer.cli.console import run_command
 
@@ -27,8 +27,8 @@ def command(options):
     Path(sys.argv[1]).write_text("done")
     logger.info("third")
 
-module = types.SimpleNamespace(command=command)
-sys.exit(run_command(types.SimpleNamespace(module=module, traceback=False)))
+options = argparse.Namespace(command=command, traceback=False, stdout_is_data=False)
+sys.exit(run_command(options))
 """
 
 
@@ -66,8 +66,8 @@ def test_what_was_printed_before_an_impossible_file_name_is_kept(capfd):
         print("printed")
         Path("x" * 300).exists()
 
-    module = SimpleNamespace(command=command)
-    assert run_command(SimpleNamespace(module=module, traceback=False)) == 1
+    options = Namespace(command=command, traceback=False, stdout_is_data=False)
+    assert run_command(options) == 1
     assert capfd.readouterr() == ("printed\n", f"error: {'x' * 300}: File name too long\n")
 
 
@@ -90,8 +90,8 @@ def test_any_error_ends_a_command_in_one_line_and_a_traceback_is_shown_on_demand
     def command(_):
         raise error
 
-    module = SimpleNamespace(command=command)
-    assert run_command(SimpleNamespace(module=module, traceback=traceback)) == status
+    options = Namespace(command=command, traceback=traceback, stdout_is_data=False)
+    assert run_command(options) == status
     *before, last = capsys.readouterr().err.splitlines()
     assert last == line
     assert bool(before) == traceback

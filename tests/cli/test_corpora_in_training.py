@@ -9,7 +9,6 @@ import tensorflow as tf
 from checkpoint_bits import bits_of
 from command_line import assert_refused, run_here, translated
 
-from tf_transformer.api.export import export_run
 from tf_transformer.api.load import load
 from tf_transformer.data import builtin
 from tf_transformer.data.corpus import SIDES
@@ -102,7 +101,7 @@ def test_a_tag_can_be_an_option_or_part_of_the_line(run, tmp_path, capsys):
     text, tagged = tmp_path / "text", tmp_path / "tagged"
     text.write_text("A dog runs.\n\nWe eat bread.\n", "utf-8")
     tagged.write_text("<2de> A dog runs.\n\n<2de> We eat bread.\n", "utf-8")
-    options = ["--alignments", str(tmp_path / "pairs"), "--alignment-layer", "1"]
+    options = ["--alignments", str(tmp_path / "pairs")]
     by_option = translated(capsys, run.path, text, "--tag", "<2de>", *options)
     assert by_option == translated(capsys, run.path, tagged)
     assert by_option[1] == "" and by_option[0]
@@ -154,7 +153,7 @@ def test_alignments_do_not_count_the_tag(run):
 
 
 def test_an_export_puts_its_tag_before_each_text(run, tmp_path):
-    path = export_run(run, tmp_path / "model", options={"tag": "<2de> <made>"})
+    path = load(run.path, tag="<2de> <made>").export(tmp_path / "model")
     served = tf.saved_model.load(path).signatures["serving_default"]
     translator = load_translator(run, None)
     expected = translator.translate(["<2de> <made> A dog runs.", ""])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.cli.main import main
-from tf_transformer.cli.tools.curves import sparkline
+from tf_transformer.cli.train import sparkline
 from tf_transformer.run import Run
 from tf_transformer.run.facts import best_record
 

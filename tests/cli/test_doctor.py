@@ -134,10 +134,6 @@ def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):
     ("arguments", "expected", "status"),
     [
         ("thesis", "thesis is not a run directory", 1),
-        ("run --model base --set model.dropout=0", "Received: run and --model, --set", 1),
-        ("run --recipe paper --lora 4", "Received: run and --recipe, --lora", 1),
-        ("run --accept-new-data", "Received: run and --accept-new-data", 1),
-        ("run --devices 1", "Received: run and --devices", 1),
         ("--train uneven --valid dev --source en --target de", "300 and uneven.de with 299", 1),
         (f"{OPTIONS} --test nowhere", "There is no nowhere.en", 1),
         (f"{OPTIONS} --devices 0", "--devices must be an int from 1 to 128", 2),

@@ -124,16 +124,6 @@ def test_trees_are_scored_and_sentences_left_out_are_named(files, capsys):
         ("--reference ref1 --reference gold", "hyp with 2, gold with 4"),
         ("--reference ref1 --reference ref2 --brackets", "compares one --hypothesis with one"),
         ("--reference ref1 --brackets", "ref1:1:1: not a well-formed tree: Ein outside"),
-        # Options that would have no effect.
-        (
-            "--reference ref1 --precision bfloat16",
-            "For RUN and --source only: --precision. Rec",
-        ),
-        ("--reference ref1 --beam 1 --checkpoint 5", "only: --checkpoint, --beam. Received"),
-        ("--reference ref1 --ensemble run", "only: --ensemble. Received: --hypothesis"),
-        ("--reference ref1 --source hyp", "either RUN and --source, or --hypothesis"),
-        ("--reference ref1 --brackets --lowercase", "of trees. Received: --lowercase"),
-        ("run --reference ref1", "either RUN and --source, or --hypothesis. Received: RUN run"),
     ],
 )
 def test_incomparable_files_and_options_are_refused(files, capsys, line, expected):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from command_line import assert_refused, run_here
 
-from tf_transformer.cli.tools.generate import _search
+from tf_transformer.cli.translate import search_origin
 from tf_transformer.config import DataConfig
 from tf_transformer.data.corpora import corpora
 from tf_transformer.run import Run
@@ -30,7 +30,8 @@ def test_only_what_the_pairs_depend_on_must_be_the_same_to_resume(trained_run):
     for sampled, other, same in (
         (False, faster, True), (True, faster, True), (False, wider, False), (True, wider, True)
     ):  # fmt: skip
-        assert (_search(other, sampled=sampled) == _search(decoding, sampled=sampled)) is same
+        found, expected = (search_origin(each, sampled=sampled) for each in (other, decoding))
+        assert (found == expected) is same
 
 
 @pytest.mark.parametrize(

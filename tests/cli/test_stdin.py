@@ -15,8 +15,8 @@ from typing import BinaryIO
 import pytest
 from command_line import TF_TRANSFORMER, assert_refused, environment, translated
 
-from tf_transformer.cli.lines import SIZES, in_chunks
 from tf_transformer.cli.main import main
+from tf_transformer.cli.options import SIZES, in_chunks
 from tools.storm.lab import stdin_of
 
 PATIENCE = 300  # seconds; an answer that never comes fails the test

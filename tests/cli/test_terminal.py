@@ -8,8 +8,7 @@ import sys
 import pytest
 from tqdm import tqdm
 
-from tf_transformer.cli.main import build_parser, main
-from tf_transformer.cli.terminal import (
+from tf_transformer.cli.console import (
     MessageFormatter,
     fitted,
     print_error,
@@ -17,6 +16,7 @@ from tf_transformer.cli.terminal import (
     without_bars,
     wrapped,
 )
+from tf_transformer.cli.main import command_parser, main, main_parser
 from tf_transformer.tables import MARKDOWN, Table
 
 
@@ -83,16 +83,11 @@ def test_a_message_does_not_mix_with_a_progress_bar(monkeypatch):
     assert "message\n\rbar" in terminal.getvalue()
 
 
-@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("columns", [60, 80])
 @pytest.mark.parametrize("command", [None, "train", "translate", "export"])
 def test_help_fits_the_terminal(command, columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
-    parser = build_parser(command)
-    if command:
-        (commands,) = (
-            each for each in parser._actions if hasattr(each, "choices") and each.choices
-        )
-        parser = commands.choices[command]
+    parser = command_parser(command) if command else main_parser()
     for line in parser.format_help().split("\n"):
         assert len(line) <= columns or " " not in line.strip()
 

@@ -10,7 +10,7 @@ from command_line import run_here
 from http_calls import one_version
 from made_once import made_once
 
-from tf_transformer.cli.core.serve import bound_socket
+from tf_transformer.cli.export import bound_socket
 from tf_transformer.config import DecodingConfig
 from tf_transformer.export.session import SavedModelSession
 from tf_transformer.run import Run

@@ -1,6 +1,5 @@
 """The guides and the files in serving/ agree with the package and with each other."""
 
-import argparse
 import re
 import shutil
 import subprocess
@@ -8,7 +7,7 @@ import subprocess
 import pytest
 from command_line import ROOT
 
-from tf_transformer.cli.core import serve
+from tf_transformer.cli.main import command_parser
 from tf_transformer.export.publish import BATCHING_PARAMETERS
 
 SERVING = ROOT / "serving"
@@ -82,8 +81,7 @@ def test_the_limits_of_containers_agree_with_each_other_and_the_guide():
 
 
 def test_the_guide_names_every_option_of_serve():
-    parser = argparse.ArgumentParser()
-    serve.add_arguments(parser)
+    parser = command_parser("serve")
     options = {name for action in parser._actions for name in action.option_strings}
     page = (ROOT / "docs" / "guides" / "serving.md").read_text("utf-8")
     assert not [name for name in options - {"-h", "--help", "--name"} if f"`{name}" not in page]

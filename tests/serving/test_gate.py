@@ -89,8 +89,7 @@ def test_a_refused_export_leaves_nothing_behind(trained_run, exported, tmp_path,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--better-than {}", "--better-than, --source and --reference belong together"),
-        ("--margin 1", "--better-than, --source and --reference belong together"),
+        ("--better-than {1} --reference {2}", "--source is needed for runs that translate"),
         ("--better-than nowhere --source {0} --reference {0}", "must be an export"),
         ("--better-than {1} --source {0} --reference {2}", "must have the same number of line"),
         ("--better-than {1} --source {3} --reference {3}", "are empty. Expected at least one"),

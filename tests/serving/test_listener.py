@@ -11,7 +11,7 @@ from http_calls import one_version, predict
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
-from tf_transformer.cli.core.serve import bound_socket
+from tf_transformer.cli.export import bound_socket
 from tf_transformer.serving.listener import Listener
 from tf_transformer.serving.queue import RequestQueue
 from tf_transformer.serving.server import make_app

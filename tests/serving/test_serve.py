@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from command_line import ROOT, TF_TRANSFORMER, environment, status_of
@@ -20,8 +21,8 @@ pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
 from tf_transformer import serving
-from tf_transformer.api import export
-from tf_transformer.cli.core.serve import _host_and_port
+from tf_transformer.cli import export
+from tf_transformer.cli.export import host_and_port
 from tf_transformer.cli.main import main
 
 
@@ -127,12 +128,12 @@ def test_a_signal_during_the_export_of_a_run_leaves_no_file(
     before = signal.signal(number, lambda *_: received.append(number))  # not the end of pytest
     handler = signal.getsignal(number)
 
-    def export_run(run, output, **_):
+    def begin(output):
         output.mkdir()
         signal.raise_signal(number)
         pytest.fail("the export went on")
 
-    monkeypatch.setattr(export, "export_run", export_run)
+    monkeypatch.setattr(export, "load_run", lambda *_: SimpleNamespace(export=begin))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = classification_run.path
     try:
@@ -146,8 +147,8 @@ def test_a_signal_during_the_export_of_a_run_leaves_no_file(
 
 
 def test_a_url_has_brackets_around_an_ipv6_address():
-    assert _host_and_port("::1", 8501) == "[::1]:8501"
-    assert _host_and_port("127.0.0.1", 8501) == "127.0.0.1:8501"
+    assert host_and_port("::1", 8501) == "[::1]:8501"
+    assert host_and_port("127.0.0.1", 8501) == "127.0.0.1:8501"
 
 
 @pytest.mark.parametrize("kind", ["export", "run"])
@@ -155,7 +156,7 @@ def test_serve_names_a_missing_package_before_it_exports_a_run(
     exported, classification_run, kind, monkeypatch, capsys
 ):
     model = exported if kind == "export" else classification_run.path
-    monkeypatch.setattr(export, "export_run", lambda *_, **__: pytest.fail("it exports"))
+    monkeypatch.setattr(export, "load_run", lambda *_, **__: pytest.fail("it exports"))
     monkeypatch.setitem(sys.modules, "flask", None)  # as where it is not installed
     monkeypatch.delitem(sys.modules, "tf_transformer.serving.server", raising=False)
     monkeypatch.delattr(serving, "server", raising=False)

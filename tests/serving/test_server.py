@@ -16,7 +16,7 @@ from http_calls import PREDICT, body_of, call, one_version, predict
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
-from tf_transformer.cli.core.serve import bound_socket
+from tf_transformer.cli.export import bound_socket
 from tf_transformer.errors import UserError
 from tf_transformer.serving.loaded import LoadedVersion, ServedModel
 from tf_transformer.serving.queue import RequestQueue

@@ -1,21 +1,28 @@
-"""A clean console: no TensorFlow noise, one line per event, errors without a traceback."""
+"""A clean console: one line per event or error, fitted to a terminal, no TensorFlow noise."""
 
 import argparse
 import gc
 import logging
+import os
+import shutil
 import sys
+import textwrap
 import traceback
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TextIO
 
 from tf_transformer.cli.process import abandon_output, flush_output
-from tf_transformer.cli.terminal import MessageFormatter, print_error, without_bars
 from tf_transformer.errors import UserError, one_line
 from tf_transformer.quiet import import_tensorflow
+from tf_transformer.tables import Part, Table, joined
 
 UNEXPECTED = 70  # exit status after an error that no one foresaw: sysexits.h's EX_SOFTWARE
 
 # Keras imports these if they are installed, for features that this package does not use.
 _HIDDEN = ("IPython", "matplotlib", "pandas", "scipy", "sklearn")
+
+_RED, _YELLOW = 31, 33
+_HANGING = "  "  # indents the second and later lines of a message
 
 
 def import_tensorflow_quietly() -> None:
@@ -42,20 +49,23 @@ def import_tensorflow_quietly() -> None:
             del sys.modules[name]
 
 
+# --- Running a command -------------------------------------------------------------------
+
+
 def run_command(options: argparse.Namespace) -> int:
-    """Runs the command `options.module` and returns its exit status.
+    """Runs `options.command` and returns its exit status.
 
     An error prints one line, with `options.traceback` after the traceback. The status is 1 for
-    a UserError (or its own), for lack of memory or disk, and `UNEXPECTED` for any other.
+    a UserError (or its own), for lack of memory or disk, and `UNEXPECTED` for any other. The
+    log goes to stdout, or to stderr with `options.stdout_is_data`.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a notebook's streams take any text
             # UTF-8 in any locale, as in files; file names may contain other bytes.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    data = getattr(options.module, "STDOUT_IS_DATA", False)
-    log = _log_to(sys.stderr if data else sys.stdout)
+    log = _log_to(sys.stderr if options.stdout_is_data else sys.stdout)
     try:
-        return flush_output(options.module.command(options) or 0) or int(log.lost)
+        return flush_output(options.command(options) or 0) or int(log.lost)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -70,6 +80,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 def _report(error: Exception) -> int:
     """Prints an error that ended a command in one line; returns the exit status."""
+    kind = type(error).__name__
     if isinstance(error, UserError):
         print_error(one_line(error))
         return error.status
@@ -81,14 +92,12 @@ def _report(error: Exception) -> int:
         if not error.filename:
             abandon_output(sys.stdout)
         return flush_output(1)
-    exhausted = type(error).__name__ == "ResourceExhaustedError"  # TensorFlow's
-    if exhausted or isinstance(error, MemoryError):
+    if kind == "ResourceExhaustedError" or isinstance(error, MemoryError):  # TensorFlow's first
         print_error(
             "out of memory. In training, lower --max-tokens-per-device, which does not change "
             "the result; in decoding, lower decoding.batch_tokens."
         )
         return 1
-    kind = type(error).__name__
     print_error(one_line(f"unexpected {kind}: {error}; --traceback shows where"))
     return UNEXPECTED
 
@@ -119,7 +128,7 @@ class _Handler(logging.StreamHandler):
             print_error(f"cannot write the log: {error.strerror or error}")
 
 
-def _log_to(stream) -> _Handler:
+def _log_to(stream: TextIO) -> _Handler:
     handler = _Handler(stream)
     handler.setFormatter(MessageFormatter(stream))
     logger = logging.getLogger("tf_transformer")
@@ -127,3 +136,89 @@ def _log_to(stream) -> _Handler:
     logger.setLevel(logging.INFO)
     logger.propagate = False
     return handler
+
+
+# --- Text on a terminal ------------------------------------------------------------------
+
+
+def width() -> int:
+    """Returns the columns of the terminal, or 80 if there is none."""
+    return shutil.get_terminal_size().columns
+
+
+def wrapped(text: str, columns: int, hanging: str = _HANGING) -> str:
+    """Wraps each line at spaces; words longer than a line, such as paths, stay whole."""
+    return "\n".join(_wrapped(line, columns, hanging) for line in text.split("\n"))
+
+
+def _wrapped(line: str, columns: int, hanging: str) -> str:
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    return textwrap.fill(
+        line, columns, subsequent_indent=indent + hanging, replace_whitespace=False,
+        expand_tabs=False, break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def print_error(message: str) -> None:
+    """Prints an error to stderr: one line in a file, red and wrapped on a terminal."""
+    print(_shown(f"error: {message}", sys.stderr, _RED), file=sys.stderr)
+
+
+def print_line(line: str, hanging: str, warning: bool) -> None:
+    """Prints a line of a report to stdout; wrapped on a terminal, with warnings in yellow."""
+    print(_shown(line, sys.stdout, _YELLOW if warning else None, hanging))
+
+
+class MessageFormatter(logging.Formatter):
+    """Formats messages: one line in a file; wrapped on a terminal, with warnings in yellow."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__("%(message)s")
+        self._stream = stream
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the message as displayed."""
+        colour = _YELLOW if record.levelno >= logging.WARNING else None
+        return _shown(super().format(record), self._stream, colour)
+
+
+def without_bars(stream: TextIO) -> AbstractContextManager:
+    """Removes progress bars while something else is written to a terminal."""
+    if "tqdm" not in sys.modules or not stream.isatty():
+        return nullcontext()
+    from tqdm import tqdm
+
+    return tqdm.external_write_mode(file=stream)
+
+
+def _shown(text: str, stream: TextIO, colour: int | None, hanging: str = _HANGING) -> str:
+    if not stream.isatty():
+        return text
+    text = wrapped(text, width(), hanging)
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain or colour is None else f"\033[{colour}m{text}\033[0m"
+
+
+def print_report(*parts: Part, style: str = "simple") -> None:
+    """Prints a report to stdout: as it is in a file, fitted to the width of a terminal.
+
+    Args:
+        *parts: paragraphs, code and tables, between which is an empty line.
+        style: of the tables.
+    """
+    shown = [fitted(part, width(), style) for part in parts] if sys.stdout.isatty() else parts
+    sys.stdout.write(joined(shown, style))
+
+
+def fitted(part: Part, columns: int, style: str = "simple") -> str:
+    """Fits a part of a report to a terminal.
+
+    Paragraphs are wrapped between words; code is unchanged, for pasting. A table that is too
+    wide loses its lines; if it is still too wide, each row becomes a paragraph.
+    """
+    if isinstance(part, Table):
+        for text in (part.text(style), part.text("plain")):
+            if max(map(len, text.split("\n"))) <= columns:
+                return text
+        part = "\n".join(part.paragraphs())
+    return part if part.startswith("```") else wrapped(part, columns)

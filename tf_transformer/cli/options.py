@@ -2,26 +2,30 @@
 
 import argparse
 import dataclasses
+import itertools
 import os
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tf_transformer.api.load import load_run
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.parser import given, int_from, value_of
+from tf_transformer.cli.parser import actions, flag, given, int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.decoding import DECODING_PRECISIONS
+from tf_transformer.data.corpus import arriving_lines, read_lines, read_pairs
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import SUFFIXES, new_figure
+from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_run, task_named
 
 RUN_HELP = "run directory, the --output of `train`"
 
-# Options that mean the same in every command.
-_SHARED: dict[str, dict[str, Any]] = {
+_MODEL: dict[str, dict[str, Any]] = {
     "--checkpoint": {
         "metavar": "WHICH",
         "help": "best, average, last or a step (default: best, or what `tune` chose)",
@@ -56,7 +60,7 @@ _SHARED: dict[str, dict[str, Any]] = {
 }
 
 # By the field of DecodingConfig: the option, its metavar and its help.
-_DECODING = {
+_SEARCH = {
     "beam_size": ("--beam", "W", "beam size"),
     "alpha": ("--alpha", "A", "exponent of the length penalty"),
     "batch_tokens": ("--batch-tokens", "N", "source tokens times beam size in a batch"),
@@ -79,31 +83,36 @@ _SAMPLING = {
 }
 
 
-def add_shared_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Adds options that mean the same in every command."""
-    for name in names:
-        parser.add_argument(name, **_SHARED[name])
+# --- Declaring options -------------------------------------------------------------------
 
 
 def add_run_options(
     parser: argparse.ArgumentParser,
-    *,
+    *names: str,
     nargs: str | None = None,
     metavar: str = "RUN",
     help: str = RUN_HELP,
 ) -> None:
-    """Adds RUN and --checkpoint."""
+    """Adds RUN, --checkpoint and the model options `names`."""
     parser.add_argument("run", metavar=metavar, nargs=nargs, help=help)
-    add_shared_options(parser, "--checkpoint")
+    add_model_options(parser, "--checkpoint", *names)
 
 
-def add_decoding_options(
-    parser: argparse.ArgumentParser, fields: Iterable[str] = _DECODING
+def add_model_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Adds options of which model to use and how to compute."""
+    group = parser.add_argument_group("model")
+    for name in names:
+        group.add_argument(name, **_MODEL[name])
+
+
+def add_search_options(
+    parser: argparse.ArgumentParser, fields: Iterable[str] = _SEARCH
 ) -> None:
     """Adds the options that `decoding_config` reads, or only those of `fields`."""
+    group = parser.add_argument_group("search")
     for field in fields:
-        option, metavar, text = _DECODING[field]
-        parser.add_argument(
+        option, metavar, text = _SEARCH[field]
+        group.add_argument(
             option,
             dest=field,
             type=value_of(f"decoding.{field}"),
@@ -122,13 +131,32 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(option, type=value_of(name), metavar=metavar, help=text)
 
 
-def add_translator_options(
-    parser: argparse.ArgumentParser, *names: str, nargs: str | None = None
-) -> None:
-    """Adds the options that `open_model` reads, and the shared options `names`."""
-    add_run_options(parser, nargs=nargs)
-    add_decoding_options(parser)
-    add_shared_options(parser, *names)
+def add_line_buffered_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --line-buffered."""
+    parser.add_argument(
+        "--line-buffered",
+        action="store_true",
+        help="answer each line as it arrives, without waiting for more, as in a coprocess; "
+        "slower when many lines are available at once",
+    )
+
+
+# --- Reading options ---------------------------------------------------------------------
+
+
+def decoding_config(options: argparse.Namespace, run: Run) -> DecodingConfig:
+    """Returns the run's search settings, overridden by options of the command line."""
+    return dataclasses.replace(run.config.decoding, **decoding_options(options))
+
+
+def decoding_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the search settings that the command line gives, by field."""
+    return given(options, *_SEARCH)
+
+
+def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
+    """Returns the sampling options; None without --sample."""
+    return SamplingConfig(**given(options, *_SAMPLING)) if options.sample else None
 
 
 def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run:
@@ -151,6 +179,38 @@ def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run
             f"{task_named(run.config.task).command} {path}"
         )
     return run
+
+
+def open_model(options: argparse.Namespace, task: str = "translation", **more: Any) -> Any:
+    """Loads what `load_run` returns for a run of `task`, with the options of the command.
+
+    Args:
+        options: options of the command: run, checkpoint, and those of the search it has.
+        task: the task that the command is for.
+        **more: further arguments of `load_run`.
+    """
+    run = open_run(options.run, task)
+    loading = given(options, "precision", "litert", "threads", "tag", "ensemble")
+    if paths := loading.get("ensemble"):
+        loading["ensemble"] = [open_run(path, task) for path in paths]
+    import_tensorflow_quietly()
+    use_threads(loading.get("threads"))
+    decoding = decoding_config(options, run)
+    return load_run(run, options.checkpoint, decoding=decoding, **loading, **more)
+
+
+def refuse_unsupported(options: argparse.Namespace, run: Run) -> None:
+    """Raises UserError for an option of export or serve that the run's task lacks."""
+    needs = {"no_text": "text", **dict.fromkeys(_SEARCH, "decoding")}
+    supported = task_named(run.config.task).options
+    names = ("precision", "litert", "tag", "format", *needs)
+    wrong = given(options, *names).keys() - {n for n in names if needs.get(n, n) in supported}
+    for action in actions(options.parser):
+        if action.dest in wrong:
+            raise UserError(
+                f"{flag(action)} is not for runs of --task {run.config.task}. Received: "
+                f"{run.path}. Leave it out."
+            )
 
 
 def picture(output: str) -> Path:
@@ -177,49 +237,63 @@ def require_writable(name: str, path: Path) -> None:
         raise UserError(f"{name} must be in a writable folder. Received: {path}.")
 
 
-def decoding_config(options: argparse.Namespace, run: Run) -> DecodingConfig:
-    """Returns the run's search settings, overridden by options of the command line."""
-    return dataclasses.replace(run.config.decoding, **decoding_options(options))
+# --- Lines of text -----------------------------------------------------------------------
+
+# Sentences per chunk. A chunk is batched by length, so large ones are faster, but the first are
+# small so that output starts soon. The last size is repeated, which bounds memory.
+SIZES = (100, 1_000, 10_000)
 
 
-def decoding_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the search settings that the command line gives, by field."""
-    return given(options, *_DECODING)
+def stdin_chunks(line_buffered: bool) -> Iterator[list[str]]:
+    """Returns the lines of stdin in chunks of `SIZES`, or as they arrive if `line_buffered`.
 
-
-def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
-    """Returns the sampling options; None without --sample."""
-    return SamplingConfig(**given(options, *_SAMPLING)) if options.sample else None
-
-
-def require_n_best(options: argparse.Namespace, *, sampled: bool = False) -> None:
-    """Raises UserError for more translations than the beam holds, before anything slow."""
-    beam_size = decoding_config(options, open_run(options.run)).beam_size
-    if not sampled and (options.n_best or 1) > beam_size:
-        raise UserError(
-            f"--n-best must be between 1 and the beam size, {beam_size}. "
-            f"Received: {options.n_best}."
-        )
-
-
-def open_translator(options: argparse.Namespace):
-    """Loads the `Translator` that `options` describe: run, checkpoint, ensemble and search."""
-    return open_model(options, "translation")
-
-
-def open_model(options: argparse.Namespace, task: str, **more: Any):
-    """Loads what `load_run` returns for a run of `task`, with the options of the command.
-
-    Args:
-        options: options of the command: run, checkpoint, and those of the search it has.
-        task: the task that the command is for.
-        **more: further arguments of `load_run`.
+    On a terminal, the user is prompted for a line at a time.
     """
-    run = open_run(options.run, task)
-    loading = given(options, "precision", "litert", "threads", "tag", "ensemble")
-    if paths := loading.get("ensemble"):
-        loading["ensemble"] = [open_run(path, task) for path in paths]
-    import_tensorflow_quietly()
-    use_threads(loading.get("threads"))
-    decoding = decoding_config(options, run)
-    return load_run(run, options.checkpoint, decoding=decoding, **loading, **more)
+    if _is_conversation():
+        return _typed_lines()
+    return arriving_lines(0) if line_buffered else in_chunks(read_lines(0))
+
+
+def stdin_bars() -> ProgressBars:
+    """Returns the progress bars of a command that reads stdin; hidden in a conversation."""
+    return ProgressBars(shown=False if _is_conversation() else None)
+
+
+def _is_conversation() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _typed_lines() -> Iterator[list[str]]:
+    """Prompts for a line at a time, until Ctrl-D."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  # makes lines editable
+    sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    print("Type a sentence, then Enter; Ctrl-D ends.", file=sys.stderr)
+    while True:
+        try:
+            yield [input("> ")]
+        except EOFError:
+            print()
+            return
+
+
+def in_chunks(lines: Iterable[str], sizes: Sequence[int] = SIZES) -> Iterator[list[str]]:
+    """Yields lists of these sizes, repeating the last size; the last list may be shorter."""
+    lines = iter(lines)
+    for size in itertools.chain(sizes, itertools.repeat(sizes[-1])):
+        if not (chunk := list(itertools.islice(lines, size))):
+            return
+        yield chunk
+
+
+def single_line(text: str) -> str:
+    """Replaces line breaks, which byte pieces can spell, so output stays aligned with input."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def read_some_pairs(source: str, target: str) -> list[tuple[str, str]]:
+    """Reads two files as pairs of lines; raises UserError if there are none."""
+    pairs = list(read_pairs(Path(source), Path(target)))
+    if not pairs:
+        raise UserError(f"{source} must have at least one sentence. Received: none.")
+    return pairs

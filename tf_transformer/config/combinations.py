@@ -18,12 +18,14 @@ class Rule:
     Attributes:
         term: the option or value.
         excludes: terms that must not be given with it.
+        only: the options that may be given with it; empty for any.
         needs: terms of which one must be given with it.
         why: the reason, in a few words.
     """
 
     term: str
     excludes: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     why: str = ""
 
@@ -33,14 +35,24 @@ RULES = (
     Rule("sample", excludes=("beam_size", "alpha", "lookahead"), why="it does not search"),
     *(Rule(name, needs=("sample",)) for name in ("temperature", "top_k", "top_p", "seed")),
     Rule("alignments", excludes=("ensemble",), why="attention is that of a single model"),
-    Rule("alignment_layer", needs=("alignments",)),
     Rule("precision=int8", needs=("litert", "format=litert")),
     Rule(
         "litert",
         excludes=("ensemble", "precision=bfloat16", "sample"),
         why="LiteRT is for one model in float32 or int8, and does not sample",
     ),
+    # train, ablate
+    Rule("checked_run", only=("test",), why="a run has its settings"),
+    Rule("table", only=("output", "scale"), why="it prints every result there is"),
+    Rule("params_only", only=("rows", "scale", "set"), why="it trains nothing"),
     # evaluate, classify, parse
+    Rule(
+        "hypothesis",
+        only=("reference", "brackets", "output", "report", "lowercase", "tokenize"),
+        why="it scores a file, without a run",
+    ),
+    Rule("brackets", only=("hypothesis", "reference"), why="it scores files of trees"),
+    Rule("brackets", needs=("hypothesis",)),
     Rule("report", excludes=("lowercase", "tokenize"), why="it prints every kind of BLEU"),
     Rule("labelled", excludes=("n_best",), why="it prints scores instead of labels"),
     Rule("labelled", excludes=("line_buffered",), why="it does not read stdin"),
@@ -52,7 +64,8 @@ RULES = (
     Rule("keep", needs=("write",)),
     Rule("origin=marian", excludes=("quantization", "checkpoint"), why="they are for --to"),
     # export
-    Rule("average", excludes=("checkpoint",), why="it takes the run's last checkpoints"),
+    Rule("better_than", needs=("reference",)),
+    *(Rule(name, needs=("better_than",)) for name in ("source", "reference", "margin")),
     Rule("no_text", excludes=("tag", "better_than"), why="they are for a model of text"),
     Rule(
         "format=litert",
@@ -82,7 +95,8 @@ def conflict(
         return name in given and value in ("", str(given[name]))
 
     for rule in filter(lambda rule: holds(rule.term), RULES):
-        for other in filter(holds, rule.excludes):
+        others = [name for name in given if rule.only and name not in (rule.term, *rule.only)]
+        for other in (*filter(holds, rule.excludes), *others):
             return f"{written(rule.term)} excludes {written(other)}: {rule.why}."
         there = [term for term in rule.needs if not known or term.partition("=")[0] in known]
         if there and not any(map(holds, there)):

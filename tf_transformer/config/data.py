@@ -30,7 +30,8 @@ class DataConfig:
 
     train: tuple[str, ...] = setting(
         (), help="training text: prefixes of PREFIX.LANG[.gz] or tables FILE.tsv[.gz], with "
-        ":SOURCE-TARGET if their languages differ from the run's; for other tasks, files")
+        ":SOURCE-TARGET if their languages differ from the run's; for other tasks, "
+        "files of trees or labelled sentences")
     valid: tuple[str, ...] = setting((), help="dev text, in the same form")
     mix: str = setting(
         "", help="weights of the training texts, such as 1:4, or temperature=5; empty: by size")

@@ -26,11 +26,11 @@ class TrainingConfig:
 
     steps: int = setting(100_000, low=1, high=MAX_COUNT, help="updates in total")
     batch_tokens: int = setting(
-        25_000, low=1, high=MAX_COUNT, help="positions per side of a batch")
+        25_000, low=1, high=MAX_COUNT, help="tokens per side in one update, over all devices")
     max_tokens_per_device: int | None = setting(
         None, low=0, high=MAX_COUNT,
-        help="positions a device computes at once; 0: all of its share of a batch; "
-        "None: 4,096 on a CPU, 0 on a GPU")
+        help="tokens per side that a device processes at once; larger batches accumulate "
+        "gradients, with the same result; 0: no limit; None: 4,096 on a CPU, 0 on a GPU")
     warmup_steps: int = setting(
         4_000, low=1, high=MAX_COUNT, help="steps in which the learning rate grows linearly")
     learning_rate_scale: float = setting(
@@ -66,12 +66,13 @@ class TrainingConfig:
     deterministic: bool = setting(
         False, help="fix the order of additions on a GPU, which is slower; a CPU's always is")
     init_from: str = setting(
-        "", help="run whose best weights and tokenizer training starts from; empty: none")
+        "", help="run to start from: its best weights, its tokenizer and, without a model or "
+        "recipe, its training settings; empty: none")
     freeze: tuple[str, ...] = setting(
         (), help="layers not to train, as shell patterns: encoder, or !*norm for all but norms")
     lora_rank: int = setting(
         0, low=0, high=65_536,
-        help="train only adapters of this rank on attention and feed-forward kernels; 0: off")
+        help="train only LoRA adapters of this rank, on the weights of init_from; 0: off")
     schedule_start: int = setting(
         0, low=0, high=MAX_COUNT, help="steps of the learning-rate schedule to skip")
     seed: int = setting(

@@ -29,7 +29,7 @@ COMMANDS = {
     "translate": ["translate", "run"],
     "evaluate": ["evaluate", "run", "--source", "texts/dev.en", "--reference", "texts/dev.de"],
     "card": ["card", "run"],
-    "average": ["average", "run", "--best", "1"],
+    "average": ["average", "run"],
     "curves": ["curves", "run"],
 }
 

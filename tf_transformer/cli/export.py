@@ -1,4 +1,4 @@
-"""`tf-transformer serve RUN_OR_SAVEDMODEL`: an HTTP server with TF Serving's REST paths."""
+"""Commands that publish a model: export, serve, convert."""
 
 import argparse
 import contextlib
@@ -9,14 +9,26 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from tf_transformer.api.load import load_run
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import add_shared_options, open_run
-from tf_transformer.cli.parser import float_from, int_from
+from tf_transformer.cli.options import (
+    RUN_HELP,
+    add_model_options,
+    add_run_options,
+    add_search_options,
+    decoding_config,
+    decoding_options,
+    open_model,
+    open_run,
+    refuse_unsupported,
+)
+from tf_transformer.cli.parser import float_from, given, int_from
+from tf_transformer.config.decoding import DECODING_PRECISIONS
 from tf_transformer.decoding.threads import use_threads
 from tf_transformer.errors import UserError
-from tf_transformer.export.versions import find_export, is_version, versions
+from tf_transformer.export.versions import check_readable, find_export, is_version, versions
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import EXPORTED, task_named
 
@@ -24,10 +36,120 @@ logger = logging.getLogger(__name__)
 
 _DAY = 86_400.0  # seconds; waiting for longer is a mistake
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # the latter when a terminal closes
+_QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
+# --- export ------------------------------------------------------------------------------
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `export`."""
+    add = parser.add_argument
+    runs = f"{RUN_HELP}, of a translator or classifier; several form an ensemble"
+    add_run_options(parser, "--tag", nargs="+", help=runs)
+    add(
+        "--precision",
+        default="float32",
+        choices=DECODING_PRECISIONS,
+        help="precision of weights and computation (default: float32); bfloat16 halves the "
+        "size, int8 (with --format litert) quarters it; both may change translations, so "
+        "evaluate them",
+    )
+    text = "a SavedModel (default), or the encoder and a decoding step for LiteRT"
+    add("--format", default="savedmodel", choices=("savedmodel", "litert"), help=text)
+    text = "with --format litert: fixed shapes, for one source of up to N tokens at a time"
+    add("--fixed-length", type=int_from(8, 4096), metavar="N", help=text)
+    add(
+        "--no-text",
+        action="store_true",
+        help="take and return token ids: the model then needs no SentencePiece operations, and "
+        "can be converted to LiteRT",
+    )
+    add("--output", required=True, metavar="DIR", help="folder of the model's versions")
+    version = int_from(1, 2**63 - 1)  # as TF Serving reads it
+    text = "version number (default: the next free one)"
+    add("--version", type=version, metavar="N", help=text)
+    gate = parser.add_argument_group(
+        "gate", "If the model fails the gate, it is not published and the exit status is 3."
+    )
+    text = "a published model; the new one fails if it is significantly worse"
+    gate.add_argument("--better-than", metavar="SAVEDMODEL", help=text)
+    gate.add_argument("--source", metavar="FILE", help="dev text to translate")
+    text = "its reference translations; for a classifier, labelled dev sentences"
+    gate.add_argument("--reference", metavar="FILE", help=text)
+    points = float_from(0.0, 100.0)
+    text = "allowed loss in points of BLEU or accuracy (default: 0)"
+    gate.add_argument("--margin", type=points, default=0.0, metavar="POINTS", help=text)
+    add_search_options(parser)
+
+
+def run_export(options: argparse.Namespace) -> None:
+    """Exports a run to DIR/VERSION/, as a SavedModel or for LiteRT.
+
+    The model maps text to translations or labels. Several runs are exported as one ensemble.
+    The files are tested against the model in Python before they are published. See
+    docs/guides/exporting.md.
+    """
+    output = Path(options.output)
+    check_readable(output)
+    runs = [open_run(options.run[0], EXPORTED)]
+    task = runs[0].config.task
+    runs += [open_run(path, task) for path in options.run[1:]]
+    published = _published(options, runs[0])
+    decoding_config(options, runs[0])  # refuses values that do not go together
+    refuse_unsupported(options, runs[0])
+    loading = given(options, "precision", "tag")
+    if options.precision == "int8":
+        loading["litert"] = True
+    if len(runs) > 1:
+        if "ensemble" not in task_named(task).options:
+            raise UserError(f"An ensemble is not for runs of --task {task}.")
+        loading["ensemble"] = runs[1:]
+    exporting = given(options, "format", "fixed_length", "version") | decoding_options(options)
+    if options.no_text:
+        exporting["text"] = False
+    for run in runs:
+        run.weights(options.checkpoint)  # fails before the import of TensorFlow
+    import_tensorflow_quietly()
+
+    if published:
+        exporting["gate"] = _gate(options, runs[0], published)
+    path = load_run(runs[0], options.checkpoint, **loading).export(output, **exporting)
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    logger.info("exported %s (%.1f MB)", path, size / 1e6)
+
+
+def _published(options: argparse.Namespace, run: Run) -> Path | None:
+    """Returns the gate's published model, None without a gate."""
+    task = task_named(run.config.task)
+    if options.better_than and bool(options.source) != task.languages:
+        needed = "is for" if options.source else "is needed for"
+        raise UserError(
+            f"--source {needed} runs that translate; for a classifier, the file of --reference "
+            f"has the text too. Received: {run.path}, of --task {task.name}."
+        )
+    if not options.better_than:
+        return None
+    published = find_export(Path(options.better_than))
+    if published is None:
+        raise UserError(f"--better-than must be an export. Received: {options.better_than}.")
+    return published
+
+
+def _gate(options: argparse.Namespace, run: Run, published: Path) -> Any:
+    from tf_transformer.export.gate import Gate
+
+    source = Path(options.source) if options.source else None
+    task_class = task_named(run.config.task).task_class()
+    dev = task_class.read_dev_text(run, source, Path(options.reference))
+    return Gate(published, dev, options.margin)
+
+
+# --- serve -------------------------------------------------------------------------------
+
+
+def add_serve(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `serve`."""
     add, seconds = parser.add_argument, float_from(0.001, _DAY)
     model = "run directory, or a folder that `export` wrote"
     add("model", metavar="RUN_OR_SAVEDMODEL", help=model)
@@ -46,10 +168,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--grace", type=float_from(0.0, _DAY), default=10.0, metavar="SECONDS", help=text)
     text = "responses to log, each as a line of JSON (default: errors)"
     add("--access-log", choices=("off", "errors", "all"), default="errors", help=text)
-    add_shared_options(parser, "--threads", "--precision", "--litert", "--tag")
+    add_model_options(parser, "--threads", "--precision", "--litert", "--tag")
 
 
-def command(options: argparse.Namespace) -> None:
+def run_serve(options: argparse.Namespace) -> None:
     """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
 
     The page at / lets you try the model. A run is first exported to a temporary folder. See
@@ -83,7 +205,7 @@ def command(options: argparse.Namespace) -> None:
         def load(number: int, path: Path) -> LoadedVersion:
             return LoadedVersion(number, path, telemetry, options.max_waiting, open_session)
 
-        url = f"http://{_host_and_port(*bound.getsockname()[:2])}/"
+        url = f"http://{host_and_port(*bound.getsockname()[:2])}/"
         find = _folders(Path(options.model), folder)
         model = ServedModel(name, find, load, telemetry, url)
         stack.callback(model.close)
@@ -96,24 +218,16 @@ def command(options: argparse.Namespace) -> None:
 def _source(options: argparse.Namespace) -> Path | Run:
     """Returns the export to serve, or the run to export first; refuses wrong options."""
     exported = find_export(Path(options.model))
-    # By flag: its name in `registry.Entry.options`, and whether it is set.
-    for_runs = {
-        "--precision": ("precision", options.precision != "float32"),
-        "--litert": ("litert", options.litert),
-        "--tag": ("tag", options.tag),
-    }
-    flags = {flag: name for flag, (name, is_set) in for_runs.items() if is_set}
-    if exported and flags:
+    for_runs = given(options, "precision", "litert", "tag")
+    if exported and for_runs:
         advice = "Serve the run itself." if options.litert else "Give it to export."
         raise UserError(
-            f"{min(flags)} is for a run. Received: {options.model}, a SavedModel. {advice}"
+            f"--{min(for_runs)} is for a run. Received: {options.model}, a SavedModel. {advice}"
         )
     if exported:
         return exported
     run = open_run(options.model, EXPORTED)
-    supported = task_named(run.config.task).options
-    if wrong := [flag for flag, name in flags.items() if name not in supported]:
-        raise UserError(f"{wrong[0]} is for a run that translates. Received: {run.path}.")
+    refuse_unsupported(options, run)
     return run
 
 
@@ -154,12 +268,12 @@ def bound_socket(host: str, port: int) -> socket.socket:
         bound.bind(entries[0][-1])
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        text = f"Cannot listen on {_host_and_port(host, port)}: {reason}."
+        text = f"Cannot listen on {host_and_port(host, port)}: {reason}."
         raise UserError(text) from None
     return bound
 
 
-def _host_and_port(host: str, port: int) -> str:
+def host_and_port(host: str, port: int) -> str:
     """Returns HOST:PORT, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -223,22 +337,70 @@ def _exit(number: int) -> NoReturn:
 @contextlib.contextmanager
 def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Callable]]:
     """Exports a run; yields the folder, and a function that opens it as a session."""
-    from tf_transformer.api.export import export_run
     from tf_transformer.decoding.lite_model import LiteEngine
     from tf_transformer.export.lite import LiteSession
     from tf_transformer.export.session import SavedModelSession
     from tf_transformer.tasks.models import load_engine
 
-    precision, litert, tag = options.precision, options.litert, options.tag
-    in_graph = {"precision": "float32" if precision == "int8" else precision, "tag": tag}
-    supported = task_named(run.config.task).options
-    loading = {name: value for name, value in in_graph.items() if name in supported}
+    loading = given(options, "precision", "tag")
+    if options.precision == "int8":  # of LiteRT alone
+        del loading["precision"]
     with tempfile.TemporaryDirectory() as parent:
-        folder = export_run(run, Path(parent) / "model", options=loading)
-        if not litert:
+        folder = load_run(run, **loading).export(Path(parent) / "model")
+        if not options.litert:
             yield folder, SavedModelSession
             return
-        search = {"litert": litert, "tag": tag, "threads": options.threads}
-        engine = load_engine(run, None, precision=precision, **search)
+        searching = given(options, "precision", "litert", "tag", "threads")
+        engine = load_engine(run, None, **searching)
         assert isinstance(engine, LiteEngine)
         yield folder, lambda path: LiteSession(path, engine, run.config.decoding)
+
+
+# --- convert -----------------------------------------------------------------------------
+
+
+def add_convert(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `convert`."""
+    parser.usage = (
+        "%(prog)s [OPTIONS] RUN --to ctranslate2 DIR\n"
+        "       %(prog)s CHECKPOINT --from marian RUN"
+    )
+    add_run_options(
+        parser,
+        metavar="FROM",
+        help="run directory; with --from, a checkpoint's folder as on huggingface.co: "
+        "config.json, vocab.json, source.spm, target.spm, model.safetensors or "
+        "pytorch_model.bin",
+    )
+    direction = parser.add_mutually_exclusive_group(required=True)
+    direction.add_argument("--to", choices=["ctranslate2"], help="the format to write")
+    text = "the format to read"
+    direction.add_argument("--from", choices=["marian"], dest="origin", help=text)
+    parser.add_argument("output", metavar="INTO", help="a new folder")
+    text = f"with --to, type of the weights: {', '.join(_QUANTIZATIONS)} (default: float32); "
+    text += "int8 may change translations, so evaluate them"
+    parser.add_argument("--quantization", choices=_QUANTIZATIONS, metavar="TYPE", help=text)
+
+
+def run_convert(options: argparse.Namespace) -> None:
+    """Converts a run to a CTranslate2 model, or a Marian (OPUS-MT) checkpoint to a run.
+
+    See docs/guides/conversion.md.
+    """
+    output = Path(options.output)
+    if options.origin:
+        import_tensorflow_quietly()
+
+        from tf_transformer.conversion.from_marian import from_marian
+
+        files = [from_marian(Path(options.run), output).checkpoints.best]
+    else:
+        translator = open_model(options)
+
+        from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
+
+        quantization = options.quantization or "float32"
+        to_ctranslate2(translator.model, translator.tokenizer, output, quantization)
+        files = [*output.iterdir()]
+    size = sum(file.stat().st_size for file in files)
+    logger.info("converted %s to %s (%.1f MB)", options.run, output, size / 1e6)

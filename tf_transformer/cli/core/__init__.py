@@ -1,1 +1,0 @@
-"""The commands of every model: train, translate, evaluate, score, export, serve."""

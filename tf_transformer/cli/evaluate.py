@@ -1,0 +1,439 @@
+"""Commands that compare with references: evaluate, score, compare, tune."""
+
+import argparse
+import dataclasses
+import gzip
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.api.compare import compare_systems
+from tf_transformer.cli.console import import_tensorflow_quietly, print_report
+from tf_transformer.cli.options import (
+    RUN_HELP,
+    add_model_options,
+    add_run_options,
+    add_search_options,
+    decoding_config,
+    open_model,
+    open_run,
+    picture,
+    read_some_pairs,
+    require_writable,
+    single_line,
+)
+from tf_transformer.cli.parser import int_from, value_of
+from tf_transformer.config.data import BLEU_TOKENIZERS, DataConfig
+from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.texts import content_hash
+from tf_transformer.decoding.threads import use_threads
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.bleu import score_translations
+from tf_transformer.evaluation.metrics import SACREBLEU
+from tf_transformer.evaluation.report import Entry, format_report, moses_tokenize, report
+from tf_transformer.export.versions import find_export
+from tf_transformer.files import replacing, sha256
+from tf_transformer.progress import ProgressBars
+from tf_transformer.run import Run
+from tf_transformer.run.records import read_results
+from tf_transformer.studies.comparison.report import FORMATS, draw_comparison, parts, sections
+from tf_transformer.studies.comparison.results import members
+from tf_transformer.tables import Table, joined
+from tf_transformer.tasks.parsing.bracket_rules import CUTOFF, DELETED
+from tf_transformer.tasks.parsing.brackets import SentenceScore, Status, score_lines, summarise
+from tf_transformer.tasks.parsing.linearisation import ROOTS
+from tf_transformer.tasks.parsing.trees import read_line
+
+logger = logging.getLogger(__name__)
+
+# Of the table of trees.
+_COUNTS = ("sentences", "errors", "skipped", "valid")
+_FIGURES = (
+    "recall", "precision", "f1", "complete_match", "average_crossing", "no_crossing",
+    "two_or_less_crossing", "tagging_accuracy",
+)  # fmt: skip
+
+
+# --- evaluate ----------------------------------------------------------------------------
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `evaluate`."""
+    add = parser.add_argument
+    add_run_options(parser, "--ensemble", "--tag", "--precision", "--litert", nargs="?")
+    add("--source", metavar="FILE", help="text to translate with RUN")
+    text = "existing translations to score, instead of RUN's"
+    add("--hypothesis", metavar="FILE", help=text)
+    reference = "reference translations; repeatable"
+    add("--reference", metavar="FILE", required=True, action="append", help=reference)
+    add("--output", metavar="FILE", help="write the translations to FILE, plain or .gz")
+    record = "append the scores to RUN/results.jsonl, for `tf-transformer card`"
+    add("--record", action="store_true", help=record)
+    add("--lowercase", action="store_true", help="case-insensitive BLEU")
+    tokenize = "sacreBLEU's tokeniser (default: RUN's data.bleu_tokenizer; 13a for files)"
+    add("--tokenize", choices=BLEU_TOKENIZERS, help=tokenize)
+    add(
+        "--report",
+        metavar="LANGUAGE",
+        help="print all kinds of BLEU, including that of 2017 on the Moses tokens of LANGUAGE, "
+        "such as de",
+    )
+    trees = "score the files as trees in Penn brackets by labelled precision, recall and more"
+    add("--brackets", action="store_true", help=trees)
+    add_search_options(parser)
+
+
+def run_evaluate(options: argparse.Namespace) -> None:
+    """Prints sacreBLEU with its signature, chrF and the share of exact translations.
+
+    Compares RUN's translations of --source, or those in --hypothesis, with --reference.
+    --report prints every kind of BLEU; --brackets scores trees. The last line counts the
+    sentences that RUN has seen in its training or dev text.
+    """
+    _check(options)
+    references = [list(read_lines(Path(path))) for path in options.reference]
+    file = Path(options.hypothesis or options.source)
+    lines = list(read_lines(file))
+    for name, reference in zip(options.reference, references, strict=True):
+        _require_equal_lengths(file, lines, name, reference)
+    if options.brackets:
+        _print_brackets(references[0], lines, options.reference[0])
+        return
+    run = open_run(options.run) if options.run else None
+    data = run.config.data if run else DataConfig()
+    tokenize = options.tokenize or data.bleu_tokenizer
+    # Hashed before translating, during which a training may replace the weights.
+    origin = _origin(options, run) if run and options.record else {}
+    hypotheses = lines if options.hypothesis else _translate(options, lines)
+    if options.output:
+        _write(Path(options.output), hypotheses)
+    scores = score_translations(
+        hypotheses, *references, lowercase=options.lowercase, tokenize=tokenize
+    )
+    if options.report:
+        entries = report(hypotheses, *references, language=options.report, tokenize=tokenize)
+        print_report(f"{format_report(entries)}{scores.exact_line}\n")
+    else:
+        entries = [Entry(score.name, score) for score in (scores.bleu, scores.chrf)]
+        print_report(f"{scores}\n")
+    if run:
+        seen = _seen_before([options.run, *options.ensemble], lines, references, options.tag)
+        if options.record:
+            found = {entry.kind: dataclasses.asdict(entry.score) for entry in entries}
+            exact = round(scores.exact * len(lines))
+            figures = {"lines": len(lines), "scores": found, "exact": exact, "seen": seen}
+            run.record_result(origin | figures)
+            logger.info("recorded in %s", run.results)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuses wrong options before anything slow."""
+    if not options.hypothesis and not (options.run and options.source):
+        raise UserError(
+            "evaluate takes either RUN and --source, or --hypothesis. Received: "
+            f"RUN {options.run}, --source {options.source}."
+        )
+    if options.brackets and len(options.reference) > 1:
+        raise UserError(
+            "--brackets compares one --hypothesis with one --reference, both files of trees. "
+            "Received: several references."
+        )
+    if options.report:
+        moses_tokenize([], options.report)  # refuses unknown languages
+    if options.output:
+        output = Path(options.output)
+        inputs = (options.source, options.hypothesis, *options.reference)
+        if any(name and output.resolve() == Path(name).resolve() for name in inputs):
+            raise UserError(
+                f"--output must not be a file that is read. Received: {options.output}."
+            )
+        require_writable("--output", output)
+    if options.record:
+        results = open_run(options.run).results
+        require_writable("--record", results)
+        read_results(results)  # refuses a damaged file
+
+
+def _origin(options: argparse.Namespace, run: Run) -> dict[str, Any]:
+    """Returns what the translations are made from and compared with."""
+    files = [options.source, *options.reference]
+    return {
+        "files": {name: content_hash(Path(name)) for name in files},
+        "checkpoint": options.checkpoint or run.config.decoding.checkpoint,
+        "weights": sha256(run.weights(options.checkpoint)),
+        "ensemble": list(options.ensemble),
+        "tag": options.tag,
+        "precision": options.precision,
+        "litert": options.litert,
+        "decoding": dataclasses.asdict(decoding_config(options, run)),
+    }
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    """Writes lines to a file, compressed if its name ends in .gz."""
+    text = "".join(f"{line}\n" for line in lines).encode()
+    with replacing(path) as temporary:
+        # No timestamp in the header, so that the same lines give the same bytes.
+        temporary.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+
+
+def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:
+    translator = open_model(options)
+    with ProgressBars(len(lines)) as bars:
+        translations = translator.translate(
+            lines, progress=lambda done: bars("translated", done)
+        )
+    return [single_line(translation) for translation in translations]
+
+
+def _require_equal_lengths(
+    name: str | Path, lines: Sequence[str], other: str | Path, other_lines: Sequence[str]
+) -> None:
+    """Raises UserError if two files have different numbers of lines, or none."""
+    if len(lines) != len(other_lines) or not lines:
+        raise UserError(
+            "Both files must have the same number of lines, at least one. Received: "
+            f"{name} with {len(lines):,}, {other} with {len(other_lines):,}."
+        )
+
+
+def _seen_before(
+    runs: Sequence[str],
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    tag: str | None = None,
+) -> dict[str, Any]:
+    """Logs how many test sentences each run has seen.
+
+    Returns:
+        The counts by run; None for a run whose text cannot be read.
+    """
+    from tf_transformer.tasks.translation.overlap import describe, overlaps
+
+    counts: dict[str, Any] = {}
+    for path in runs:
+        try:
+            by_role = overlaps(Run.open(path), sources, references, tag)
+        except UserError as error:
+            counts[path] = None
+            logger.warning(
+                "caution  %s may have seen these lines; not checked: %s", path, error
+            )
+            continue
+        counts[path] = {role: dataclasses.asdict(seen) for role, seen in by_role.items()}
+        if text := describe(by_role, len(sources)):
+            logger.warning("caution  %s has seen these lines: %s", path, text)
+    return counts
+
+
+def _print_brackets(gold: Sequence[str], output: Sequence[str], gold_name: str) -> None:
+    """Prints the scores of all sentences and of short ones; logs each sentence left out."""
+    scores = score_lines(gold, output, gold_name=gold_name)
+    for number, score in enumerate(scores, start=1):
+        if score.status == Status.ERROR:
+            logger.warning("sentence %d is left out: %s", number, score.problem)
+    _warn_of_root(gold, gold_name)
+    print_report(_bracket_table(scores), style="plain")
+
+
+def _warn_of_root(gold: Sequence[str], name: str) -> None:
+    """Warns if the rules count the gold trees' root as a bracket; parsers output TOP."""
+    first = next((line for line in gold if line.strip()), "")
+    labels = [tree.label for tree in read_line(first, name)]
+    if any(label in ROOTS and label not in DELETED for label in labels):
+        logger.warning(
+            "warning  the root of the trees in %s is %s, which these rules count as a bracket: "
+            "rename it to TOP, unless the output has it too",
+            name,
+            labels[0] or "a bracket without a label",
+        )
+
+
+def _bracket_table(scores: Sequence[SentenceScore]) -> Table:
+    summaries = summarise(scores), summarise(s for s in scores if s.length <= CUTOFF)
+    rows = [
+        [name.replace("_", " ").replace("f1", "F1")]
+        + [format(getattr(each, name), form) for each in summaries]
+        for names, form in ((_COUNTS, ",d"), (_FIGURES, ".2f"))
+        for name in names
+    ]
+    return Table(["", "all", f"<= {CUTOFF} words"], rows, "lr")
+
+
+# --- score -------------------------------------------------------------------------------
+
+
+def add_score(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `score`, whose output is data."""
+    parser.set_defaults(stdout_is_data=True)
+    add_run_options(parser, "--ensemble", "--tag")
+    parser.add_argument("--source", metavar="FILE", required=True, help="source text")
+    parser.add_argument("--target", metavar="FILE", required=True, help="its translations")
+    add_search_options(parser, ["alpha"])
+
+
+def run_score(options: argparse.Namespace) -> None:
+    """Prints log-probability, score and number of tokens of each pair, tab-separated.
+
+    The log-probability is the natural logarithm of P(target | source). The score is normalised
+    by length, as in beam search. The number of tokens includes EOS. Sources are cut at the
+    run's decoding.max_source_length tokens, targets at decoding.max_extra_length more. A line
+    on stderr counts the sentences that RUN has seen in its training or dev text.
+    """
+    pairs = read_some_pairs(options.source, options.target)
+    translator = open_model(options)
+    sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+    with ProgressBars(len(pairs)) as bars:
+        scores = translator.score(sources, targets, progress=lambda done: bars("scored", done))
+    for score in scores:
+        sys.stdout.write(f"{score.log_prob:.5f}\t{score.score:.5f}\t{score.num_tokens}\n")
+    _seen_before([options.run, *options.ensemble], sources, [targets], options.tag)
+
+
+# --- compare -----------------------------------------------------------------------------
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `compare`, whose output is data."""
+    add = parser.add_argument
+    parser.set_defaults(stdout_is_data=True)
+    systems = "run, export, output of `train --seeds` or file of translations; baseline first"
+    add("systems", nargs="+", metavar="SYSTEM", help=systems)
+    reference = "reference translations; repeatable"
+    add("--reference", metavar="FILE", required=True, action="append", help=reference)
+    text = "text to translate; not needed to compare files of translations"
+    add("--source", metavar="FILE", help=text)
+    metric = "score to compare; repeatable (default: bleu and chrf)"
+    add("--metric", choices=[*SACREBLEU], action="append", help=metric)
+    tokenize = "sacreBLEU's tokeniser (default: that of the first run or export; 13a for files)"
+    add("--tokenize", choices=BLEU_TOKENIZERS, help=tokenize)
+    text = "show at most N sentences that are better and N that are worse (default: 5)"
+    add("--sentences", type=int_from(0, 1_000), default=5, metavar="N", help=text)
+    text = "format of the report (default: text)"
+    add("--format", choices=[*FORMATS], default="text", help=text)
+    add("--output", metavar="FILE", help="draw the scores as .png, .svg or .pdf")
+    add_model_options(parser, "--tag")
+
+
+def run_compare(options: argparse.Namespace) -> None:
+    """Compares each system with the first on one test set, and prints a report.
+
+    The report has scores with confidence intervals, tests of their differences by paired
+    bootstrap and approximate randomisation, the sentences that differ most, lengths, settings
+    and cost.
+    """
+    paths: list[str] = options.systems
+    if len(set(paths)) < max(2, len(paths)):
+        raise UserError(f"compare takes two different systems or more. Received: {paths}.")
+    output = picture(options.output) if options.output else None
+    references = [_lines(path) for path in options.reference]
+    sources = _lines(options.source) if options.source else []
+    finished = {path: _lines(path) for path in paths if Path(path).is_file()}
+    if options.source is None and len(finished) < len(paths):
+        raise UserError("Runs and exports need --source.")
+    texts = dict(zip(options.reference, references, strict=True)) | finished
+    if options.source:
+        texts[options.source] = sources
+    for path, lines in texts.items():
+        _require_equal_lengths(options.reference[0], references[0], path, lines)
+    runs = {path: _open(path) for path in paths if path not in finished}
+    if runs:
+        import_tensorflow_quietly()
+        use_threads()
+    compared = compare_systems(
+        paths,
+        finished,
+        runs,
+        sources,
+        references,
+        tag=options.tag,
+        metrics=options.metric or [*SACREBLEU],
+        tokenize=options.tokenize,
+        most=options.sentences,
+    )
+    # All seeds of `train --seeds` have seen the same text, so the first represents them.
+    if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
+        _seen_before(trained, sources, references, options.tag)
+    shown, style = parts(sections(compared), options.format), FORMATS[options.format][0]
+    if options.format == "text":
+        print_report(*shown)
+    else:  # for pasting
+        sys.stdout.write(joined(shown, style))
+    if output:
+        draw_comparison(compared, output)
+        logger.info("%s", output)
+
+
+def _lines(path: str) -> list[str]:
+    return list(read_lines(Path(path)))
+
+
+def _open(path: str) -> list[Run]:
+    """Opens a run, or every run in a folder of seeds; returns none for an export."""
+    is_run = (Path(path) / "config.json").exists()
+    runs = [open_run(str(folder)) for folder in ([path] if is_run else members(Path(path)))]
+    for run in runs:
+        run.weights()  # before anything is translated
+    if not runs and not find_export(Path(path)):
+        raise UserError(
+            "A system must be a run, an export, a folder of `train --seeds` or a file of "
+            f"translations. Received: {path}."
+        )
+    return runs
+
+
+# --- tune --------------------------------------------------------------------------------
+
+
+def add_tune(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `tune`."""
+    add = parser.add_argument
+    add("run", metavar="RUN", help=RUN_HELP)
+    add("--source", metavar="FILE", help="dev text to translate (default: the run's)")
+    add("--reference", metavar="FILE", help="its translations")
+    alphas = "exponents of the length penalty to try (default: 0, 0.1, ..., 2)"
+    alpha = value_of("decoding.alpha")
+    add("--alpha", nargs="+", action="extend", type=alpha, metavar="A", help=alphas)
+    beam = value_of("decoding.beam_size")
+    beams = "beam sizes to try in addition to the run's (default: none)"
+    add("--beam", nargs="+", action="extend", type=beam, default=[], metavar="W", help=beams)
+    which = "weights to try: best, average or last (default: best, and average if it exists)"
+    known = ("best", "average", "last")
+    add("--checkpoint", nargs="+", action="extend", choices=known, metavar="WHICH", help=which)
+    add("--output", metavar="FILE", help="draw BLEU against alpha, as .png, .svg or .pdf")
+    add_model_options(parser, "--tag")
+
+
+def run_tune(options: argparse.Namespace) -> None:
+    """Chooses alpha, beam size and weights by BLEU on dev text, and writes them into the run.
+
+    They become the defaults of translate, evaluate, export and so on. The run keeps its
+    settings unless others are significantly better. See docs/guides/decoding.md.
+    """
+    output = picture(options.output) if options.output else None
+    if bool(options.source) != bool(options.reference):
+        raise UserError("--source and --reference go together. Received: only one of them.")
+    if options.tag and not options.source:
+        raise UserError("--tag is for --source: the dev text of a run has its tags already.")
+    run = open_run(options.run)
+    for name in (run.config.decoding.checkpoint, *(options.checkpoint or ())):
+        run.weights(name)  # before anything slow
+    import_tensorflow_quietly()
+    use_threads()
+
+    from tf_transformer.tasks.translation.tuning import ALPHAS, draw_tuning, tune
+
+    tuning = tune(
+        run,
+        text=(options.source, options.reference) if options.source else None,
+        tag=options.tag,
+        alphas=options.alpha or ALPHAS,
+        beam_sizes=options.beam,
+        checkpoints=options.checkpoint,
+    )
+    print_report(tuning.table())
+    if output:
+        draw_tuning(tuning, output)
+        logger.info("%s", output)

@@ -1,0 +1,248 @@
+"""Commands that measure models against the paper: ablate, heads, lengths."""
+
+import argparse
+import logging
+from pathlib import Path
+
+from tf_transformer.cli.console import import_tensorflow_quietly, print_report
+from tf_transformer.cli.options import (
+    add_model_options,
+    add_run_options,
+    add_search_options,
+    decoding_config,
+    open_model,
+    open_run,
+    picture,
+    read_some_pairs,
+    require_writable,
+)
+from tf_transformer.cli.parser import int_from, integer, value_of
+from tf_transformer.cli.training_options import (
+    add_training_options,
+    given_settings,
+    options_of_rows,
+    seconds_of,
+)
+from tf_transformer.decoding.threads import use_threads
+from tf_transformer.errors import UserError
+from tf_transformer.files import locked, write_text
+from tf_transformer.plots.figure import new_figure, save
+from tf_transformer.run import Run, holds_other_files
+from tf_transformer.studies.ablation import table
+from tf_transformer.studies.ablation.rows import BASE, ROWS, Scale, plan_rows, select_rows
+from tf_transformer.studies.ablation.training import train_rows
+from tf_transformer.studies.heads import MEASUREMENTS
+from tf_transformer.tables import MARKDOWN
+from tf_transformer.training.in_turn import DONE, FAILED, STOPPED
+
+logger = logging.getLogger(__name__)
+
+
+# --- ablate ------------------------------------------------------------------------------
+
+
+def add_ablate(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `ablate`."""
+    add = parser.add_argument
+    rows = f"rows to train: {', '.join(ROWS)}, or a letter for all of its rows (default: all)"
+    add("--rows", nargs="+", action="extend", default=[], metavar="ROW", help=rows)
+    scale = "paper (default), or a number that divides widths, steps and warm-up"
+    add("--scale", type=_divisor, default=1, metavar="N", help=scale)
+    steps = "steps of base (default: 100,000 / scale); big, warm-up and evaluations follow"
+    add("--steps", type=value_of("training.steps"), metavar="N", help=steps)
+    seed = value_of("training.seed")
+    seeds = "seeds with which to train each row (default: 1)"
+    add("--seeds", type=seed, nargs="+", action="extend", metavar="SEED", help=seeds)
+    add("--output", metavar="DIR", help="folder of the runs (default: runs/ablate-N)")
+    parameters = "print the rows' parameters beside the paper's; needs no data"
+    add("--params-only", action="store_true", help=parameters)
+    add("--table", action="store_true", help="print the results so far")
+    add_training_options(parser)
+
+
+def _divisor(text: str) -> int:
+    return 1 if text == "paper" else int_from(1, 512)(text)
+
+
+def run_ablate(options: argparse.Namespace) -> int:
+    """Trains rows of the paper's Table 3, scaled down, and prints them beside the paper's.
+
+    Run the same command again to resume; finished rows are not trained again.
+    """
+    output = Path(options.output or f"runs/ablate-{options.scale}")
+    if options.table:
+        print_report(*table.write_report(output), style=MARKDOWN)
+        return DONE
+    rows = select_rows(options.rows)
+    configs = plan_rows(
+        [BASE, *(row for row in rows if row != BASE)],
+        Scale.of(options.scale, options.steps),
+        given_settings(options),
+        options.set,
+    )
+    if options.params_only:
+        print_report(table.parameters_table(configs), table.PARAMETERS_NOTE, style=MARKDOWN)
+        return DONE
+    seconds = seconds_of(options.stop_after, "ablate")
+    import_tensorflow_quietly()
+    status = train_rows(
+        configs,
+        rows,
+        output,
+        seeds=options.seeds or [1],
+        seconds=seconds,
+        more=options_of_rows(options),
+    )
+    if status not in (DONE, FAILED):
+        logger.info("run the same command again to resume")
+        return DONE if status == STOPPED else status
+    print_report(*table.write_report(output), style=MARKDOWN)
+    return status
+
+
+# --- heads -------------------------------------------------------------------------------
+
+
+def add_heads(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `heads`."""
+    add = parser.add_argument
+    add_run_options(parser, "--tag")
+    add("--source", metavar="FILE", required=True, help="text to translate")
+    add("--reference", metavar="FILE", required=True, help="its translations")
+    add("--limit", type=int_from(1), metavar="N", help="measure on only the first N sentences")
+    add("--no-bleu", action="store_true", help="measure only the loss, which is much faster")
+    iterative = "measure the remaining heads again after each pruning"
+    add("--iterative", action="store_true", help=iterative)
+    add("--output", metavar="DIR", help="folder of the results (default: RUN/heads)")
+    add("--write", metavar="RUN", help="write a new run, pruned to --keep heads")
+    add("--keep", type=integer, metavar="N", help="number of heads of the pruned run")
+    add_search_options(parser)
+
+
+def run_heads(options: argparse.Namespace) -> None:
+    """Measures loss and BLEU with one head masked at a time, then prunes heads.
+
+    Prunes the least important heads first. Writes pictures and data. Run the same command again
+    to resume.
+    """
+    run = open_run(options.run)
+    output = Path(options.output or run.path / "heads")
+    _check_heads(options, run, output)
+    pairs = read_some_pairs(options.source, options.reference)[: options.limit]
+    translator = open_model(options)
+
+    from tf_transformer.studies.heads.measurements import HeadMasks
+    from tf_transformer.studies.heads.study import (
+        fitting_pairs,
+        measure_heads,
+        write_pruned_run,
+    )
+
+    checkpoint = run.weights(options.checkpoint)
+    with locked(output):
+        study = measure_heads(
+            translator.engine,
+            translator.decoding,
+            fitting_pairs(pairs, translator.codec),
+            output,
+            checkpoint=checkpoint,
+            tokenize=run.config.data.bleu_tokenizer,
+            with_bleu=not options.no_bleu,
+            iterative=options.iterative,
+        )
+    print_report(*study.tables())
+    if options.write:
+        pruned = study.order[: len(study.order) - options.keep]
+        model = translator.model
+        write_pruned_run(run, model, HeadMasks(model), pruned, Path(options.write))
+        logger.info("%s: %d of %d heads pruned", options.write, len(pruned), len(study.order))
+
+
+def _check_heads(options: argparse.Namespace, run: Run, output: Path) -> None:
+    """Refuses wrong options before anything slow."""
+    model = run.config.model
+    number = (model.num_layers + 2 * model.num_decoder_layers) * model.num_heads
+    if options.keep is not None and not 0 <= options.keep <= number:
+        raise UserError(f"--keep must be from 0 to {number}. Received: {options.keep}.")
+    if options.write:
+        path = Path(options.write)
+        if path.exists():
+            raise UserError(f"{path} exists already. Give --write a new folder.")
+        if path.resolve() in (output.resolve(), *output.resolve().parents):
+            raise UserError(
+                f"--write must not be the folder of --output or contain it. Received: {path}."
+            )
+        require_writable("--write", path)
+    if not (output / MEASUREMENTS).exists() and holds_other_files(output):
+        raise UserError(
+            f"{output} exists but was not created by `tf-transformer heads`. Give --output a "
+            "new folder."
+        )
+    new_figure(1, 1)  # fails early without matplotlib
+
+
+# --- lengths -----------------------------------------------------------------------------
+
+
+def add_lengths(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `lengths`."""
+    add = parser.add_argument
+    add("runs", nargs="+", metavar="RUN", help="run directories")
+    add("--source", metavar="FILE", required=True, help="text to translate")
+    add("--reference", metavar="FILE", required=True, help="its translations")
+    width = "width of a length bucket, in pieces (default: 8)"
+    add("--width", type=int_from(1), default=8, metavar="N", help=width)
+    least = "minimum sentences per bucket; smaller ones join the next (default: 20)"
+    add("--least", type=int_from(1), default=20, metavar="N", help=least)
+    output = "picture to write, .png, .svg or .pdf (default: lengths.png)"
+    add("--output", default="lengths.png", metavar="FILE", help=output)
+    add("--data", metavar="FILE", help="write the figures as JSON")
+    add_model_options(parser, "--checkpoint", "--tag")
+    add_search_options(parser)
+
+
+def run_lengths(options: argparse.Namespace) -> None:
+    """Translates a test set with one or more runs and draws BLEU against source length.
+
+    Lengths beyond those seen in training are marked.
+    """
+    path = picture(options.output)
+    runs = [open_run(name) for name in options.runs]
+    for run in runs:
+        run.weights(options.checkpoint)
+    decodings = [decoding_config(options, run) for run in runs]
+    if options.data:
+        require_writable("--data", Path(options.data))
+    pairs = read_some_pairs(options.source, options.reference)
+    for number, (_, text) in enumerate(pairs, start=1):
+        if not text.strip():
+            raise UserError(
+                f"{options.reference}:{number}: a reference must have a word. Received: a "
+                "blank line."
+            )
+    import_tensorflow_quietly()
+    use_threads()
+
+    from tf_transformer.studies.lengths import lengths_figure, lengths_table, measure, to_json
+
+    groups, curves = measure(
+        runs,
+        [source for source, _ in pairs],
+        [reference for _, reference in pairs],
+        decodings=decodings,
+        checkpoint=options.checkpoint,
+        tag=options.tag,
+        width=options.width,
+        least=options.least,
+    )
+    if options.data:
+        text = to_json(options.source, options.reference, groups, curves)
+        write_text(Path(options.data), text)
+        logger.info("%s", options.data)
+    save(lengths_figure(groups, curves), path)
+    logger.info("%s", path)
+    lines = [
+        f"{curve.label}: trained up to {curve.reach}, cuts at {curve.limit:,} pieces"
+        for curve in curves
+    ]
+    print_report("\n".join(lines), lengths_table(groups, curves))

@@ -1,1 +1,0 @@
-"""Commands for data, other tasks, pictures and other formats."""
