@@ -14,7 +14,7 @@ import tf_transformer
 from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.config import SAMPLING, SETTINGS, SearchOptions
-from tf_transformer.decoding.hypotheses import Translation
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.export.exported import ExportEngine
 from tf_transformer.export.session import SavedModelSession

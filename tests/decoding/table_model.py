@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from tf_transformer.decoding.beam_search import beam_search
-from tf_transformer.decoding.hypotheses import Hypotheses
+from tf_transformer.decoding.beam_search import Hypotheses, beam_search
 
 NUM_ROWS = 97
 WEIGHTS = [pow(31, position, NUM_ROWS) for position in range(40)]
@@ -39,7 +38,7 @@ OPTION_SPECS = {
     "prefix": tf.TensorSpec([None, None], tf.int32),
     "min_lengths": tf.TensorSpec([None], tf.int32),
     "context": tf.TensorSpec([None, None, None], tf.bool),
-    "seed": tf.TensorSpec([None], tf.int32),
+    "seeds": tf.TensorSpec([None], tf.int32),
 }
 
 

@@ -30,15 +30,9 @@ def test_it_takes_as_many_steps_as_the_alpha_that_searches_longest():
         assert count_computed_rows(table, [20], alphas=ALPHAS) == max(alone)
 
 
-@pytest.mark.parametrize("alphas", [(0.6, -0.1), (float("nan"),)])
-def test_no_alpha_may_be_negative(alphas):
-    with pytest.raises(ValueError, match="`alpha` must not be negative"):
-        search(random_tables(1, 8), [3], alphas=alphas)
-
-
 def test_translations_are_those_of_separate_searches(translator, texts):
     alphas = (0.0, 1.5)
-    found = translator.engine.search(texts, DECODING, alphas=alphas)
+    found = translator.engine.translate(texts, DECODING, alphas=alphas)
     for column, alpha in enumerate(alphas):
         expected = translator.translate(texts, alpha=alpha, n_best=1)
         assert_same([[hypotheses[column]] for hypotheses in found], expected)

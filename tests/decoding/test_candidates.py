@@ -7,11 +7,11 @@ import tensorflow as tf
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.candidates import (
     BLOCK_SIZE,
+    NextToken,
     best_candidates,
     blocked_top_k,
     log_sum_exp,
 )
-from tf_transformer.decoding.rules import NextToken
 
 
 def free(batch_size: int) -> NextToken:

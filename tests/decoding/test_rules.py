@@ -16,7 +16,7 @@ from table_model import (
 )
 
 from tf_transformer.config import PAD_ID
-from tf_transformer.decoding.hypotheses import Hypotheses
+from tf_transformer.decoding.beam_search import Hypotheses
 
 
 def random_rules(count: int, vocabulary_size: int, longest: int, no_repeat: int, seed: int):
@@ -109,11 +109,6 @@ def test_a_grammar_applies_to_each_sentence_with_the_other_rules(beam_size):
     for row, rule in enumerate(rules):
         rule = dataclasses.replace(rule, banned=tuple(banned[row]))
         assert_found(found, row, list_beam(tables[row], rule, beam_size, 0.6)[:1])
-
-
-def test_a_grammar_without_its_context_is_refused():
-    with pytest.raises(ValueError, match="`grammar` and `context` go together"):
-        search(random_tables(1, 8), [4], grammar=step_by_step)
 
 
 def test_a_long_prefix_takes_no_more_steps_than_the_limit():

@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 
-from tf_transformer.decoding.hypotheses import Translation
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.tasks.classification.predictor import Label
 from tf_transformer.tasks.parsing.linearisation import Parse
 from tf_transformer.tasks.parsing.trees import Tree

@@ -8,7 +8,8 @@ from trained import DECODING, assert_same, small_model, traces_of, with_settings
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding import threads
-from tf_transformer.decoding.hypotheses import Translation, length_penalty
+from tf_transformer.decoding.beam_search import length_penalty
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.tasks.translation.translator import Translator
 
 

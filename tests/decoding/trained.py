@@ -6,7 +6,7 @@ import pytest
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.hypotheses import Translation
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tasks.translation.translator import Translator
 

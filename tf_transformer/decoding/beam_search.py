@@ -13,27 +13,74 @@ L longest length limit, t steps taken. One step with B = 1, W = 2, N = 1 and fou
     alive        "b a" -1.51   "a b" -2.11     the W best that do not end
     ancestry     [[0, 1], [0, 0]]              "b a" was extended from slot 1, "a b" from 0
 
-Under a limit of 8 tokens this search stops: "b a" can at best reach -1.51 /
+Under a limit of 8 tokens this search stops (`Search.active`): "b a" can at best reach -1.51 /
 length_penalty(8, 0.6) = -0.95. An impossible beam or hypothesis has log-probability -inf.
 """
 
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.decoding.candidates import Candidates, best_candidates
-from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
-from tf_transformer.decoding.rules import Grammar, make_rules, next_token
-from tf_transformer.decoding.search_loop import (
-    Cache,
-    State,
-    StepFunction,
-    initial_state,
-    search,
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.decoding.candidates import (
+    Candidates,
+    Grammar,
+    Rules,
+    best_candidates,
+    make_rules,
+    next_token,
 )
+
+Cache = Any  # a nest of tensors whose dimension 0 is B
+
+
+class StepFunction(Protocol):
+    """One decoding step of a model, for every beam of every sentence.
+
+    The cache is not reordered when beams are: a step must keep the results of every slot, and
+    attend only to the slots that `ancestry` names. B shrinks as sentences finish.
+    """
+
+    def __call__(
+        self, tokens: tf.Tensor, index: tf.Tensor, ancestry: tf.Tensor, cache: Cache
+    ) -> tuple[tf.Tensor, Cache]:
+        """Returns float32 logits [B, W, V] and the cache, whose empty axes may have grown.
+
+        Args:
+            tokens: int32 [B, W], the last tokens, all BOS in the first step.
+            index: int32 scalar, the position, from 0.
+            ancestry: int32 [B, W, index + 1]; [b, w, t] is the slot in which step t of the
+                history of beam w was computed (w itself for t = index).
+            cache: nest of tensors with dimension 0 = B.
+        """
+
+
+class Hypotheses(NamedTuple):
+    """The N best finished hypotheses of B sentences, best first.
+
+    Where a sentence has fewer than N (a limit of one token allows only the empty hypothesis),
+    fillers follow: all PAD, length 0, the lowest float32 as log-probability and score.
+    """
+
+    tokens: tf.Tensor  # int32 [B, N, L], EOS included, PAD after it
+    lengths: tf.Tensor  # int32 [B, N], EOS counted
+    log_probs: tf.Tensor  # float32 [B, N], natural logarithm, summed over the tokens
+    scores: tf.Tensor  # float32 [B, N], log_probs / length_penalty(lengths, alpha)
+
+
+class State(NamedTuple):
+    """The sentences still being searched, after t steps."""
+
+    rows: tf.Tensor  # int32 [B], row of each sentence in the caller's batch
+    rules: Rules
+    last_tokens: tf.Tensor  # int32 [B, W], input of the next step: BOS when t = 0
+    tokens: tf.Tensor  # int32 [B, W, t], of the alive beams
+    log_probs: tf.Tensor  # float32 [B, W], of the alive beams, best first
+    ancestry: tf.Tensor  # int32 [B, W, t], slot in which each past step was computed
+    finished: Hypotheses  # the N best so far
+    cache: Cache
 
 
 def beam_search(
@@ -60,12 +107,12 @@ def beam_search(
     Args:
         step: decoding step of a model; V is static.
         cache: nest of tensors with dimension 0 = B. Only axes of static size 0 may grow.
-        max_lengths: int32 [B], length limits. `rules.make_rules` describes all the rules.
+        max_lengths: int32 [B], length limits. `candidates.make_rules` describes all the rules.
         beam_size: W.
         num_hypotheses: N, at most `beam_size`.
-        alpha: exponent of `length_penalty`, not negative; 0 ranks by log-probability. A
-            float32 [B] holds one for each sentence; it is not checked, and a negative value
-            may end the search of its sentence too early.
+        alpha: exponent of `length_penalty`, not negative, since the stopping bound needs a
+            penalty that grows with the length; 0 ranks by log-probability. A float32 [B] holds
+            one for each sentence.
         alphas: returns the best hypothesis under each of these, not the N best under `alpha`.
         prefix: int32 [B, P], tokens that the hypotheses begin with.
         min_lengths: int32 [B], minimum numbers of tokens.
@@ -75,16 +122,8 @@ def beam_search(
             Not used with `alphas`.
         grammar: restricts the tokens that may come next; needs `context`.
         context: bool [B, N, G], the grammar's context of the sources.
-
-    Raises:
-        ValueError: if `beam_size`, `num_hypotheses`, `alpha` or `no_repeat_ngram` is out of
-            range, or only one of `grammar` and `context` is given.
     """
-    if (grammar is None) != (context is None):
-        raise ValueError("`grammar` and `context` go together. Received: only one of them.")
-    for exponent in alphas or [alpha]:
-        _check_arguments(beam_size, num_hypotheses, exponent)
-    rules = make_rules(max_lengths, min_lengths, prefix, no_repeat_ngram, context)
+    rules = make_rules(max_lengths, min_lengths, prefix, context)
     if not isinstance(alpha, Real):
         rules["alpha"] = tf.ensure_shape(tf.convert_to_tensor(alpha, tf.float32), [None])
 
@@ -100,17 +139,30 @@ def beam_search(
     return Search(step, choose, alpha, lookahead).run(state)
 
 
-def _check_arguments(beam_size: int, num_hypotheses: int, alpha: float | tf.Tensor) -> None:
-    if beam_size < 1:
-        raise ValueError(f"`beam_size` must be at least 1. Received: beam_size={beam_size}.")
-    if not 1 <= num_hypotheses <= beam_size:
-        raise ValueError(
-            "`num_hypotheses` must be between 1 and `beam_size`. "
-            f"Received: num_hypotheses={num_hypotheses}, beam_size={beam_size}."
-        )
-    # The stopping bound needs a penalty that grows with the length.
-    if isinstance(alpha, Real) and not float(alpha) >= 0:
-        raise ValueError(f"`alpha` must not be negative. Received: alpha={alpha}.")
+def initial_state(
+    cache: Cache, rules: Rules, beam_log_probs: list[float], num_hypotheses: int
+) -> State:
+    """Returns the state at t = 0; W `beam_log_probs` are -inf for beams not yet in use."""
+    batch_size = tf.shape(rules["max_lengths"])[0]
+    beam_size = len(beam_log_probs)
+    # The maximum of an empty batch is negative.
+    longest = tf.maximum(tf.reduce_max(rules["max_lengths"]), 0)
+    impossible = tf.fill([batch_size, num_hypotheses], -float("inf"))
+    return State(
+        rows=tf.range(batch_size),
+        rules=rules,
+        last_tokens=tf.fill([batch_size, beam_size], BOS_ID),
+        tokens=tf.zeros([batch_size, beam_size, 0], tf.int32),
+        log_probs=tf.tile([beam_log_probs], [batch_size, 1]),
+        ancestry=tf.zeros([batch_size, beam_size, 0], tf.int32),
+        finished=Hypotheses(
+            tokens=tf.fill([batch_size, num_hypotheses, longest], PAD_ID),
+            lengths=tf.zeros([batch_size, num_hypotheses], tf.int32),
+            log_probs=impossible,
+            scores=impossible,
+        ),
+        cache=cache,
+    )
 
 
 class Search(NamedTuple):
@@ -122,12 +174,45 @@ class Search(NamedTuple):
     lookahead: int = 0  # 0: up to the length limit
 
     def run(self, state: State) -> Hypotheses:
-        """Returns the N best hypotheses of every sentence."""
-        return search(state, self.advance, self.active)
+        """Searches until no sentence is active; returns the N best hypotheses of all.
 
-    def alpha_of(self, state: State) -> float | tf.Tensor:
-        """Returns the exponent of the length penalty: a number, or float32 [B]."""
-        return state.rules.get("alpha", self.alpha)
+        Sentences advance together; inactive ones leave the batch as soon as they make up a
+        quarter of it.
+        """
+        shapes = tf.nest.map_structure(_loop_shape, state)
+
+        def over_three_quarters_are_active(state: State) -> tf.Tensor:
+            count = tf.math.count_nonzero(self.active(state), dtype=tf.int32)
+            return 4 * count > 3 * tf.size(state.rows)
+
+        def search_then_compact(state: State, results: Hypotheses) -> tuple[State, Hypotheses]:
+            (state,) = tf.while_loop(
+                over_three_quarters_are_active,
+                lambda state: (self.advance(state),),
+                (state,),
+                shape_invariants=(shapes,),
+            )
+            rows = state.rows[:, tf.newaxis]
+            results = tf.nest.map_structure(
+                lambda result, finished: tf.tensor_scatter_nd_update(result, rows, finished),
+                results,
+                state.finished,
+            )
+            remaining = tf.where(self.active(state))[:, 0]
+            state = tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), state)
+            return state, results
+
+        _, results = tf.while_loop(
+            lambda state, _: tf.size(state.rows) > 0,
+            search_then_compact,
+            (state, state.finished),
+            shape_invariants=(shapes, shapes.finished),
+        )
+        # Finite, because servers answer in JSON, which has no infinity.
+        return results._replace(
+            log_probs=tf.maximum(results.log_probs, tf.float32.min),
+            scores=tf.maximum(results.scores, tf.float32.min),
+        )
 
     def active(self, state: State) -> tf.Tensor:
         """Returns bool [B]: whether an alive beam can still enter the N best.
@@ -140,27 +225,8 @@ class Search(NamedTuple):
         lengths = state.rules["max_lengths"]
         if self.lookahead:
             lengths = tf.minimum(lengths, tf.shape(state.tokens)[-1] + self.lookahead)
-        penalty = length_penalty(lengths, self.alpha_of(state))
+        penalty = length_penalty(lengths, self._alpha_of(state))
         return state.finished.scores[:, -1] < state.log_probs[:, 0] / penalty
-
-    def merge(self, state: State, tokens: tf.Tensor, log_probs: tf.Tensor) -> Hypotheses:
-        """Returns the N best of the finished hypotheses and the candidates that end now.
-
-        Args:
-            state: before the step.
-            tokens: int32 [B, C, t], the candidates.
-            log_probs: float32 [B, C], -inf where a candidate does not end.
-        """
-        penalty = length_penalty(tf.shape(tokens)[-1], self.alpha_of(state))
-        penalty = penalty[:, tf.newaxis] if penalty.shape.rank else penalty
-        pool = tf.nest.map_structure(  # -> [B, N + C]
-            lambda *pair: tf.concat(pair, axis=1),
-            state.finished,
-            _ended(state, tokens, log_probs, penalty),
-        )
-        # Earlier entries win ties, so no candidate at -inf replaces the initial fillers.
-        _, best = tf.math.top_k(pool.scores, state.finished.scores.shape[1])
-        return tf.nest.map_structure(lambda tensor: _take(tensor, best), pool)  # -> [B, N]
 
     def advance(self, state: State) -> State:
         """Extends every alive beam by one token."""
@@ -191,6 +257,28 @@ class Search(NamedTuple):
             finished=self.merge(state, tokens, ended_log_probs),
             cache=cache,
         )
+
+    def merge(self, state: State, tokens: tf.Tensor, log_probs: tf.Tensor) -> Hypotheses:
+        """Returns the N best of the finished hypotheses and the candidates that end now.
+
+        Args:
+            state: before the step.
+            tokens: int32 [B, C, t], the candidates.
+            log_probs: float32 [B, C], -inf where a candidate does not end.
+        """
+        penalty = length_penalty(tf.shape(tokens)[-1], self._alpha_of(state))
+        penalty = penalty[:, tf.newaxis] if penalty.shape.rank else penalty
+        pool = tf.nest.map_structure(  # -> [B, N + C]
+            lambda *pair: tf.concat(pair, axis=1),
+            state.finished,
+            _ended(state, tokens, log_probs, penalty),
+        )
+        # Earlier entries win ties, so no candidate at -inf replaces the initial fillers.
+        _, best = tf.math.top_k(pool.scores, state.finished.scores.shape[1])
+        return tf.nest.map_structure(lambda tensor: _take(tensor, best), pool)  # -> [B, N]
+
+    def _alpha_of(self, state: State) -> float | tf.Tensor:
+        return state.rules.get("alpha", self.alpha)
 
 
 class SearchForAlphas(Search):
@@ -226,6 +314,11 @@ class SearchForAlphas(Search):
         )
 
 
+def length_penalty(length: tf.Tensor | int, alpha: float | tf.Tensor) -> tf.Tensor:
+    """Returns ((5 + length) / 6) ** alpha, float32 (Wu et al. 2016, equation 14)."""
+    return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, alpha)
+
+
 def _ended(
     state: State, tokens: tf.Tensor, log_probs: tf.Tensor, penalty: tf.Tensor
 ) -> Hypotheses:
@@ -248,3 +341,8 @@ def _take(tensor: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
 def _append(sequences: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
     """Appends a token to each sequence: [B, I, t], [B, I] -> [B, I, t + 1]."""
     return tf.concat([sequences, last[..., tf.newaxis]], axis=-1)
+
+
+def _loop_shape(tensor: tf.Tensor) -> tf.TensorShape:
+    """Returns a shape without the batch size, which shrinks, and sizes of 0, which grow."""
+    return tf.TensorShape([None, *(size or None for size in tensor.shape[1:])])

@@ -1,18 +1,131 @@
-"""Candidates of a search: one-token extensions of its beams, the best or drawn at random.
+"""Candidates of a search: one-token extensions of its beams that obey the rules.
 
-B batch, W beam width, V vocabulary, C candidates per sentence, k tokens per beam.
+The best are for beam search; those drawn at random are for `sampling`. The rules are length
+limits, a forced prefix, no repeated n-gram, and a grammar. One that is off has no entry, and
+adds no operation to the search.
+
+B batch, W beam width, V vocabulary, C candidates of a sentence, k tokens considered per beam,
+P longest prefix, t steps taken so far, R forbidden tokens.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple, NotRequired, Protocol, TypedDict
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from tf_transformer.decoding.rules import NextToken
 
 BANNED_IDS = (PAD_ID, BOS_ID)  # never generated
 BLOCK_SIZE = 128
+
+# --- Rules -------------------------------------------------------------------------------
+
+
+class Rules(TypedDict):
+    """Rules of each sentence, independent of the others in its batch."""
+
+    max_lengths: tf.Tensor  # int32 [B], EOS counted
+    min_lengths: NotRequired[tf.Tensor]  # int32 [B], EOS counted
+    prefix: NotRequired[tf.Tensor]  # int32 [B, P + 1], the first tokens, PAD after them
+    alpha: NotRequired[tf.Tensor]  # float32 [B], exponents of the length penalty
+    context: NotRequired[tf.Tensor]  # [B, N, G], a grammar's context of each source
+    keys: NotRequired[tf.Tensor]  # int32 [B, 2], keys of each sentence's random numbers
+
+
+class NextToken(NamedTuple):
+    """Constraints on the next token; None for a rule that is off."""
+
+    must_end: tf.Tensor  # bool [B], EOS must come
+    must_continue: tf.Tensor | None = None  # bool [B], EOS must not come
+    forced: tf.Tensor | None = None  # int32 [B], the token that must come, PAD if any may
+    forbidden: tf.Tensor | None = None  # int32 [B, W, R], tokens that must not come, or PAD
+    allowed: tf.Tensor | None = None  # bool [B, W, V], tokens that a grammar allows
+
+
+class Grammar(Hashable, Protocol):
+    """Restricts a search to sequences that are well-formed for their source.
+
+    It is hashable, so that the search compiled for it can be cached.
+    """
+
+    def context(self, sentences: Sequence[str]) -> np.ndarray:
+        """Encodes the facts it needs about a batch of sources: bool [B, N, G], any N and G."""
+
+    def __call__(self, tokens: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
+        """Returns the tokens that may follow `tokens`, int32 [B, W, t]: bool [B, W, V].
+
+        At least one is neither PAD nor BOS, except for an impossible beam, whose tokens are
+        arbitrary.
+        """
+
+
+def make_rules(
+    max_lengths: tf.Tensor,
+    min_lengths: tf.Tensor | None = None,
+    prefix: tf.Tensor | None = None,
+    context: tf.Tensor | None = None,
+) -> Rules:
+    """Returns the rules of a search.
+
+    EOS at the length limit takes precedence over a prefix, and a prefix over the other rules.
+    If they exclude every hypothesis of a sentence, it gets only fillers, see `Hypotheses`.
+
+    Args:
+        max_lengths: int32 [B], length limits of at least 1 token, EOS counted.
+        min_lengths: int32 [B], minimum numbers of tokens, EOS counted; 1 if None.
+        prefix: int32 [B, P], tokens that every hypothesis of a sentence begins with, padded
+            with PAD; a row may be empty. They count in length and log-probability, and may
+            repeat n-grams. A prefix that reaches the limit is cut to leave room for EOS.
+        context: bool [B, N, G], a grammar's `context` of the sources.
+    """
+    rules: Rules = {"max_lengths": max_lengths}
+    if min_lengths is not None:
+        rules["min_lengths"] = tf.convert_to_tensor(min_lengths, tf.int32)
+    if prefix is not None:
+        prefix = tf.ensure_shape(tf.convert_to_tensor(prefix, tf.int32), [None, None])
+        # The added column of PAD leaves all sentences free after the longest prefix.
+        rules["prefix"] = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=PAD_ID)
+    if context is not None:
+        rules["context"] = tf.convert_to_tensor(context)
+    return rules
+
+
+def next_token(
+    rules: Rules,
+    tokens: tf.Tensor,
+    index: tf.Tensor,
+    no_repeat_ngram: int = 0,
+    grammar: Grammar | None = None,
+) -> NextToken:
+    """Returns the constraints on the token after `tokens`, int32 [B, W, t], at t = `index`."""
+    forced = None
+    if "prefix" in rules:
+        last = tf.shape(rules["prefix"])[1] - 1
+        forced = tf.gather(rules["prefix"], tf.minimum(index, last), axis=1)
+    return NextToken(
+        must_end=rules["max_lengths"] <= index + 1,
+        must_continue=rules["min_lengths"] > index + 1 if "min_lengths" in rules else None,
+        forced=forced,
+        forbidden=_repeats(tokens, no_repeat_ngram) if no_repeat_ngram else None,
+        allowed=grammar(tokens, rules["context"]) if grammar else None,
+    )
+
+
+def _repeats(tokens: tf.Tensor, size: int) -> tf.Tensor:
+    """Returns the tokens that would repeat an n-gram of a beam: [B, W, t] -> [B, W, R].
+
+    They follow each earlier occurrence of the beam's last n - 1 tokens.
+    """
+    count = tf.maximum(tf.shape(tokens)[-1] - size + 1, 0)  # n-grams so far: R
+    repeated = tf.fill(tf.shape(tokens[..., :count]), True)
+    for offset in range(size - 1):
+        last = tokens[..., count + offset : count + offset + 1]  # [B, W, 1]
+        repeated &= tokens[..., offset : count + offset] == last
+    return tf.where(repeated, tokens[..., size - 1 :], PAD_ID)
+
+
+# --- Candidates --------------------------------------------------------------------------
 
 
 class Candidates(NamedTuple):
@@ -151,23 +264,19 @@ def _banned(tokens: tf.Tensor, next_token: NextToken) -> tf.Tensor:
 def _without_excluded(logits: tf.Tensor, next_token: NextToken) -> tf.Tensor:
     """Sets to -inf the logits [B, W, V] of forbidden tokens and those outside the grammar."""
     if next_token.forbidden is not None:
-        logits = _without(logits, next_token.forbidden)
+        vocabulary_size = logits.shape[-1]
+        flat = tf.reshape(logits, [-1])
+        starts = tf.range(tf.size(flat) // vocabulary_size)[:, tf.newaxis] * vocabulary_size
+        forbidden = tf.reshape(
+            next_token.forbidden, [tf.shape(starts)[0], tf.shape(next_token.forbidden)[-1]]
+        )
+        positions = tf.reshape(starts + forbidden, [-1, 1])
+        impossible = tf.fill([tf.shape(positions)[0]], -float("inf"))
+        flat = tf.tensor_scatter_nd_update(flat, positions, impossible)
+        logits = tf.reshape(flat, tf.shape(logits))
     if next_token.allowed is not None:
         logits = tf.where(next_token.allowed, logits, -float("inf"))
     return logits
-
-
-def _without(logits: tf.Tensor, forbidden: tf.Tensor) -> tf.Tensor:
-    """Sets to -inf the logits [B, W, V] of the tokens `forbidden`, int32 [B, W, R]."""
-    vocabulary_size = logits.shape[-1]
-    flat = tf.reshape(logits, [-1])
-    starts = tf.range(tf.size(flat) // vocabulary_size)[:, tf.newaxis] * vocabulary_size
-    beams = tf.reshape(forbidden, [tf.shape(starts)[0], tf.shape(forbidden)[-1]])
-    positions = tf.reshape(starts + beams, [-1, 1])
-    impossible = tf.fill([tf.shape(positions)[0]], -float("inf"))
-    return tf.reshape(
-        tf.tensor_scatter_nd_update(flat, positions, impossible), tf.shape(logits)
-    )
 
 
 def _force_tokens(

@@ -28,12 +28,11 @@ from tf_transformer.decoding.alignment import (
     words,
 )
 from tf_transformer.decoding.batches import Progress, in_batches, padded
-from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
+from tf_transformer.decoding.candidates import Grammar
 from tf_transformer.decoding.ensemble import Ensemble, only_model
-from tf_transformer.decoding.hypotheses import Hypotheses, Translation, length_penalty
-from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.sampling import sample
-from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
+from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation
 from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 
@@ -41,7 +40,7 @@ Find = Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]
 
 
 class Engine(ABC):
-    """Searches and scores for a `Translator`.
+    """Computes what a `Translator` returns.
 
     Attributes:
         name: its name in messages.
@@ -52,7 +51,7 @@ class Engine(ABC):
     instead: str
 
     @abstractmethod
-    def search(
+    def translate(
         self,
         texts: Sequence[str],
         decoding: DecodingConfig,
@@ -91,7 +90,7 @@ class Engine(ABC):
     ) -> list[Translation]:
         """Returns each target with its log-probability as translation of its source.
 
-        It equals the one from `search` for the same tokens. Targets are cut at the longest
+        It equals the one from `translate` for the same tokens. Targets are cut at the longest
         possible translation: `max_source_length` + `max_extra_length` tokens.
         """
 
@@ -144,7 +143,7 @@ class GraphEngine(Engine):
 
     # --- Search --------------------------------------------------------------------------
 
-    def search(
+    def translate(
         self,
         texts: Sequence[str],
         decoding: DecodingConfig,
@@ -156,7 +155,7 @@ class GraphEngine(Engine):
         grammar: Grammar | None = None,
         alphas: Sequence[float] = (),
     ) -> list[list[Translation]]:
-        """Returns the best translations of each text; see `Engine.search`.
+        """Returns the best translations of each text; see `Engine.translate`.
 
         A `grammar` restricts a beam search to well-formed hypotheses. `alphas` are exponents of
         the length penalty that replace `decoding.alpha` and `number`: the list of a text then
@@ -181,7 +180,7 @@ class GraphEngine(Engine):
             if grammar:
                 options["context"] = grammar.context([texts[row] for row in rows])
             if seeds is not None:
-                options["seed"] = seeds[rows]
+                options["seeds"] = seeds[rows]
             return find(padded([sources[row] for row in rows]), options)
 
         results = [[Translation("", 0.0, 0.0, 0)] * (len(alphas) or 1)] * len(sources)
@@ -207,7 +206,7 @@ class GraphEngine(Engine):
         if grammar:
             specs["context"] = tf.TensorSpec([None, None, None], tf.bool)
         if sampling:
-            specs["seed"] = tf.TensorSpec([None], tf.int32)
+            specs["seeds"] = tf.TensorSpec([None], tf.int32)
 
         def find(source: tf.Tensor, options: dict[str, tf.Tensor]) -> Hypotheses:
             if sampling:
@@ -251,7 +250,7 @@ class GraphEngine(Engine):
             layer: the decoder layer, from 0; `alignment.default_layer` if None.
 
         Raises:
-            ValueError: if the model has no such layer, or is an ensemble.
+            ValueError: if the model is an ensemble.
         """
         forced = self._forced(self._nearest_of(layer), sources, targets, decoding)
         codec = self.codec(decoding)
@@ -333,14 +332,12 @@ class GraphEngine(Engine):
             decoding: settings of the search.
             number: hypotheses of each source, at most the beam size.
             prefix: int32 [B, P], see `beam_search`.
-            alpha: float32 [B], instead of the configured one; negative values count as 0.
+            alpha: float32 [B], instead of the configured one.
             alphas: see `beam_search`.
             max_lengths: int32 [B], limits that may only lower the configured ones.
             grammar: see `beam_search`.
             context: see `beam_search`.
         """
-        if alpha is not None:
-            alpha = tf.where(alpha > 0, alpha, 0.0)  # NaN is not above 0 either
         return beam_search(
             self.model.step_function(),
             self.model.initial_cache(source),
@@ -363,16 +360,16 @@ class GraphEngine(Engine):
         number: int,
         sampling: SamplingConfig,
         *,
-        seed: tf.Tensor,
+        seeds: tf.Tensor,
         prefix: tf.Tensor | None = None,
     ) -> Hypotheses:
-        """Draws `number` hypotheses; `seed` is int32 [B], the seed of each sentence."""
+        """Draws `number` hypotheses; `seeds` is int32 [B], one for each sentence."""
         return sample(
             self.model.step_function(),
             self.model.initial_cache(source),
             self.codec(decoding).max_lengths(source),
             num_samples=number,
-            seed=seed,
+            seeds=seeds,
             temperature=sampling.temperature,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
@@ -397,9 +394,11 @@ class GraphEngine(Engine):
             layer: from 0; `alignment.default_layer` if None.
 
         Raises:
-            ValueError: if the model has no such layer, or is an ensemble.
+            ValueError: if the model is an ensemble.
         """
-        model, layer = only_model(self.model), self._layer(layer)
+        model = only_model(self.model)
+        if layer is None:
+            layer = default_layer(model.config.num_decoder_layers)
         return model.cross_attention_weights(source, _inputs(labels), layer)
 
     def _weights(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -407,18 +406,7 @@ class GraphEngine(Engine):
         weights = only_model(self.model).attention_weights(source, _inputs(labels))
         return {name: tf.stack(tf.unstack(layers), 1) for name, layers in weights.items()}
 
-    def _layer(self, layer: int | None) -> int:
-        num_layers = only_model(self.model).config.num_decoder_layers
-        layer = default_layer(num_layers) if layer is None else layer
-        if not 0 <= layer < num_layers:
-            raise ValueError(
-                f"`layer` must be from 0 to {num_layers - 1}. Received: layer={layer}."
-            )
-        return layer
-
     def _compile_nearest(self, layer: int | None) -> Callable:
-        layer = self._layer(layer)
-
         def nearest(source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
             return nearest_pieces(self.cross_weights(source, labels, layer), source)
 

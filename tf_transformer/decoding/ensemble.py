@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-from tf_transformer.decoding.search_loop import StepFunction
+from tf_transformer.decoding.beam_search import StepFunction
 from tf_transformer.models.transformer import Transformer
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.candidates import BANNED_IDS
-from tf_transformer.decoding.hypotheses import Hypotheses
 
 _BANNED = np.isin(np.arange(max(BANNED_IDS) + 2), BANNED_IDS)  # the last: any higher id
 _BLOCK = 32  # tokens in a block of `_best_of_many`
@@ -80,7 +80,7 @@ def host_search(
 
 
 class _Search:
-    """The sentences still being searched; the fields are those of `search_loop.State`."""
+    """The sentences still being searched; the fields are those of `beam_search.State`."""
 
     def __init__(
         self, step: HostStep, rules: HostRules, width: int, num_hypotheses: int, alpha: float

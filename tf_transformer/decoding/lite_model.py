@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.beam_search import Hypotheses
+from tf_transformer.decoding.candidates import Grammar
 from tf_transformer.decoding.engine import Find, GraphEngine
 from tf_transformer.decoding.host_search import HostRules, host_search
-from tf_transformer.decoding.hypotheses import Hypotheses
-from tf_transformer.decoding.rules import Grammar
 from tf_transformer.decoding.threads import most_streams
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.quiet import stderr_held_back

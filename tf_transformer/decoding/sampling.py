@@ -5,12 +5,21 @@ B batch, W samples of a sentence, V vocabulary, k tokens that may be drawn.
 
 import tensorflow as tf
 
-from tf_transformer.config import TEMPERATURES
-from tf_transformer.decoding.beam_search import Search
-from tf_transformer.decoding.candidates import Candidates, blocked_top_k, drawn_candidates
-from tf_transformer.decoding.hypotheses import Hypotheses
-from tf_transformer.decoding.rules import make_rules, next_token
-from tf_transformer.decoding.search_loop import Cache, State, StepFunction, initial_state
+from tf_transformer.decoding.beam_search import (
+    Cache,
+    Hypotheses,
+    Search,
+    State,
+    StepFunction,
+    initial_state,
+)
+from tf_transformer.decoding.candidates import (
+    Candidates,
+    blocked_top_k,
+    drawn_candidates,
+    make_rules,
+    next_token,
+)
 
 
 def sample(
@@ -19,7 +28,7 @@ def sample(
     max_lengths: tf.Tensor,
     *,
     num_samples: int,
-    seed: int | tf.Tensor,
+    seeds: tf.Tensor,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
@@ -27,20 +36,19 @@ def sample(
     min_lengths: tf.Tensor | None = None,
     no_repeat_ngram: int = 0,
 ) -> Hypotheses:
-    """Draws translations token by token; the same seed draws the same ones.
+    """Draws translations token by token; the same seeds draw the same ones.
 
     A token is drawn from softmax(logits / temperature) among those that the rules allow,
     then among the `top_k` most probable of them, then among the fewest of these whose
     probabilities sum to at least `top_p` (Fan et al. 2018; Holtzman et al. 2020, section 3.1).
 
     Args:
-        step: as for `beam_search`, with W = `num_samples` and V static.
+        step: as for `beam_search`, with W = `num_samples`.
         cache: as for `beam_search`.
         max_lengths: int32 [B], length limits.
         num_samples: W, independent draws for each sentence; some may be equal.
-        seed: a number, from which each row of the batch gets an independent stream; or int32
-            [B], the seed of each sentence, whose samples then depend neither on its row nor
-            on the rest of the batch.
+        seeds: int32 [B], the seed of each sentence, whose samples depend neither on its row
+            nor on the rest of the batch.
         temperature: from 0.01 to 100; below 1 sharpens the distribution, above 1 flattens it.
         top_k: 0 means the whole vocabulary.
         top_p: in (0, 1]. Below 1 without `top_k`, the vocabulary is sorted at every step.
@@ -51,13 +59,9 @@ def sample(
     Returns:
         The samples, most probable first. Log-probabilities are those of the model, not of the
         sampling distribution, and scores equal them.
-
-    Raises:
-        ValueError: if an argument is out of range.
     """
-    _check_arguments(num_samples, temperature, top_k, top_p)
-    rules = make_rules(max_lengths, min_lengths, prefix, no_repeat_ngram)
-    rules["keys"] = _keys(seed, tf.shape(max_lengths)[0])
+    rules = make_rules(max_lengths, min_lengths, prefix)
+    rules["keys"] = tf.stack([seeds, tf.zeros_like(seeds)], axis=1)
 
     def choose(logits: tf.Tensor, state: State, index: tf.Tensor) -> Candidates:
         constraints = next_token(state.rules, state.tokens, index, no_repeat_ngram)
@@ -71,28 +75,6 @@ def sample(
 
     state = initial_state(cache, rules, [0.0] * num_samples, num_samples)
     return Search(step, choose).run(state)
-
-
-def _check_arguments(num_samples: int, temperature: float, top_k: int, top_p: float) -> None:
-    if num_samples < 1:
-        raise ValueError(f"`num_samples` must be at least 1. Received: {num_samples}.")
-    low, high = TEMPERATURES
-    if not low <= temperature <= high:
-        raise ValueError(
-            f"`temperature` must be from {low} to {high}. Received: {temperature}."
-        )
-    if top_k < 0:
-        raise ValueError(f"`top_k` must not be negative. Received: {top_k}.")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"`top_p` must be above 0, at most 1. Received: {top_p}.")
-
-
-def _keys(seed: int | tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
-    """Returns the key of each sentence's random numbers, int32 [B, 2]."""
-    seed = tf.convert_to_tensor(seed, tf.int32)
-    if seed.shape.rank:
-        return tf.stack([seed, tf.zeros_like(seed)], axis=1)
-    return tf.stack([tf.fill([batch_size], seed), tf.range(batch_size)], axis=1)
 
 
 def _uniform_numbers(keys: tf.Tensor, index: tf.Tensor, count: int) -> tf.Tensor:

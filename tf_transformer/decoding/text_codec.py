@@ -5,6 +5,7 @@ B batch, S source length, N hypotheses of a sentence, L longest length limit.
 
 import logging
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import tensorflow as tf
@@ -12,14 +13,39 @@ import tensorflow as tf
 from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.data.corpus import SideName
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.decoding.hypotheses import Hypotheses, Translation
 from tf_transformer.models.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
 Ids = list[np.ndarray]
 IDS = tf.TensorSpec([None, None], tf.int32)
+
+
+class Translation(str):
+    """A translation: a `str` that carries what the model computed for it.
+
+    Attributes:
+        score: log_prob / length_penalty(num_tokens, alpha), by which the search ranks; that of
+            samples is log_prob.
+        log_prob: natural logarithm of its probability, summed over the tokens.
+        num_tokens: number of tokens, EOS counted; 0 for the empty translation of a blank text.
+    """
+
+    score: float
+    log_prob: float
+    num_tokens: int
+
+    def __new__(cls, text: str, score: float, log_prob: float, num_tokens: int) -> Self:
+        """Returns `text` with its figures."""
+        self = super().__new__(cls, text)
+        self.score, self.log_prob, self.num_tokens = score, log_prob, num_tokens
+        return self
+
+    def __getnewargs__(self):
+        """Returns the arguments to copy and unpickle it with."""
+        return str(self), self.score, self.log_prob, self.num_tokens
 
 
 class TextCodec:

@@ -12,7 +12,7 @@ import numpy as np
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.decoding.batches import Progress, at_once
 from tf_transformer.decoding.engine import Engine
-from tf_transformer.decoding.hypotheses import Translation
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.decoding.threads import streams_for
 from tf_transformer.errors import UserError
 from tf_transformer.export.session import Arrays, SavedModelSession
@@ -101,7 +101,7 @@ class ExportEngine(Engine):
         config = read_config(path)
         self.decoding = config.decoding if config else DecodingConfig()
 
-    def search(
+    def translate(
         self,
         texts: Sequence[str],
         decoding: DecodingConfig,
@@ -111,7 +111,7 @@ class ExportEngine(Engine):
         sampling: SamplingConfig | None = None,
         progress: Progress | None = None,
     ) -> list[list[Translation]]:
-        """Returns the best translations of each text; see `Engine.search`."""
+        """Returns the best translations of each text; see `Engine.translate`."""
         if sampling:
             self.refuse("sample")
         changed = _changes(self.decoding, decoding)

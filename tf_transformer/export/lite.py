@@ -12,10 +12,9 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.ensemble import only_model
-from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.lite_file import Sizes, lite_file
 from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
-from tf_transformer.decoding.text_codec import TextCodec
+from tf_transformer.decoding.text_codec import TextCodec, Translation
 from tf_transformer.decoding.threads import most_streams
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.export.publish import facts, write_card
@@ -82,10 +81,10 @@ def _compare(engine: GraphEngine, decoding: DecodingConfig, lite: LiteModel) -> 
     """Returns how many of a few texts LiteRT translates like the model: "9 of 9 texts"."""
     model, tokenizer, codec = only_model(engine.model), engine.tokenizer, engine.codec(decoding)
     texts = [_fitting(codec, tokenizer, text) for text in TEXTS]
-    expected = GraphEngine(model, tokenizer).search(texts, decoding)
+    expected = GraphEngine(model, tokenizer).translate(texts, decoding)
     in_lite = LiteEngine(model, tokenizer, lite)
     # Fixed shapes allow only one at a time.
-    received = [in_lite.search([text], decoding)[0] for text in texts]
+    received = [in_lite.translate([text], decoding)[0] for text in texts]
     pairs = zip(texts, expected, received, strict=True)
     wrong = [text for text, (one,), (other,) in pairs if one != other]
     if wrong and lite.precision == "float32":
@@ -135,7 +134,7 @@ class LiteSession(SavedModelSession):
                 raise TimeoutError(f"{signature} took more than {timeout:g} s")
 
         number = self._numbers[signature]
-        found = self._engine.search(texts, self._decoding, number, progress=check)
+        found = self._engine.translate(texts, self._decoding, number, progress=check)
         arrays = _n_best(found, number)
         if signature == "serving_default":
             best, scores = arrays["translations"][:, 0], arrays["scores"][:, 0]

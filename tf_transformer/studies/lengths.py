@@ -126,7 +126,7 @@ def measure(
         engine = load_engine(run, checkpoint, tag=tag)
         with ProgressBars(len(sources)) as bars:
             report = functools.partial(bars, f"{name}: translated")
-            ranked = engine.search(sources, decoding, progress=report)
+            ranked = engine.translate(sources, decoding, progress=report)
         hypotheses = [best for best, *_ in ranked]
         intervals = bleu_by_bucket(groups, hypotheses, references, tokenize)
         longest, limit = _longest_in_training(run), engine.codec(decoding).source_limit

@@ -8,7 +8,7 @@ import pytest
 
 from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.hypotheses import Translation
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
@@ -44,7 +44,8 @@ def parser(task, engine, grammar) -> Parser:
 def sequences_of(parser: Parser, texts: list[str]) -> list[Translation]:
     """What the search writes for the texts, as in `parser.parse`."""
     return [
-        one for (one,) in parser.engine.search(texts, parser.decoding, grammar=parser.grammar)
+        one
+        for (one,) in parser.engine.translate(texts, parser.decoding, grammar=parser.grammar)
     ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.config import SamplingConfig
-from tf_transformer.decoding.hypotheses import Translation
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.generation import Filters, Recipe, generate, summary

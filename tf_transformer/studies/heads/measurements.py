@@ -126,7 +126,7 @@ def measures(
 
     def score(masked: Collection[Head]) -> float:
         masks.apply(masked)
-        translations = [best for best, *_ in engine.search(sources, decoding)]
+        translations = [best for best, *_ in engine.translate(sources, decoding)]
         return bleu(translations, references, tokenize=tokenize).value
 
     return {"loss": loss, "bleu": score}

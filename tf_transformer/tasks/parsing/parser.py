@@ -9,7 +9,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.alignment import Attention
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.hypotheses import Translation
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.run import Run
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
@@ -135,7 +135,7 @@ class Parser:
 
     def _parse(self, sentences: list[list[str]], progress: Progress | None) -> list[Parse]:
         texts = [" ".join(words) for words in sentences]
-        results = self.engine.search(
+        results = self.engine.translate(
             texts, self.decoding, grammar=self.grammar, progress=progress
         )
         limits = self.engine.codec(self.decoding).length_limits(texts)

@@ -19,7 +19,7 @@ from typing import Any
 
 from tf_transformer.config import SamplingConfig
 from tf_transformer.data.corpus import is_visible
-from tf_transformer.decoding.hypotheses import Translation
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, replacing, write_text
 from tf_transformer.tasks.translation.translator import Translator
@@ -148,7 +148,7 @@ def _make_shard(
 ) -> None:
     """Writes a shard's counts before its pairs: a shard with pairs is complete."""
     decoding, sampling = translator.decoding, recipe.sampling
-    translations = translator.engine.search(lines, decoding, sampling=sampling)
+    translations = translator.engine.translate(lines, decoding, sampling=sampling)
     lengths = [len(ids) + 1 for ids in translator.tokenizer.ids(lines)]  # with EOS, uncut
     limit = translator.codec.source_limit
     counts: Counter[str] = Counter(read=len(lines))

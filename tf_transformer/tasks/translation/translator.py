@@ -21,9 +21,8 @@ from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.engine import Engine, GraphEngine
 from tf_transformer.decoding.ensemble import Ensemble, models_of, only_model
-from tf_transformer.decoding.hypotheses import Translation
 from tf_transformer.decoding.lite_model import LiteEngine
-from tf_transformer.decoding.text_codec import TextCodec
+from tf_transformer.decoding.text_codec import TextCodec, Translation
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.evaluation.bleu import Scores, score_translations
 from tf_transformer.export import translations
@@ -151,7 +150,7 @@ class Translator:
                 f"`n_best` must be between 1 and the beam size, {decoding.beam_size}. "
                 f"Received: {number}."
             )
-        ranked = self.engine.search(
+        ranked = self.engine.translate(
             sources, decoding, number, prefixes=prefixes, sampling=sampling, progress=progress
         )
         results = [best for best, *_ in ranked] if n_best is None else ranked

@@ -12,7 +12,7 @@ import numpy as np
 
 from tf_transformer.data.corpora import all_pairs, corpora
 from tf_transformer.data.corpus import read_pairs
-from tf_transformer.decoding.hypotheses import Translation
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import SIGNIFICANT, BleuAndLength, Comparison
 from tf_transformer.files import locked
@@ -159,7 +159,7 @@ class Tuner:
         for beam_size in sorted(beam_sizes):
             decoding = dataclasses.replace(self._run.config.decoding, beam_size=beam_size)
             report = functools.partial(self._progress, f"{checkpoint}, beam {beam_size}")
-            best = engine.search(self._sources, decoding, alphas=alphas, progress=report)
+            best = engine.translate(self._sources, decoding, alphas=alphas, progress=report)
             for column, alpha in enumerate(alphas):
                 choice = Choice(checkpoint, beam_size, alpha)
                 yield choice, [by_alpha[column] for by_alpha in best]
