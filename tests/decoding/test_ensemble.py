@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID
 from tf_transformer.decoding.beam_search import beam_search
-from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.engine import Ensemble
 from tf_transformer.models.transformer import Transformer
 
 VOCAB_SIZE = 20

@@ -9,7 +9,7 @@ import tensorflow as tf
 from trained import assert_same, small_model, with_settings
 
 from tf_transformer.config import BOS_ID
-from tf_transformer.decoding.ensemble import Ensemble
+from tf_transformer.decoding.engine import Ensemble
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.translation.translator import Translator
 

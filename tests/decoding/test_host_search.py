@@ -17,7 +17,7 @@ from table_model import (
 )
 
 from tf_transformer.config import EOS_ID
-from tf_transformer.decoding.host_search import HostRules, _best_of_many, host_search
+from tf_transformer.decoding.lite import HostRules, _best_of_many, host_search
 
 
 class TableStep:

@@ -6,8 +6,7 @@ from trained import DECODING, assert_same, small_model
 
 from tf_transformer import load
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.lite_file import kept_lite_file, lite_file
-from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
+from tf_transformer.decoding.lite import LiteEngine, LiteModel, kept_lite_file, lite_file
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks import models

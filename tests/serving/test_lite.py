@@ -15,8 +15,7 @@ import tensorflow as tf
 from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.config import EOS_ID
-from tf_transformer.decoding.lite_file import lite_file
-from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
+from tf_transformer.decoding.lite import LiteEngine, LiteModel, lite_file
 from tf_transformer.errors import UserError
 from tf_transformer.export.lite import LiteSession
 from tf_transformer.export.session import BadRequestError, ClosedError

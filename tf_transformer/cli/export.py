@@ -26,7 +26,7 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import float_from, given, int_from
 from tf_transformer.config.decoding import DECODING_PRECISIONS
-from tf_transformer.decoding.threads import use_threads
+from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.export.versions import check_readable, find_export, is_version, versions
 from tf_transformer.run import Run
@@ -337,7 +337,7 @@ def _exit(number: int) -> NoReturn:
 @contextlib.contextmanager
 def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Callable]]:
     """Exports a run; yields the folder, and a function that opens it as a session."""
-    from tf_transformer.decoding.lite_model import LiteEngine
+    from tf_transformer.decoding.lite import LiteEngine
     from tf_transformer.export.lite import LiteSession
     from tf_transformer.export.session import SavedModelSession
     from tf_transformer.tasks.models import load_engine

@@ -23,7 +23,7 @@ from tf_transformer.cli.training_options import (
     options_of_rows,
     seconds_of,
 )
-from tf_transformer.decoding.threads import use_threads
+from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, write_text
 from tf_transformer.plots.figure import new_figure, save

@@ -223,12 +223,9 @@ def _block_size(vocab_size: int) -> int:
 def log_sum_exp(logits: tf.Tensor, likely: tf.Tensor) -> tf.Tensor:
     """Returns log(sum(exp(logits))) over V: [B, W, V] -> [B, W, 1].
 
-    It is the logit of any token minus its log-probability. The softmax is one operation, where
+    It is the logit of any token minus its log-probability; that of `likely`, int32 [B, W, 1],
+    the most probable token, cannot underflow. The softmax is one operation, where
     `tf.reduce_logsumexp` is four, each over all logits.
-
-    Args:
-        logits: float32 [B, W, V].
-        likely: int32 [B, W, 1], the most probable token, whose probability cannot underflow.
     """
     probability = tf.gather(tf.nn.softmax(logits), likely, batch_dims=2)
     return tf.gather(logits, likely, batch_dims=2) - tf.math.log(probability)
@@ -286,15 +283,7 @@ def _force_tokens(
     normaliser: tf.Tensor,
     next_token: NextToken,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Makes a forced token, of the prefix or EOS, the only possible one of the k.
-
-    Args:
-        tokens: int32 [B, W, k], the tokens considered.
-        log_probs: float32 [B, W, k], their log-probabilities.
-        logits: float32 [B, W, V], of all tokens.
-        normaliser: float32 [B, W, 1], the log-sum-exp of `logits`.
-        next_token: constraints on the token.
-    """
+    """Makes a forced token, of the prefix or EOS, the only possible one of the k [B, W, k]."""
     if next_token.forced is not None:
         forced = next_token.forced[:, tf.newaxis, tf.newaxis]  # -> [B, 1, 1]
         by_beam = tf.tile(forced, [1, logits.shape[1], 1])  # -> [B, W, 1]

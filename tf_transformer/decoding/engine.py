@@ -1,16 +1,17 @@
 """Engines compute translations and scores; this one computes in TensorFlow's graph.
 
-`lite_model` has the one that searches in LiteRT, `export.exported` the one of an export. All
-settings of a search are arguments of the call.
+`lite` has the one that searches in LiteRT, `export.exported` the one of an export. All settings
+of a search are arguments of the call.
 
 B batch, S source and T target length, EOS included; P longest prefix; N layers, H heads.
 """
 
 import dataclasses
 import functools
+import math
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NoReturn
 
@@ -28,9 +29,13 @@ from tf_transformer.decoding.alignment import (
     words,
 )
 from tf_transformer.decoding.batches import Progress, in_batches, padded
-from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
+from tf_transformer.decoding.beam_search import (
+    Hypotheses,
+    StepFunction,
+    beam_search,
+    length_penalty,
+)
 from tf_transformer.decoding.candidates import Grammar
-from tf_transformer.decoding.ensemble import Ensemble, only_model
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation
 from tf_transformer.errors import UserError
@@ -99,6 +104,75 @@ class Engine(ABC):
         raise UserError(f"{self.name} cannot {what}: {self.instead}.")
 
 
+class Ensemble:
+    """Decodes with several models as with one `Transformer`.
+
+    Its logits are log(1/M sum_m p_m), which are already normalised.
+
+    Args:
+        models: M models trained with one tokenizer.
+
+    Raises:
+        ValueError: if there is no model, or their vocabularies differ in size.
+    """
+
+    def __init__(self, models: Sequence[Transformer]) -> None:
+        sizes = [model.vocab_size for model in models]
+        if len(set(sizes)) != 1:
+            raise ValueError(
+                f"`models` must share one vocabulary. Received: vocabulary sizes {sizes}."
+            )
+        self.models = list(models)
+        self.vocab_size = sizes[0]
+        self.longest_source = _least(model.longest_source for model in models)
+        self.longest_target = _least(model.longest_target for model in models)
+
+    def __call__(self, inputs: dict, training: bool = False) -> tf.Tensor:
+        """Returns logits: {"source": [B, S], "target": [B, T]} -> [B, T, V]."""
+        return _mean_log_probs([model(inputs, training=training) for model in self.models])
+
+    def initial_cache(self, source: tf.Tensor) -> list:
+        """Returns the cache of each model."""
+        return [model.initial_cache(source) for model in self.models]
+
+    def step_function(self) -> StepFunction:
+        """Returns the step that a search calls; see `Transformer.step_function`."""
+        steps = [model.step_function() for model in self.models]
+
+        def step(tokens, index, ancestry, caches):
+            results = [
+                model_step(tokens, index, ancestry, cache)
+                for model_step, cache in zip(steps, caches, strict=True)
+            ]
+            logits, caches = zip(*results, strict=True)
+            return _mean_log_probs(logits), list(caches)
+
+        return step
+
+
+def only_model(model: Transformer | Ensemble) -> Transformer:
+    """Returns the model, for callers that need its layers; ValueError if it is an ensemble."""
+    if isinstance(model, Ensemble):
+        raise ValueError("`model` must be a single model. Received: an ensemble.")
+    return model
+
+
+def models_of(model: Transformer | Ensemble) -> list[Transformer]:
+    """Returns the models of an ensemble, or a list of the single model."""
+    return model.models if isinstance(model, Ensemble) else [model]
+
+
+def _least(limits: Iterable[int | None]) -> int | None:
+    """Returns the lowest limit, or None if no model has one."""
+    return min((limit for limit in limits if limit), default=None)
+
+
+def _mean_log_probs(logits: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns log(mean(softmax(logits))) of M models: M times [..., V] -> [..., V]."""
+    log_probs = tf.stack([tf.nn.log_softmax(logits_of_one) for logits_of_one in logits])
+    return tf.reduce_logsumexp(log_probs, axis=0) - math.log(len(logits))
+
+
 class GraphEngine(Engine):
     """Searches, scores and aligns with a model in TensorFlow.
 
@@ -110,7 +184,7 @@ class GraphEngine(Engine):
     Attributes:
         compiled: `compiled(decoding, number, sampling, prefixed, grammar, alphas)` is a
             function `find(source, options)` from ids to hypotheses, traced once for batches of
-            every shape. Options are arrays by name: prefix, if `prefixed`, and seed or the
+            every shape. Options are arrays by name: prefix, if `prefixed`, and seeds or the
             grammar's context.
 
     Raises:
@@ -139,7 +213,8 @@ class GraphEngine(Engine):
 
     def codec(self, decoding: DecodingConfig) -> TextCodec:
         """Returns the codec between text and ids within the limits of `decoding`."""
-        return TextCodec(self.model, self.tokenizer, decoding)
+        limits = self.model.longest_source, self.model.longest_target
+        return TextCodec(self.tokenizer, decoding, *limits)
 
     # --- Search --------------------------------------------------------------------------
 

@@ -14,8 +14,6 @@ from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.data.corpus import SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses
-from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.models.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
@@ -52,18 +50,21 @@ class TextCodec:
     """Encodes sources, targets and prefixes; decodes hypotheses.
 
     Args:
-        model: the model, whose positions may be limited.
         tokenizer: the tokenizer that the model was trained with.
         decoding: length limits.
+        longest_source: limit of the model's positions; None if it has none.
+        longest_target: likewise.
     """
 
     def __init__(
-        self, model: Transformer | Ensemble, tokenizer: Tokenizer, decoding: DecodingConfig
+        self,
+        tokenizer: Tokenizer,
+        decoding: DecodingConfig,
+        longest_source: int | None,
+        longest_target: int | None,
     ) -> None:
-        self._tokenizer = tokenizer
-        self._decoding = decoding
-        self._longest_source = model.longest_source
-        self._longest_target = model.longest_target
+        self._tokenizer, self._decoding = tokenizer, decoding
+        self._longest_source, self._longest_target = longest_source, longest_target
 
     @property
     def source_limit(self) -> int:

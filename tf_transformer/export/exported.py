@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer.config import DecodingConfig, SamplingConfig
-from tf_transformer.decoding.batches import Progress, at_once
+from tf_transformer.decoding.batches import Progress, at_once, streams_for
 from tf_transformer.decoding.engine import Engine
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.decoding.threads import streams_for
 from tf_transformer.errors import UserError
 from tf_transformer.export.session import Arrays, SavedModelSession
 from tf_transformer.export.versions import read_config

@@ -10,12 +10,10 @@ import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.ensemble import only_model
-from tf_transformer.decoding.lite_file import Sizes, lite_file
-from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
+from tf_transformer.decoding.batches import most_streams
+from tf_transformer.decoding.engine import GraphEngine, only_model
+from tf_transformer.decoding.lite import LiteEngine, LiteModel, Sizes, lite_file
 from tf_transformer.decoding.text_codec import TextCodec, Translation
-from tf_transformer.decoding.threads import most_streams
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.export.publish import facts, write_card
 from tf_transformer.export.session import Arrays, ClosedError, SavedModelSession

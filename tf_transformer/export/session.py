@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.decoding.threads import most_streams
+from tf_transformer.decoding.batches import most_streams
 from tf_transformer.errors import UserError, one_line, quoted, shortened
 from tf_transformer.export.versions import check_readable
 

@@ -11,8 +11,7 @@ from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID, UNK_ID, DecodingCon
 from tf_transformer.data.corpus import SideName
 from tf_transformer.decoding.alignment import nearest_pieces
 from tf_transformer.decoding.beam_search import Hypotheses, length_penalty
-from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.ensemble import models_of
+from tf_transformer.decoding.engine import GraphEngine, models_of
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.export.functions import (
     Function,

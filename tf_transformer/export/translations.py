@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import PAD_ID, DecodingConfig
-from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.ensemble import models_of
+from tf_transformer.decoding.engine import GraphEngine, models_of
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.export.publish import Exportable
 from tf_transformer.export.self_test import check_translator

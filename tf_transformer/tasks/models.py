@@ -12,11 +12,9 @@ from tf_transformer.data.corpora import always_tagged
 from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.tags import require_known
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.ensemble import Ensemble
-from tf_transformer.decoding.lite_file import kept_lite_file
-from tf_transformer.decoding.lite_model import LiteEngine, LiteModel
-from tf_transformer.decoding.threads import lite_threads
+from tf_transformer.decoding.batches import lite_threads
+from tf_transformer.decoding.engine import Ensemble, GraphEngine
+from tf_transformer.decoding.lite import LiteEngine, LiteModel, kept_lite_file
 from tf_transformer.errors import UserError
 from tf_transformer.export.card import model_card
 from tf_transformer.models.transformer import Transformer
@@ -53,7 +51,7 @@ def load_engine(
         ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
         precision: float32 or bfloat16, for computation and weights, regardless of the training
             precision; or int8, to search in LiteRT and score in float32.
-        litert: whether to search in LiteRT; see `decoding.lite_file`.
+        litert: whether to search in LiteRT; see `decoding.lite`.
         threads: number of LiteRT threads; by default by the model's width.
         tag: text to put before each source; "" if the sources already have their tags; see
             `data.tags`.

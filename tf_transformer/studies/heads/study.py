@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.ensemble import only_model
+from tf_transformer.decoding.engine import GraphEngine, only_model
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu

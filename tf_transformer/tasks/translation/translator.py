@@ -19,9 +19,8 @@ from tf_transformer.config.settings import Bounds, Setting, nearest
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.decoding.engine import Engine, GraphEngine
-from tf_transformer.decoding.ensemble import Ensemble, models_of, only_model
-from tf_transformer.decoding.lite_model import LiteEngine
+from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models_of, only_model
+from tf_transformer.decoding.lite import LiteEngine
 from tf_transformer.decoding.text_codec import TextCodec, Translation
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.evaluation.bleu import Scores, score_translations

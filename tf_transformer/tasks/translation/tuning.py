@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from tf_transformer.tasks.translation.task import TranslationTask
 logger = logging.getLogger(__name__)
 
 ALPHAS = tuple(tenths / 10 for tenths in range(21))
-_TOLERANCE = 1e-4  # between the scores of the same tokens in search and in forced decoding
 
 
 @dataclass(frozen=True)
@@ -96,95 +95,45 @@ class Tuning:
         return Table(["alpha", *columns], rows)
 
 
-@dataclass(frozen=True)
-class SearchErrors:
-    """Counts of sentences in which the search missed a translation with a higher model score.
-
-    Attributes:
-        sentences: all sentences.
-        references: sentences whose reference has a higher score.
-        other_beams: sentences for which another beam size found a higher score.
-    """
-
-    sentences: int
-    references: int
-    other_beams: int
-
-
-class Tuner:
-    """Translates a dev text with all candidate settings of a run and compares the results.
+def compare_settings(
+    run: Run,
+    sources: Sequence[str],
+    references: Sequence[str],
+    checkpoints: Sequence[str],
+    beam_sizes: Sequence[int],
+    alphas: Sequence[float],
+    progress: Progress,
+    tag: str | None = None,
+) -> Tuning:
+    """Translates a dev text with all combinations and the run's current settings.
 
     Args:
         run: a translation run.
         sources: the dev text.
         references: its translations.
+        checkpoints: weights to try.
+        beam_sizes: beam sizes to try.
+        alphas: exponents of the length penalty to try; one search serves all of them.
         progress: called with the name of the current step and the number of sentences done.
         tag: text to put before each source; "" if the sources already have their tags.
     """
-
-    def __init__(
-        self,
-        run: Run,
-        sources: Sequence[str],
-        references: Sequence[str],
-        progress: Progress,
-        tag: str | None = None,
-    ) -> None:
-        self._run, self._tag = run, tag
-        self._sources, self._references = list(sources), list(references)
-        self._progress = progress
-
-    def tune(
-        self, checkpoints: Sequence[str], beam_sizes: Sequence[int], alphas: Sequence[float]
-    ) -> Tuning:
-        """Compares all combinations and the current settings; one search serves all alphas."""
-        current = Choice.of(self._run)
-        comparison = Comparison(self._references, self._run.config.data.bleu_tokenizer)
-        candidates = [
-            Candidate(choice, best, comparison.score(best))
-            for checkpoint in dict.fromkeys([current.checkpoint, *checkpoints])
-            for choice, best in self._decode(
-                checkpoint, {current.beam_size, *beam_sizes}, sorted({current.alpha, *alphas})
-            )
-        ]
-        present = next(each for each in candidates if each.choice == current)
-        best = max(candidates, key=lambda each: (each.bleu.value, each is present))
-        p_value = comparison.p_value(present.hypotheses, best.hypotheses)
-        return Tuning(candidates, present, best, p_value, comparison.signature)
-
-    def _decode(
-        self, checkpoint: str, beam_sizes: set[int], alphas: Sequence[float]
-    ) -> Iterator[tuple[Choice, list[Translation]]]:
-        engine = load_engine(self._run, checkpoint, tag=self._tag)
-        for beam_size in sorted(beam_sizes):
-            decoding = dataclasses.replace(self._run.config.decoding, beam_size=beam_size)
-            report = functools.partial(self._progress, f"{checkpoint}, beam {beam_size}")
-            best = engine.translate(self._sources, decoding, alphas=alphas, progress=report)
-            for column, alpha in enumerate(alphas):
+    current = Choice.of(run)
+    alphas = sorted({current.alpha, *alphas})
+    comparison = Comparison(references, run.config.data.bleu_tokenizer)
+    candidates = []
+    for checkpoint in dict.fromkeys([current.checkpoint, *checkpoints]):
+        engine = load_engine(run, checkpoint, tag=tag)
+        for beam_size in sorted({current.beam_size, *beam_sizes}):
+            decoding = dataclasses.replace(run.config.decoding, beam_size=beam_size)
+            report = functools.partial(progress, f"{checkpoint}, beam {beam_size}")
+            ranked = engine.translate(sources, decoding, alphas=alphas, progress=report)
+            for alpha, column in zip(alphas, zip(*ranked, strict=True), strict=True):
                 choice = Choice(checkpoint, beam_size, alpha)
-                yield choice, [by_alpha[column] for by_alpha in best]
-
-    def search_errors(self, tuning: Tuning) -> SearchErrors:
-        """Counts the search errors of the chosen candidate."""
-        chosen = tuning.chosen
-        choice, scores = chosen.choice, [each.score for each in chosen.hypotheses]
-        engine = load_engine(self._run, choice.checkpoint, tag=self._tag)
-        decoding = dataclasses.replace(self._run.config.decoding, alpha=choice.alpha)
-        report = functools.partial(self._progress, "references")
-        forced = engine.score(self._sources, self._references, decoding, report)
-        by_beam = [
-            [hypothesis.score for hypothesis in candidate.hypotheses]
-            for candidate in tuning.candidates
-            if dataclasses.replace(candidate.choice, beam_size=choice.beam_size) == choice
-        ]
-        highest = [max(row) for row in zip(*by_beam, strict=True)]
-        references = [each.score for each in forced]
-        return SearchErrors(len(scores), _above(references, scores), _above(highest, scores))
-
-
-def _above(scores: Sequence[float], others: Sequence[float]) -> int:
-    pairs = zip(scores, others, strict=True)
-    return sum(score > other + _TOLERANCE for score, other in pairs)
+                candidates.append(Candidate(choice, [*column], comparison.score(column)))
+    present = next(each for each in candidates if each.choice == current)
+    best = max(candidates, key=lambda each: (each.bleu.value, each is present))
+    p_value = comparison.p_value(present.hypotheses, best.hypotheses)
+    return Tuning(candidates, present, best, p_value, comparison.signature)
 
 
 def tune(
@@ -216,11 +165,19 @@ def tune(
         name, pairs = _dev_text(run, text)
         sources, references = zip(*pairs, strict=True)
         with ProgressBars(len(sources)) as bars:
-            # The run's own text has its tags.
-            tuner = Tuner(run, sources, references, bars, tag if text else "")
-            tuning = tuner.tune(checkpoints or _checkpoints(run), beam_sizes, alphas)
-            errors = tuner.search_errors(tuning)
-        _log(tuning, errors)
+            tuning = compare_settings(
+                run,
+                sources,
+                references,
+                checkpoints or _checkpoints(run),
+                beam_sizes,
+                alphas,
+                bars,
+                tag if text else "",  # the run's own text has its tags
+            )
+        logger.info("present  %s", _described(tuning.present))
+        logger.info("best     %s", _described(tuning.best))
+        logger.info("%s; paired bootstrap: p = %.3f", tuning.signature, tuning.p_value)
         if tuning.chosen is tuning.present:
             logger.info("%s keeps its settings", run.path)
         else:
@@ -261,18 +218,6 @@ def _dev_text(run: Run, text: tuple[str, str] | None) -> tuple[str, list[tuple[s
     if not pairs:
         raise UserError(f"{name} must have at least one sentence. Received: none.")
     return name, pairs
-
-
-def _log(tuning: Tuning, errors: SearchErrors) -> None:
-    logger.info("present  %s", _described(tuning.present))
-    logger.info("best     %s", _described(tuning.best))
-    logger.info("%s; paired bootstrap: p = %.3f", tuning.signature, tuning.p_value)
-    logger.info(
-        "search errors of %s: among %s sentences, the model prefers the reference in %s, the "
-        "result of another beam in %s",
-        tuning.chosen.choice,
-        *(f"{n:,}" for n in (errors.sentences, errors.references, errors.other_beams)),
-    )
 
 
 def _described(candidate: Candidate) -> str:
