@@ -1,4 +1,4 @@
-"""Sentences batched by length, and several batches computed at a time."""
+"""Sentences batched by length, several batches at a time, and the threads they share."""
 
 import json
 import subprocess

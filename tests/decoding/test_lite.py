@@ -1,0 +1,230 @@
+"""The search in NumPy finds what the graph finds; a model in LiteRT what the model finds."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from table_model import (
+    EARLY_OR_LATE,
+    ENDLESS,
+    NUM_ROWS,
+    WEIGHTS,
+    Rules,
+    assert_found,
+    list_beam,
+    random_tables,
+    search,
+    table_of,
+)
+from trained import DECODING, assert_same, small_model
+
+from tf_transformer import load
+from tf_transformer.config import EOS_ID
+from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.lite import (
+    HostRules,
+    LiteEngine,
+    LiteModel,
+    _best_of_many,
+    host_search,
+    kept_lite_file,
+    lite_file,
+)
+from tf_transformer.errors import UserError
+from tf_transformer.run import Run
+from tf_transformer.tasks import models
+from tf_transformer.tasks.translation.translator import Translator
+
+
+class TableStep:
+    """`table_step` in NumPy."""
+
+    def __init__(self, tables: np.ndarray) -> None:
+        self.tables, self.read, self.sizes = tables, [], []
+
+    def __call__(self, tokens, index, ancestry):
+        self.read.append(tokens)
+        self.sizes.append(len(tokens))
+        assert index == len(self.read) - 1
+        assert (ancestry[:, :, -1] == range(tokens.shape[1])).all()
+        read = np.stack(self.read, axis=-1)  # [B, W, t]
+        histories = np.take_along_axis(read, ancestry, axis=1)
+        rows = (histories * WEIGHTS[: index + 1]).sum(-1) % NUM_ROWS
+        return np.take_along_axis(self.tables, rows[..., np.newaxis], axis=1)
+
+    def keep(self, rows):
+        self.tables = self.tables[rows]
+        self.read = [tokens[rows] for tokens in self.read]
+
+
+PREFIXES = [[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]]
+
+
+@pytest.mark.parametrize(
+    ("vocabulary_size", "beam_size", "num_hypotheses", "alpha", "rules"),
+    [
+        (8, 1, 1, 0.6, {}),
+        (8, 4, 1, 0.0, {}),
+        (8, 4, 4, 0.6, {}),
+        (4, 2, 2, 0.6, {}),
+        (700, 4, 3, 0.6, {}),  # large enough for only the best to be sorted
+        (8, 4, 2, 1.0, {"min_length": 5}),
+        (8, 4, 2, 0.6, {"no_repeat_ngram": 2}),
+        (700, 4, 1, 0.6, {"no_repeat_ngram": 1}),
+        (8, 4, 4, 0.6, {"prefix": PREFIXES}),
+        (8, 3, 2, 0.6, {"prefix": PREFIXES, "min_length": 4, "no_repeat_ngram": 3}),
+    ],
+)
+def test_it_finds_what_the_lists_and_the_graph_find(
+    vocabulary_size, beam_size, num_hypotheses, alpha, rules
+):
+    count = 12 if vocabulary_size > 100 else 64
+    tables = random_tables(count, vocabulary_size, seed=beam_size)
+    limits = [1 + row % 9 for row in range(count)]
+    sizes = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "alpha": alpha}
+    if "prefix" in rules:
+        rules = rules | {"prefix": np.resize(rules["prefix"], [count, 3]).astype(np.int32)}
+    step = TableStep(tables)
+    found = host_search(step, HostRules(np.array(limits, np.int32), **rules), **sizes)
+    for row, limit in enumerate(limits):
+        prefix = [token for token in rules["prefix"][row] if token] if "prefix" in rules else []
+        rule = Rules(
+            limit, rules.get("min_length", 1), tuple(prefix), rules.get("no_repeat_ngram", 0)
+        )
+        assert_found(found, row, list_beam(tables[row], rule, beam_size, alpha))
+
+    if "min_length" in rules:
+        rules = rules | {"min_lengths": [rules["min_length"]] * count}
+        del rules["min_length"]
+    for ours, graphs in zip(found, search(tables, limits, **sizes, **rules), strict=True):
+        assert ours.dtype == graphs.dtype and ours.shape == graphs.shape
+        np.testing.assert_allclose(ours, graphs, rtol=1e-5, atol=1e-5)
+    assert step.sizes[0] == count and step.sizes[-1] < count  # finished sentences leave
+
+
+@pytest.mark.parametrize(("lookahead", "steps"), [(8, 1), (9, 10)])
+def test_a_lookahead_stops_it_where_it_stops_the_graph(lookahead, steps):
+    table, limits = table_of(EARLY_OR_LATE), HostRules(np.array([10], np.int32))
+    step = TableStep(table)
+    options = {"num_hypotheses": 1, "alpha": 0.6, "lookahead": lookahead}
+    found = host_search(step, limits, beam_size=2, **options)
+    expected = search(table, [10], beam_size=2, **options)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    assert len(step.sizes) == steps
+
+
+def test_a_lookahead_of_the_search_in_numpy_stops_a_sentence_whatever_else_is_in_its_batch():
+    tables = np.concatenate([table_of(EARLY_OR_LATE), *[table_of(ENDLESS)] * 8])
+    rules = HostRules(np.full([9], 10, np.int32))
+    options = {"num_hypotheses": 1, "alpha": 0.6, "lookahead": 8}
+    found = host_search(TableStep(tables), rules, beam_size=2, **options)
+    assert found.tokens[0, 0, 0] == EOS_ID
+
+
+def test_the_search_in_numpy_of_an_empty_batch_gives_no_hypotheses():
+    rules = HostRules(np.zeros([0], np.int32))
+    step = TableStep(random_tables(0, 8))
+    found = host_search(step, rules, beam_size=2, num_hypotheses=2, alpha=0.6)
+    assert [column.shape for column in found] == [(0, 2, 0), (0, 2), (0, 2), (0, 2)]
+
+
+@pytest.mark.parametrize("size", [11, 352, 353, 1000])
+def test_the_best_of_many_equal_top_k_ties_included(size):
+    rng = np.random.default_rng(size)
+    values = rng.integers(0, 9, [20, size]).astype(np.float32)
+    values[rng.random(values.shape) < 0.7] = -np.inf
+    values[0] = -np.inf
+    for ours, graphs in zip(_best_of_many(values, 11), tf.math.top_k(values, 11), strict=True):
+        assert ours.tolist() == graphs.numpy().tolist()
+
+
+@pytest.fixture(scope="module")
+def in_float32(translator) -> LiteModel:
+    return LiteModel(lite_file(translator.model, "float32"), threads=1)
+
+
+def in_litert(translator: Translator, lite: LiteModel, **options) -> Translator:
+    engine = LiteEngine(translator.model, translator.tokenizer, lite, **options)
+    return Translator(engine=engine, decoding=DECODING)
+
+
+@pytest.mark.parametrize(
+    ("number", "settings"),
+    [
+        (4, {}),
+        (1, {"beam_size": 1}),
+        (3, {"beam_size": 7, "alpha": 1.5, "batch_tokens": 200}),
+        (4, {"min_length": 12, "no_repeat_ngram": 2, "max_length": 30}),
+    ],
+)
+def test_float32_finds_what_the_model_finds(translator, in_float32, texts, number, settings):
+    lite = in_litert(translator, in_float32).translate(texts, n_best=number, **settings)
+    assert_same(lite, translator.translate(texts, n_best=number, **settings))
+
+
+def test_a_model_with_frozen_layers_and_adapters_is_converted():
+    model = small_model(20)
+    plain = lite_file(model, "float32")
+    model.enable_lora(2)
+    assert len(lite_file(model, "float32")) == pytest.approx(len(plain), rel=0.1)
+
+
+def test_simultaneous_searches_use_different_interpreters(translator, in_float32, texts):
+    with in_float32.interpreter() as one, in_float32.interpreter() as other:
+        assert one is not other
+    lite = in_litert(translator, in_float32, streams=3)
+    assert_same(lite.translate(texts, n_best=4), translator.translate(texts, n_best=4))
+
+
+def test_a_prefix_is_continued_as_the_model_continues_it(translator, in_float32, texts):
+    prefixes = [["Der", "", "Am Montag"][i % 3] for i in range(len(texts))]
+    lite = in_litert(translator, in_float32)
+    found = lite.translate(texts, prefix=prefixes, n_best=1)
+    assert_same(found, translator.translate(texts, prefix=prefixes, n_best=1))
+
+
+def test_int8_finds_nine_tenths_of_what_float32_finds(
+    translator, trained_run, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    texts = trained_run.lines("train.en")[:150]
+    loaded = load(trained_run.path, precision="int8", litert=True)
+    found, expected = loaded.translate(texts), translator.translate(texts)
+    assert np.mean(np.array(found) == np.array(expected)) >= 0.9
+
+    (kept,) = (tmp_path / "tf_transformer").glob("*-int8-*.tflite")
+    weights = Run.open(trained_run.path).weights(None)
+    assert (
+        kept.stat().st_size < 0.5 * weights.stat().st_size
+    )  # so the weights are not in float32
+    kept.write_bytes(b"changed")
+    assert (
+        kept_lite_file(translator.model, "int8", weights) == b"changed"
+    )  # not converted again
+
+    with pytest.raises(UserError, match="LiteRT cannot sample: leave out `litert`"):
+        loaded.translate(texts, sample=True)
+    with pytest.raises(UserError, match="`precision='int8'` needs .* or `format='litert'`"):
+        loaded.export(tmp_path / "exported")
+    with pytest.raises(UserError, match="excludes `ensemble`: LiteRT is for one model"):
+        load(trained_run.path, litert=True, ensemble=[str(trained_run.path)])
+    with pytest.raises(UserError, match="excludes `precision='bfloat16'`"):
+        load(trained_run.path, precision="bfloat16", litert=True)
+    with pytest.raises(UserError, match="`precision='int8'` needs `litert=True`"):
+        load(trained_run.path, precision="int8")
+
+
+def test_litert_in_float32_is_an_option_of_loading_and_exports_as_usual(
+    translator, trained_run, texts, in_float32, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(models, "kept_lite_file", lambda *_: in_float32.content)
+    loaded = load(trained_run.path, litert=True)
+    expected = translator.translate(texts)
+    monkeypatch.setattr(GraphEngine, "search_ids", None)  # only TensorFlow uses it
+    found = loaded.translate(texts, beam_size=4)
+    assert found == expected
+    (tmp_path / "model.keras").touch()
+    monkeypatch.undo()
+    exported = loaded.export(tmp_path / "exported")  # tested against the model in TensorFlow
+    assert load(exported).translate(texts) == found
+    with pytest.raises(UserError, match="`litert` is not for a .keras file"):
+        load(tmp_path / "model.keras", litert=True)
