@@ -210,7 +210,7 @@ def _seen_before(
     Returns:
         The counts by run; None for a run whose text cannot be read.
     """
-    from tf_transformer.tasks.translation.overlap import describe, overlaps
+    from tf_transformer.tasks.translation.task import describe_overlaps, overlaps
 
     counts: dict[str, Any] = {}
     for path in runs:
@@ -223,7 +223,7 @@ def _seen_before(
             )
             continue
         counts[path] = {role: dataclasses.asdict(seen) for role, seen in by_role.items()}
-        if text := describe(by_role, len(sources)):
+        if text := describe_overlaps(by_role, len(sources)):
             logger.warning("caution  %s has seen these lines: %s", path, text)
     return counts
 
