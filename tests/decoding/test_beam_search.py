@@ -23,7 +23,6 @@ from table_model import (
     table_of,
     table_step,
 )
-from trained import DECODING, assert_same
 
 from tf_transformer.config import EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
@@ -54,15 +53,6 @@ def test_search_finds_what_a_list_based_beam_finds(
     )
     for row, limit in enumerate(limits):
         assert_found(found, row, list_beam(tables[row], Rules(limit), beam_size, alpha))
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-def test_a_beam_wide_enough_finds_the_best_of_all_hypotheses(alpha):
-    tables, limit = random_tables(64, 6, seed=7), 4
-    # Three tokens do not end a hypothesis, so 27 beams hold every history within the limit.
-    found = search(tables, [limit] * 64, beam_size=27, num_hypotheses=20, alpha=alpha)
-    for row, table in enumerate(tables):
-        assert_found(found, row, all_hypotheses(table, Rules(limit), alpha))
 
 
 @pytest.mark.parametrize(
@@ -236,14 +226,6 @@ def test_it_takes_as_many_steps_as_the_alpha_that_searches_longest():
         assert count_computed_rows(table, [20], alphas=ALPHAS) == max(alone)
 
 
-def test_translations_are_those_of_separate_searches(translator, texts):
-    alphas = (0.0, 1.5)
-    found = translator.engine.translate(texts, DECODING, alphas=alphas)
-    for column, alpha in enumerate(alphas):
-        expected = translator.translate(texts, alpha=alpha, n_best=1)
-        assert_same([[hypotheses[column]] for hypotheses in found], expected)
-
-
 def random_rules(count: int, vocabulary_size: int, longest: int, no_repeat: int, seed: int):
     """Rules of each kind, alone and together, some of which contradict each other."""
     rng = np.random.default_rng(seed)
@@ -339,12 +321,3 @@ def test_a_grammar_applies_to_each_sentence_with_the_other_rules(beam_size):
 def test_a_long_prefix_takes_no_more_steps_than_the_limit():
     computed = count_computed_rows(random_tables(2, 8), [5, 2], prefix=np.full((2, 30), 5))
     assert 5 <= computed <= 2 * 5
-
-
-def test_rules_without_effect_change_nothing():
-    tables, limits = random_tables(24, 8, seed=5), np.arange(24) % 12 + 1
-    plain = search(tables, limits, num_hypotheses=4)
-    rules = {"prefix": np.zeros((24, 0)), "min_lengths": [0] * 24, "no_repeat_ngram": 40}
-    ruled = search(tables, limits, num_hypotheses=4, **rules)
-    np.testing.assert_array_equal(ruled.tokens, plain.tokens)
-    np.testing.assert_allclose(ruled.scores, plain.scores, rtol=1e-6)

@@ -7,7 +7,6 @@ import pickle
 
 import numpy as np
 import pytest
-import sacrebleu
 import tensorflow as tf
 from trained import DECODING, assert_same, small_model, traces_of, with_settings
 
@@ -303,16 +302,6 @@ def test_copies_keep_text_and_figures(text):
     found = TEXTS[text]
     for other in (copy.copy(found), copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
         assert other == found and type(other) is type(found) and vars(other) == vars(found)
-
-
-def test_sacrebleu_scores_translations():
-    found, text = Translation("Ein Hund rennt.", 0, 0, 5), "Ein Hund rennt."
-    assert sacrebleu.corpus_bleu([found], [[text]]).score == pytest.approx(100)
-
-
-def test_pandas_takes_them_as_strings():
-    pandas = pytest.importorskip("pandas")
-    assert pandas.Series([HELLO]).str.len().tolist() == [11]
 
 
 def test_a_blank_sentence_has_a_blank_parse():
