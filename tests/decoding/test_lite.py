@@ -18,10 +18,10 @@ from table_model import (
 from trained import DECODING, assert_same, small_model
 
 from tf_transformer import load
-from tf_transformer.config import EOS_ID
+from tf_transformer.config import EOS_ID, DecodingConfig
+from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.lite import (
-    HostRules,
     LiteEngine,
     LiteModel,
     _best_of_many,
@@ -56,11 +56,18 @@ class TableStep:
         self.read = [tokens[rows] for tokens in self.read]
 
 
-PREFIXES = [[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]]
+def found_by(
+    step: TableStep, limits: list[int], number=1, prefix=None, **settings
+) -> Hypotheses:
+    decoding = DecodingConfig(**({"beam_size": 2} | settings))
+    return host_search(step, decoding, number, np.array(limits, np.int32), prefix)
+
+
+PREFIXES = np.array([[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]], np.int32)
 
 
 @pytest.mark.parametrize(
-    ("vocabulary_size", "beam_size", "num_hypotheses", "alpha", "rules"),
+    ("vocabulary_size", "beam_size", "number", "alpha", "rules"),
     [
         (8, 1, 1, 0.6, {}),
         (8, 4, 1, 0.0, {}),
@@ -75,16 +82,16 @@ PREFIXES = [[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]]
     ],
 )
 def test_it_finds_what_the_lists_and_the_graph_find(
-    vocabulary_size, beam_size, num_hypotheses, alpha, rules
+    vocabulary_size, beam_size, number, alpha, rules
 ):
     count = 12 if vocabulary_size > 100 else 64
     tables = random_tables(count, vocabulary_size, seed=beam_size)
     limits = [1 + row % 9 for row in range(count)]
-    sizes = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "alpha": alpha}
+    sizes = {"beam_size": beam_size, "alpha": alpha}
     if "prefix" in rules:
-        rules = rules | {"prefix": np.resize(rules["prefix"], [count, 3]).astype(np.int32)}
+        rules = rules | {"prefix": np.resize(PREFIXES, [count, 3])}
     step = TableStep(tables)
-    found = host_search(step, HostRules(np.array(limits, np.int32), **rules), **sizes)
+    found = found_by(step, limits, number, **sizes, **rules)
     for row, limit in enumerate(limits):
         prefix = [token for token in rules["prefix"][row] if token] if "prefix" in rules else []
         rule = Rules(
@@ -95,7 +102,8 @@ def test_it_finds_what_the_lists_and_the_graph_find(
     if "min_length" in rules:
         rules = rules | {"min_lengths": [rules["min_length"]] * count}
         del rules["min_length"]
-    for ours, graphs in zip(found, search(tables, limits, **sizes, **rules), strict=True):
+    graph = search(tables, limits, num_hypotheses=number, **sizes, **rules)
+    for ours, graphs in zip(found, graph, strict=True):
         assert ours.dtype == graphs.dtype and ours.shape == graphs.shape
         np.testing.assert_allclose(ours, graphs, rtol=1e-5, atol=1e-5)
     assert step.sizes[0] == count and step.sizes[-1] < count  # finished sentences leave
@@ -103,27 +111,20 @@ def test_it_finds_what_the_lists_and_the_graph_find(
 
 @pytest.mark.parametrize(("lookahead", "steps"), [(8, 1), (9, 10)])
 def test_a_lookahead_stops_it_where_it_stops_the_graph(lookahead, steps):
-    table, limits = table_of(EARLY_OR_LATE), HostRules(np.array([10], np.int32))
-    step = TableStep(table)
-    options = {"num_hypotheses": 1, "alpha": 0.6, "lookahead": lookahead}
-    found = host_search(step, limits, beam_size=2, **options)
-    expected = search(table, [10], beam_size=2, **options)
+    step = TableStep(table_of(EARLY_OR_LATE))
+    found = found_by(step, [10], lookahead=lookahead)
+    expected = search(table_of(EARLY_OR_LATE), [10], beam_size=2, lookahead=lookahead)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     assert len(step.sizes) == steps
 
 
 def test_a_lookahead_of_the_search_in_numpy_stops_a_sentence_whatever_else_is_in_its_batch():
     tables = np.concatenate([table_of(EARLY_OR_LATE), *[table_of(ENDLESS)] * 8])
-    rules = HostRules(np.full([9], 10, np.int32))
-    options = {"num_hypotheses": 1, "alpha": 0.6, "lookahead": 8}
-    found = host_search(TableStep(tables), rules, beam_size=2, **options)
-    assert found.tokens[0, 0, 0] == EOS_ID
+    assert found_by(TableStep(tables), [10] * 9, lookahead=8).tokens[0, 0, 0] == EOS_ID
 
 
 def test_the_search_in_numpy_of_an_empty_batch_gives_no_hypotheses():
-    rules = HostRules(np.zeros([0], np.int32))
-    step = TableStep(random_tables(0, 8))
-    found = host_search(step, rules, beam_size=2, num_hypotheses=2, alpha=0.6)
+    found = found_by(TableStep(random_tables(0, 8)), [], number=2)
     assert [column.shape for column in found] == [(0, 2, 0), (0, 2), (0, 2), (0, 2)]
 
 

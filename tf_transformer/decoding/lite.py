@@ -177,28 +177,12 @@ def _stacked(pairs: Pairs) -> list[tf.Tensor]:
 # --- The search --------------------------------------------------------------------------
 
 
-class HostRules(NamedTuple):
-    """Rules for the next token; see `beam_search`."""
-
-    max_lengths: np.ndarray  # int32 [B]
-    prefix: np.ndarray | None = None  # int32 [B, P]
-    min_length: int = 0
-    no_repeat_ngram: int = 0
-
-    def keep(self, rows: np.ndarray) -> "HostRules":
-        """Returns the rules of these rows."""
-        prefix = None if self.prefix is None else self.prefix[rows]
-        return self._replace(max_lengths=self.max_lengths[rows], prefix=prefix)
-
-
 def host_search(
     step: "LiteStep",
-    rules: HostRules,
-    *,
-    beam_size: int,
-    num_hypotheses: int,
-    alpha: float,
-    lookahead: int = 0,
+    decoding: DecodingConfig,
+    number: int,
+    max_lengths: np.ndarray,
+    prefix: np.ndarray | None = None,
 ) -> Hypotheses:
     """Returns the hypotheses that `beam_search` finds, as arrays, in the same order.
 
@@ -207,19 +191,18 @@ def host_search(
 
     Args:
         step: the decoding step of these sentences, at its first position.
-        rules: rules for each sentence.
-        beam_size: W.
-        num_hypotheses: N, at most W.
-        alpha: exponent of the length penalty.
-        lookahead: see `beam_search`.
+        decoding: settings of the search, without length limits.
+        number: N, at most the beam size W.
+        max_lengths: int32 [B], length limits.
+        prefix: int32 [B, P], see `beam_search`.
     """
-    search = _HostSearch(step, rules, beam_size, num_hypotheses, alpha)
+    search = _HostSearch(step, decoding, number, max_lengths, prefix)
     results = [column.copy() for column in search.finished]
-    rows = np.arange(len(rules.max_lengths))
+    rows = np.arange(len(max_lengths))
     while rows.size:
         search.advance()
-        active = search.active(lookahead)
-        if lookahead:
+        active = search.active()
+        if decoding.lookahead:
             search.stop(~active)
         if 4 * np.count_nonzero(active) <= 3 * rows.size:
             for result, column in zip(results, search.finished, strict=True):
@@ -235,11 +218,17 @@ class _HostSearch:
     """`beam_search.Search` and its `State` in NumPy, for the sentences still being searched."""
 
     def __init__(
-        self, step: "LiteStep", rules: HostRules, width: int, num_hypotheses: int, alpha: float
+        self,
+        step: "LiteStep",
+        decoding: DecodingConfig,
+        number: int,
+        max_lengths: np.ndarray,
+        prefix: np.ndarray | None,
     ) -> None:
-        batch = len(rules.max_lengths)
-        self._step, self._rules, self._width, self._alpha = step, rules, width, alpha
-        longest = max(rules.max_lengths, default=0)
+        self._step, self._decoding = step, decoding
+        self._max_lengths, self._prefix = max_lengths, prefix
+        batch, width = len(max_lengths), decoding.beam_size
+        longest = max(max_lengths, default=0)
         self._rows = np.arange(batch)[:, np.newaxis]
         self._length = 0  # t, of the L columns of tokens and ancestry
         self._last_tokens = np.full([batch, width], BOS_ID, np.int32)
@@ -247,17 +236,18 @@ class _HostSearch:
         self._ancestry = np.zeros([batch, width, longest], np.int32)
         self._log_probs = np.full([batch, width], -np.inf, np.float32)
         self._log_probs[:, :1] = 0  # all beams start out equal, so only the first is extended
-        impossible = np.full([batch, num_hypotheses], -np.inf, np.float32)
+        impossible = np.full([batch, number], -np.inf, np.float32)
         self.finished: tuple[np.ndarray, ...] = (  # columns of Hypotheses
-            np.full([batch, num_hypotheses, longest], PAD_ID, np.int32),
-            np.zeros([batch, num_hypotheses], np.int32),
+            np.full([batch, number, longest], PAD_ID, np.int32),
+            np.zeros([batch, number], np.int32),
             impossible,
             impossible,
         )
 
     def keep(self, rows: np.ndarray) -> None:
         """Keeps only the sentences in these rows."""
-        self._rules, self._rows = self._rules.keep(rows), self._rows[: len(rows)]
+        self._max_lengths, self._rows = self._max_lengths[rows], self._rows[: len(rows)]
+        self._prefix = None if self._prefix is None else self._prefix[rows]
         self._last_tokens, self._tokens = self._last_tokens[rows], self._tokens[rows]
         self._ancestry, self._log_probs = self._ancestry[rows], self._log_probs[rows]
         self.finished = tuple(column[rows] for column in self.finished)
@@ -267,28 +257,30 @@ class _HostSearch:
         """Ends the search of these sentences, even while they stay in the batch."""
         self._log_probs[rows] = -np.inf
 
-    def active(self, lookahead: int) -> np.ndarray:
+    def active(self) -> np.ndarray:
         """Returns bool [B]: whether an alive beam can still enter the N best."""
-        lengths = self._rules.max_lengths
-        if lookahead:
-            lengths = np.minimum(lengths, self._length + lookahead)
+        lengths = self._max_lengths
+        if self._decoding.lookahead:
+            lengths = np.minimum(lengths, self._length + self._decoding.lookahead)
         bound = self._log_probs[:, 0] / self._penalty(lengths)
         return self.finished[-1][:, -1] < bound
 
     def _penalty(self, length: np.ndarray | int) -> np.ndarray | np.floating:
-        return ((np.float32(5) + np.float32(length)) / np.float32(6)) ** np.float32(self._alpha)
+        alpha = np.float32(self._decoding.alpha)
+        return ((np.float32(5) + np.float32(length)) / np.float32(6)) ** alpha
 
     def advance(self) -> None:
         """Extends every alive beam by one token."""
         index, self._length = self._length, self._length + 1
-        self._ancestry[..., index] = np.arange(self._width)
+        width = self._decoding.beam_size
+        self._ancestry[..., index] = np.arange(width)
         logits = self._step(self._last_tokens, index, self._ancestry[..., : index + 1])
 
         parents, last, log_probs = self._candidates(logits, index)  # [B, C]
         tokens = self._tokens[self._rows, parents]
         tokens[..., index] = last
         ends = last == EOS_ID
-        self._log_probs, alive = self._best(np.where(ends, -np.inf, log_probs), self._width)
+        self._log_probs, alive = self._best(np.where(ends, -np.inf, log_probs), width)
         self._last_tokens, self._tokens = last[self._rows, alive], tokens[self._rows, alive]
         self._ancestry = self._ancestry[self._rows, parents[self._rows, alive]]
         ended = np.where(ends, log_probs, -np.inf)
@@ -310,13 +302,13 @@ class _HostSearch:
 
     def _candidates(self, logits: np.ndarray, index: int) -> tuple[np.ndarray, ...]:
         """Returns parents, last tokens and log-probabilities of the C best, [B, C]."""
-        width = self._width
+        decoding, width = self._decoding, self._decoding.beam_size
         count = 2 * width if width > 1 else 1
         k = min(count + len(BANNED_IDS) + 1, logits.shape[-1])
-        rules, possible = self._rules, logits
-        if rules.no_repeat_ngram:
+        possible = logits
+        if decoding.no_repeat_ngram:
             possible = logits.copy()
-            repeats = _repeats(self._tokens[..., :index], rules.no_repeat_ngram)
+            repeats = _repeats(self._tokens[..., :index], decoding.no_repeat_ngram)
             np.put_along_axis(possible, repeats, -np.inf, axis=-1)
         best, tokens = _best_of_many(possible.reshape(-1, possible.shape[-1]), k)
         best, tokens = best.reshape(-1, width, k), tokens.reshape(-1, width, k).astype(np.int32)
@@ -325,13 +317,13 @@ class _HostSearch:
         sums = np.exp(relative, out=relative).sum(-1, keepdims=True)
         normaliser = highest + np.log(sums)
         banned = _BANNED[np.minimum(tokens, len(_BANNED) - 1)]
-        if rules.min_length > index + 1:
+        if decoding.min_length > index + 1:
             banned |= tokens == EOS_ID
         log_probs = np.where(banned, -np.inf, best - normaliser)
 
-        forced = np.where(rules.max_lengths <= index + 1, EOS_ID, PAD_ID)  # [B], PAD: free
-        if rules.prefix is not None and index < rules.prefix.shape[1]:
-            forced = np.where(forced, forced, rules.prefix[:, index])
+        forced = np.where(self._max_lengths <= index + 1, EOS_ID, PAD_ID)  # [B], PAD: free
+        if self._prefix is not None and index < self._prefix.shape[1]:
+            forced = np.where(forced, forced, self._prefix[:, index])
         for row in np.flatnonzero(forced):
             tokens[row], log_probs[row] = forced[row], -np.inf
             log_probs[row, :, 0] = logits[row, :, forced[row]] - normaliser[row, :, 0]
@@ -526,20 +518,9 @@ class LiteEngine(GraphEngine):
 
         def find(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
             lengths = np.count_nonzero(source != PAD_ID, axis=1).astype(np.int32)
-            rules = HostRules(
-                np.asarray(codec.limits(lengths)),
-                options.get("prefix"),
-                decoding.min_length,
-                decoding.no_repeat_ngram,
-            )
+            limits, prefix = np.asarray(codec.limits(lengths)), options.get("prefix")
             with self.lite.interpreter() as interpreter:
-                return host_search(
-                    interpreter.encode(source),
-                    rules,
-                    beam_size=decoding.beam_size,
-                    num_hypotheses=number,
-                    alpha=decoding.alpha,
-                    lookahead=decoding.lookahead,
-                )
+                step = interpreter.encode(source)
+                return host_search(step, decoding, number, limits, prefix)
 
         return find
