@@ -86,13 +86,8 @@ def test_after_an_error_no_waiting_batch_is_started():
     assert len(begun) <= 3
 
 
-@pytest.mark.parametrize(
-    ("cores", "threads", "streams"),
-    [(1, 1, 1), (2, 1, 2), (2, 2, 1), (8, 3, 2), (64, 1, 4), (2, 9, 1)],
-)
-def test_streams_share_the_cores(cores, threads, streams, monkeypatch):
-    monkeypatch.setattr(module, "_cores", lambda: cores)
-    assert module.most_streams(threads) == streams
+@pytest.mark.parametrize("streams", [1, 2, 4])
+def test_a_stream_has_at_least_four_sentences(streams):
     numbers = [module.streams_for(sentences, streams) for sentences in (0, 1, 7, 8, 1_000)]
     assert numbers == [1, 1, 1, min(2, streams), streams]
 
@@ -123,11 +118,11 @@ RULE = {
 USE_THREADS = """
 import json, sys
 import tensorflow as tf
-from tf_transformer.decoding import threads
+from tf_transformer.decoding import batches
 for cores, number in json.loads(sys.argv[1]):
-    threads._cores = lambda: cores
-    threads.use_threads(number)
-    print(tf.config.threading.get_intra_op_parallelism_threads(), threads.most_streams())
+    batches._cores = lambda: cores
+    batches.use_threads(number)
+    print(tf.config.threading.get_intra_op_parallelism_threads(), batches.most_streams())
 """
 COMMAND = "main(['translate', sys.argv[1]])"
 LOAD = "load(sys.argv[1]).translate('Good morning.')"
@@ -136,8 +131,8 @@ import sys
 import tensorflow as tf
 from tf_transformer import load
 from tf_transformer.cli.main import main
-from tf_transformer.decoding import threads
-threads._cores = lambda: 12
+from tf_transformer.decoding import batches
+batches._cores = lambda: 12
 {}
 print(tf.config.threading.get_intra_op_parallelism_threads())
 """

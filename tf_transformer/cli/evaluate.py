@@ -402,7 +402,6 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     which = "weights to try: best, average or last (default: best, and average if it exists)"
     known = ("best", "average", "last")
     add("--checkpoint", nargs="+", action="extend", choices=known, metavar="WHICH", help=which)
-    add("--output", metavar="FILE", help="draw BLEU against alpha, as .png, .svg or .pdf")
     add_model_options(parser, "--tag")
 
 
@@ -412,7 +411,6 @@ def run_tune(options: argparse.Namespace) -> None:
     They become the defaults of translate, evaluate, export and so on. The run keeps its
     settings unless others are significantly better. See docs/guides/decoding.md.
     """
-    output = picture(options.output) if options.output else None
     if bool(options.source) != bool(options.reference):
         raise UserError("--source and --reference go together. Received: only one of them.")
     if options.tag and not options.source:
@@ -423,7 +421,7 @@ def run_tune(options: argparse.Namespace) -> None:
     import_tensorflow_quietly()
     use_threads()
 
-    from tf_transformer.tasks.translation.tuning import ALPHAS, draw_tuning, tune
+    from tf_transformer.tasks.translation.tuning import ALPHAS, tune
 
     tuning = tune(
         run,
@@ -434,6 +432,3 @@ def run_tune(options: argparse.Namespace) -> None:
         checkpoints=options.checkpoint,
     )
     print_report(tuning.table())
-    if output:
-        draw_tuning(tuning, output)
-        logger.info("%s", output)

@@ -1,4 +1,4 @@
-"""Tuning of a run's checkpoint, beam size and length penalty by BLEU on dev text; its plot."""
+"""Tuning of a run's checkpoint, beam size and length penalty by BLEU on dev text."""
 
 import dataclasses
 import functools
@@ -16,7 +16,6 @@ from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import SIGNIFICANT, BleuAndLength, Comparison
 from tf_transformer.files import locked
-from tf_transformer.plots.figure import STYLES, new_figure, save
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.run.weight_files import read_arrays
@@ -86,7 +85,10 @@ class Tuning:
 
     def table(self) -> Table:
         """Returns BLEU and brevity penalty by alpha, a column per checkpoint and beam size."""
-        columns = curves(self.candidates)
+        columns: dict[str, list[Candidate]] = {}
+        for candidate in self.candidates:
+            label = f"{candidate.choice.checkpoint}, beam {candidate.choice.beam_size}"
+            columns.setdefault(label, []).append(candidate)
         rows = [
             [f"{row[0].choice.alpha:g}"]
             + [f"{each.bleu.value:.2f} ({each.bleu.brevity_penalty:.3f})" for each in row]
@@ -226,44 +228,3 @@ def _described(candidate: Candidate) -> str:
         f"{candidate.choice}: BLEU {bleu.value:.2f}, brevity penalty "
         f"{bleu.brevity_penalty:.3f}, length {bleu.length_ratio:.3f} of the reference"
     )
-
-
-def draw_tuning(tuning: Tuning, path: Path) -> None:
-    """Draws a curve for each checkpoint and beam size; marks the present and the best choice.
-
-    Raises:
-        UserError: if matplotlib is missing or the file cannot be written.
-    """
-    figure = new_figure(6.5, 5.6)
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for index, (label, curve) in enumerate(curves(tuning.candidates).items()):
-        style = STYLES[index % len(STYLES)] | {"markersize": 3}
-        alphas = [candidate.choice.alpha for candidate in curve]
-        bleus = [candidate.bleu for candidate in curve]
-        above.plot(alphas, [bleu.value for bleu in bleus], label=label, **style)
-        below.plot(alphas, [bleu.length_ratio for bleu in bleus], **style)
-    for name, candidate, marker in (
-        ("present", tuning.present, "o"),
-        (f"best, p = {tuning.p_value:.3f}", tuning.best, "*"),
-    ):
-        above.plot(
-            [candidate.choice.alpha], [candidate.bleu.value], marker, color="none",
-            markeredgecolor="black", markersize=13, label=f"{name}: {candidate.bleu.value:.2f}",
-        )  # fmt: skip
-    below.axhline(1, color="0.5", linewidth=0.8)
-    above.set(ylabel="dev BLEU", title="Dev BLEU by length penalty")
-    below.set(ylabel="tokens of output\n/ of reference")
-    below.set_xlabel(f"alpha, exponent of the length penalty\n{tuning.signature}")
-    for axes in (above, below):
-        axes.grid(alpha=0.3)
-    above.legend(fontsize="small")
-    save(figure, path)
-
-
-def curves(candidates: Sequence[Candidate]) -> dict[str, list[Candidate]]:
-    """Groups candidates by checkpoint and beam size, under a label for the plot."""
-    grouped: dict[str, list[Candidate]] = {}
-    for candidate in candidates:
-        label = f"{candidate.choice.checkpoint}, beam {candidate.choice.beam_size}"
-        grouped.setdefault(label, []).append(candidate)
-    return grouped
