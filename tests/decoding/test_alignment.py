@@ -10,7 +10,6 @@ from tf_transformer.decoding.alignment import (
     nearest_pieces,
     word_numbers,
     word_pairs,
-    words,
 )
 
 
@@ -30,20 +29,6 @@ from tf_transformer.decoding.alignment import (
 )
 def test_a_word_begins_at_a_space(pieces, numbers):
     assert word_numbers(pieces) == numbers
-
-
-@pytest.mark.parametrize(
-    ("text", "pieces", "expected"),
-    [
-        ("", [], []),
-        ("a  bc", ["▁a", "▁", "▁b", "c"], ["a", "bc"]),
-        ("10\xa0000 dogs", ["▁10", "\xa0", "000", "▁dogs"], ["10\xa0000", "dogs"]),
-        ("It´s 中", ["▁It", "▁", "\u0301s", "▁", "<unk>"], ["It", "\u0301s", "<unk>"]),
-    ],
-)
-def test_words_are_those_of_the_text_unless_normalisation_splits_them(text, pieces, expected):
-    assert words(text, pieces) == expected
-    assert len(expected) == len(set(word_numbers(pieces)))
 
 
 def test_words_are_aligned_if_any_of_their_pieces_is():

@@ -1,7 +1,7 @@
-"""Word alignments and attention of translations, as records that notebooks display."""
+"""Word alignments of translations, and attention as a record that notebooks display."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -64,16 +64,6 @@ def word_pairs(
     return sorted({(source_words[index], word) for index, word in pairs})
 
 
-def words(text: str, pieces: Sequence[str]) -> list[str]:
-    """Returns the words that `word_numbers` counts: those between the text's spaces.
-
-    If the tokenizer's normalisation splits or joins some, they are as its pieces spell them.
-    """
-    separate = [word for word in text.split(" ") if word]
-    spelt = [word for word in "".join(pieces).split(SPACE_PIECE) if word]
-    return separate if len(separate) == len(spelt) else spelt
-
-
 def word_numbers(pieces: Sequence[str]) -> list[int]:
     """Returns the index of the word each piece belongs to; a lone space joins the next word."""
     numbers, current, begun = [], 0, False
@@ -95,28 +85,14 @@ class Alignment:
         source: the sentence.
         target: its translation.
         pairs: indices of aligned words.
-        source_words: the words that the indices count; see `words`.
-        target_words: likewise.
     """
 
     source: str
     target: str
     pairs: list[tuple[int, int]]
-    source_words: list[str] = field(repr=False)
-    target_words: list[str] = field(repr=False)
 
     def __str__(self) -> str:
         return " ".join(f"{source}-{target}" for source, target in self.pairs)
-
-    def _repr_png_(self) -> bytes | None:
-        if not self.pairs:
-            return None
-        rows, columns = self.target_words, self.source_words
-        aligned = np.zeros((len(rows), len(columns)))
-        for source, target in self.pairs:
-            aligned[target, source] = 1
-        axes = "words of the translation", "words of the sentence"
-        return as_png(Heatmaps("alignment", {"": aligned}, rows, columns, *axes, scale=""))
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,6 @@ from tf_transformer.decoding.alignment import (
     default_layer,
     nearest_pieces,
     word_pairs,
-    words,
 )
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.beam_search import (
@@ -336,7 +335,7 @@ class GraphEngine(Engine):
             pieces = codec.pieces(source[:-1], "source"), codec.pieces(target[:-1], "target")
             aligned = word_pairs(*pieces, nearest[: len(target) - 1])
             links = [(word - tag, other) for word, other in aligned if word >= tag]
-            alignments.append(Alignment(*pair, links, *map(words, pair, pieces)))
+            alignments.append(Alignment(*pair, links))
         return alignments
 
     def attention(
