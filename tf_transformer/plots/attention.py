@@ -33,7 +33,6 @@ class Heatmaps:
         rows, columns: query pieces, and key pieces.
         row_name, column_name: labels of the axes.
         links: rows and columns of aligned words, drawn as boxes.
-        scale: label of the colour bar; "" for none.
     """
 
     title: str
@@ -43,7 +42,6 @@ class Heatmaps:
     row_name: str
     column_name: str
     links: Sequence[tuple[range, range]] = ()
-    scale: str = "attention weight"
 
 
 def draw_attention(maps: Heatmaps, path: Path) -> None:
@@ -92,10 +90,9 @@ def attention_figure(maps: Heatmaps):
         unused.remove()
     axes = list(axes[:count])
     image = _draw_panels(axes, maps, grid[1], points)
-    if maps.scale:
-        bar = figure.colorbar(image, ax=axes, fraction=_BAR / size[0])
-        bar.set_label(maps.scale, fontsize=points + 1)
-        bar.ax.tick_params(labelsize=points)
+    bar = figure.colorbar(image, ax=axes, fraction=_BAR / size[0])
+    bar.set_label("attention weight", fontsize=points + 1)
+    bar.ax.tick_params(labelsize=points)
     figure.suptitle(maps.title, fontsize=points + 3)
     figure.supxlabel(maps.column_name, fontsize=points + 1)
     figure.supylabel(maps.row_name, fontsize=points + 1)
