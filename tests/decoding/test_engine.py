@@ -84,13 +84,6 @@ def test_the_model_with_the_fewest_positions_limits_all():
     assert Ensemble([random_model(1)] * 2).longest_target is None
 
 
-@pytest.mark.parametrize("sizes", [(20, 21), ()])
-def test_models_of_other_vocabularies_are_refused(sizes):
-    models = [random_model(1, vocab_size=size) for size in sizes]
-    with pytest.raises(ValueError, match="`models` must .* Received: "):
-        Ensemble(models)
-
-
 @pytest.fixture(scope="module")
 def pairs(trained_run) -> tuple[list[str], list[str]]:
     """Sources and targets, with a blank one among each."""

@@ -11,7 +11,7 @@ import functools
 import math
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NoReturn
 
@@ -109,22 +109,16 @@ class Ensemble:
     Its logits are log(1/M sum_m p_m), which are already normalised.
 
     Args:
-        models: M models trained with one tokenizer.
-
-    Raises:
-        ValueError: if there is no model, or their vocabularies differ in size.
+        models: M models trained with one tokenizer, at least one.
     """
 
     def __init__(self, models: Sequence[Transformer]) -> None:
-        sizes = [model.vocab_size for model in models]
-        if len(set(sizes)) != 1:
-            raise ValueError(
-                f"`models` must share one vocabulary. Received: vocabulary sizes {sizes}."
-            )
         self.models = list(models)
-        self.vocab_size = sizes[0]
-        self.longest_source = _least(model.longest_source for model in models)
-        self.longest_target = _least(model.longest_target for model in models)
+        self.vocab_size = models[0].vocab_size
+        sources = [model.longest_source for model in models if model.longest_source]
+        targets = [model.longest_target for model in models if model.longest_target]
+        self.longest_source = min(sources, default=None)
+        self.longest_target = min(targets, default=None)
 
     def __call__(self, inputs: dict, training: bool = False) -> tf.Tensor:
         """Returns logits: {"source": [B, S], "target": [B, T]} -> [B, T, V]."""
@@ -159,11 +153,6 @@ def only_model(model: Transformer | Ensemble) -> Transformer:
 def models_of(model: Transformer | Ensemble) -> list[Transformer]:
     """Returns the models of an ensemble, or a list of the single model."""
     return model.models if isinstance(model, Ensemble) else [model]
-
-
-def _least(limits: Iterable[int | None]) -> int | None:
-    """Returns the lowest limit, or None if no model has one."""
-    return min((limit for limit in limits if limit), default=None)
 
 
 def _mean_log_probs(logits: Sequence[tf.Tensor]) -> tf.Tensor:
