@@ -9,7 +9,7 @@ from sacrebleu.metrics import BLEU
 from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.run import Run
-from tf_transformer.run.facts import best_record
+from tf_transformer.run.run import best_record
 from tf_transformer.tasks.models import build_model
 from tf_transformer.tasks.translation.task import TranslationTask
 

@@ -8,7 +8,7 @@ import pytest
 from tf_transformer.cli.main import main
 from tf_transformer.cli.train import sparkline
 from tf_transformer.run import Run
-from tf_transformer.run.facts import best_record
+from tf_transformer.run.run import best_record
 
 
 @pytest.mark.parametrize(

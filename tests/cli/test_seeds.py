@@ -9,7 +9,7 @@ from command_line import assert_refused, environment
 
 from tf_transformer.cli.main import main
 from tf_transformer.run import Run
-from tf_transformer.training.selection import what_is_unfinished
+from tf_transformer.run.run import what_is_unfinished
 
 SMALL = (
     "model.vocab_size=400", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",

@@ -10,7 +10,7 @@ from tf_transformer.config import Config
 from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.run.resume import open_for_training
+from tf_transformer.run.run import open_for_training
 
 
 @pytest.fixture

@@ -1,19 +1,24 @@
-"""The run directory: created, opened again, and refused if it does not match."""
+"""The run directory: created, opened again, refused if it does not match; its records and facts."""
 
 import dataclasses
+import gzip
+import hashlib
 import json
 import math
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from tf_transformer.config import Config
 from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run, versions
-from tf_transformer.run.records import read_results
+from tf_transformer.run.records import line, read_results, score_of, write_tensorboard
+from tf_transformer.run.run import best_record, changed_text, data_files
 
 
 def tiny(**changes: object) -> Config:
@@ -221,31 +226,21 @@ GOOD = json.dumps(evaluation(10)).encode()
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    "line",
     [
-        (b'{"st', "a JSON object"),
-        (b"\x00\xff\xfe", "a JSON object"),
-        (b"null", "a JSON object"),
-        (b"5", "a JSON object"),
-        (b"{}", "a record with step"),
-        (b'{"step": 20, "valid_perplexity": 2.0}', "a record with dev_set"),
-        (GOOD.replace(b"valid_bleu", b"bleu"), "a record with valid_bleu"),
-        (GOOD.replace(b"10", b"-1"), "a whole number as step"),
-        (GOOD.replace(b"10", b"1.5"), "a whole number as step"),
-        (GOOD.replace(b"10", b"1" + b"0" * 400), "a number as step"),
-        (GOOD.replace(b"10", b"1" + b"0" * 5_000), "a JSON object"),
-        (GOOD.replace(b"20.0", b"NaN"), "a number as valid_bleu"),
-        (GOOD.replace(b"20.0", b"Infinity"), "a number as valid_bleu"),
-        (GOOD.replace(b"20.0", b'"NaN"'), "a number as valid_bleu"),
-        (GOOD.replace(b"20.0", b"true"), "a number as valid_bleu"),
-        (GOOD.replace(b"20.0", b"[20.0]"), "a number as valid_bleu"),
+        b'{"st',
+        b"\x00\xff\xfe",
+        b"null",
+        b"{}",
+        GOOD.replace(b"valid_bleu", b"bleu"),
+        GOOD.replace(b"dev_set", b"set"),
+        GOOD.replace(b"10", b"1" + b"0" * 5_000),
     ],
 )
-def test_an_invalid_line_of_the_history_is_named(run, line, expected):
+def test_an_invalid_line_of_the_history_is_named(run, line):
     run.metrics.write_bytes(GOOD + b"\n" + line)
-    with pytest.raises(
-        UserError, match=rf"one/metrics.jsonl:2: expected {expected}\."
-    ) as raised:
+    expected = r"one/metrics.jsonl:2: expected a JSON object with step, .*, valid_bleu\."
+    with pytest.raises(UserError, match=expected) as raised:
         run.history()
     assert len(str(raised.value)) < 400
     assert "\n" not in str(raised.value)
@@ -266,27 +261,12 @@ def test_changed_settings_are_announced_and_recorded_with_their_step(started, ca
     assert len(run.changes()) == 3
 
 
-def test_a_session_killed_before_it_wrote_its_configuration_records_no_change_twice(started):
-    changed, file = tiny(training__warmup_steps=7), started.path / "config.json"
-    before = file.read_text()
-    Run.create_or_resume(started.path, changed)
-    file.write_text(before)
-    assert len(Run.create_or_resume(started.path, changed).changes()) == 1
-
-
 def test_the_hashes_of_the_text_stand_in_the_configuration(run):
     assert Run.open(run.path).texts == {}
     run.record_texts({"train": "one", "valid": "two"})
     run.change_settings({"decoding.alpha": 1.0}, "for this test")
     again = Run.create_or_resume(run.path, run.config)
     assert again.texts == Run.open(run.path).texts == {"train": "one", "valid": "two"}
-
-
-@pytest.mark.parametrize("texts", [5, None, ["one"], {"train": 5}])
-def test_damaged_hashes_of_the_text_are_a_user_error(run, texts):
-    (run.path / "config.json").write_text(run.config.to_json(texts=texts))
-    with pytest.raises(UserError, match="config.json: `texts` must hold two hashes. Received"):
-        Run.open(run.path)
 
 
 def test_results_recorded_at_the_same_time_are_all_kept(tmp_path):
@@ -304,3 +284,116 @@ def test_results_recorded_at_the_same_time_are_all_kept(tmp_path):
         list(pool.map(record, range(4)))
     found = [each["lines"] for each in read_results(run.results)]
     assert sorted(found) == sorted([*range(4)] * 10)
+
+
+RECORD = {
+    "step": 12_000,
+    "loss": 2.3456,
+    "perplexity": 5.678,
+    "valid_perplexity": 4.321,
+    "valid_bleu": 27.3,
+    "valid_chrf": 55.5,
+    "tokens_per_second": 12_345.6,
+}
+
+
+@pytest.mark.parametrize(
+    ("best_by", "score"), [("bleu", 27.3), ("chrf", 55.5), ("perplexity", -4.321)]
+)
+def test_a_higher_score_or_a_lower_perplexity_is_better(best_by, score):
+    assert score_of(RECORD, best_by) == score
+
+
+def test_an_evaluation_is_one_line():
+    assert line(RECORD, "BLEU 27.30", False) == (
+        "step 12,000  loss 2.346  perplexity 5.68  dev perplexity 4.32  dev BLEU 27.30  "
+        "12,346 tokens/s"
+    )
+    assert line(RECORD, "BLEU 27.30", True).endswith(" tokens/s  best")
+
+
+def test_tensorboard_gets_every_value_at_its_step(tmp_path):
+    write_tensorboard(str(tmp_path), RECORD)
+    (file,) = tmp_path.iterdir()
+    written = {
+        value.tag: (event.step, float(tf.make_ndarray(value.tensor)))
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+    }
+    assert written == {name: (12_000, pytest.approx(value)) for name, value in RECORD.items()}
+
+
+@pytest.fixture
+def copied(trained_run, tmp_path) -> Run:
+    """A copy of the trained run, to change."""
+    return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
+
+
+def move_data(run: Run, folder: Path) -> None:
+    moved = {"data.train": [str(folder / "train")], "data.valid": [str(folder / "dev")]}
+    run.config = run.config.replace(moved)
+
+
+def test_data_files_have_roles_line_counts_and_hashes(trained_run):
+    files = data_files(Run.open(trained_run.path))
+    assert [(file.role, file.path) for file in files] == [
+        (role, str(trained_run.corpus / name))
+        for role, name in (
+            ("train", "train.en"), ("train", "train.de"),
+            ("valid", "dev.en"), ("valid", "dev.de"),
+        )
+    ]  # fmt: skip
+    assert [file.lines() for file in files] == [300, 300, 40, 40]
+    content = (trained_run.corpus / "dev.de").read_bytes()
+    assert files[3].sha256 == hashlib.sha256(content).hexdigest()
+
+
+def test_lines_of_gzipped_files_are_counted_and_missing_files_are_listed(copied, tmp_path):
+    move_data(copied, tmp_path)
+    (tmp_path / "dev.en.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
+    files = {file.path: file for file in data_files(copied)}
+    assert files[f"{tmp_path}/dev.en.gz"].lines() == 2
+    missing = files[f"{tmp_path}/train.de"]
+    assert (missing.sha256, missing.lines()) == (None, None)
+
+
+def test_text_that_changed_since_training_is_named(trained_run, copied, tmp_path):
+    for name in ("train.en", "train.de", "dev.en", "dev.de"):
+        shutil.copy(trained_run.corpus / name, tmp_path)
+    move_data(copied, tmp_path)
+    assert changed_text(copied) == []
+    with (tmp_path / "dev.en").open("a") as file:
+        file.write("one more line\n")
+    assert changed_text(copied) == ["valid"]
+    (tmp_path / "train.en").write_text("another text\n")
+    assert changed_text(copied) == ["train", "valid"]
+    (tmp_path / "train.en").unlink()  # `data_files` says so
+    assert changed_text(copied) == ["valid"]
+
+
+def test_without_languages_the_configured_names_are_files(trained_run):
+    run = Run.open(trained_run.path)
+    names = [str(trained_run.corpus / name) for name in ("dev.en", "nothing.ptb")]
+    run.config = run.config.replace(
+        {"data.train": names, "data.valid": [], "data.source": "", "data.target": ""}
+    )
+    files = data_files(run)
+    assert [file.path for file in files] == names
+    assert [file.lines() for file in files] == [40, None]
+
+
+@pytest.mark.parametrize(("best_by", "best"), [("bleu", max), ("perplexity", min)])
+def test_the_best_record_depends_on_best_by(copied, best_by, best):
+    records = copied.history()
+    for record, perplexity in zip(records, (2.0, 1.0, 3.0), strict=True):
+        record["valid_perplexity"] = perplexity
+    copied.write_history(records)
+    copied.config = copied.config.replace({"training.best_by": best_by})
+    name = f"valid_{best_by}"
+    assert best_record(copied)[name] == best(record[name] for record in records)
+    assert "tok:13a" in best_record(copied)["bleu_signature"]
+
+
+def test_a_run_without_evaluations_has_no_best(copied):
+    copied.metrics.unlink()
+    assert best_record(copied) is None

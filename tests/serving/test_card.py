@@ -7,8 +7,8 @@ import pytest
 from tf_transformer.errors import UserError
 from tf_transformer.export.card import model_card
 from tf_transformer.run import Run
-from tf_transformer.run.facts import evaluation_of, sha256
-from tf_transformer.run.weight_files import save_best
+from tf_transformer.run.checkpoints import save_best
+from tf_transformer.run.run import evaluation_of, sha256
 from tf_transformer.tasks.models import card_of
 
 

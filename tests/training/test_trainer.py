@@ -16,8 +16,7 @@ from replicas import strategy_of
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import is_valid, load_weights, save_state
-from tf_transformer.run.weight_files import read_arrays
+from tf_transformer.run.checkpoints import is_valid, load_weights, read_arrays, save_state
 from tf_transformer.training.devices import Workers
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 from tf_transformer.training.progress import Progress

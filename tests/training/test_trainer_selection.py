@@ -11,7 +11,7 @@ from fake_task import FakeResult, FakeTask
 from test_trainer import assert_same_training, losses, rising, train_run
 
 from tf_transformer.run import Run
-from tf_transformer.run.weight_files import best_scores, read_arrays
+from tf_transformer.run.checkpoints import best_scores, read_arrays
 from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 
 DECAY = 0.8

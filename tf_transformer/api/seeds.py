@@ -9,8 +9,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import Spread
 from tf_transformer.files import write_text
 from tf_transformer.run import Run, holds_other_files
-from tf_transformer.run.facts import evaluation_of
-from tf_transformer.run.records import differences
+from tf_transformer.run.run import differences, evaluation_of
 from tf_transformer.tables import MARKDOWN, Table, joined
 from tf_transformer.training.in_turn import DONE, train_in_turn
 

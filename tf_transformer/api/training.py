@@ -15,7 +15,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.files import locked
 from tf_transformer.progress import ProgressBars, is_watched
 from tf_transformer.run import Run
-from tf_transformer.run.resume import open_for_training
+from tf_transformer.run.run import open_for_training
 from tf_transformer.studies.run_card import try_to_write_card
 from tf_transformer.tasks.registry import check_training, discard_foreign_files, task_named
 from tf_transformer.tasks.sequences import SequenceTask

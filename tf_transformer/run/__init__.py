@@ -1,6 +1,5 @@
 """The run directory: settings, tokenizer, checkpoints, metrics, changes between sessions."""
 
-from tf_transformer.run.installed import versions
-from tf_transformer.run.run import Run, holds_other_files
+from tf_transformer.run.run import Run, holds_other_files, versions
 
 __all__ = ["Run", "holds_other_files", "versions"]

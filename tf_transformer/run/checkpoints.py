@@ -1,38 +1,174 @@
 """Checkpoints: .npz files of weights for decoding, and of states to resume training from.
 
-Weights are stored under their Keras paths ("model/..."); `weight_files` adds scores to best.npz
-and averages. A state keeps LoRA adapters unmerged, and adds the optimizer's variables
-("optimizer/..."), the dropout seeds ("seed/..."), which no Keras writer saves, and the
-trainer's progress ("progress/..."). Zip's checksums reveal damaged files.
+Weights are stored under their Keras paths ("model/..."); best.npz and averages add scores. A
+state keeps LoRA adapters unmerged, and adds the optimizer's variables ("optimizer/..."), the
+dropout seeds ("seed/..."), which no Keras writer saves, and the trainer's progress
+("progress/..."). Zip's checksums reveal damaged files.
 """
 
 import logging
 import math
 import re
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.run.weight_files import (
-    Arrays,
-    is_valid,
-    kernel_of,
-    merged,
-    read_arrays,
-    read_named,
-    require_numbers,
-    require_shapes,
-    without_effect,
-    write_arrays,
-)
+from tf_transformer.files import replacing
+from tf_transformer.run.records import Record, comparable, score_of
 
 if TYPE_CHECKING:  # commands check a run directory before they import TensorFlow
     import keras
 
 logger = logging.getLogger(__name__)
+
+Arrays = dict[str, np.ndarray]
+
+# Holds the names of all other arrays: zip's directory has no checksum, so damage to it may hide
+# an array.
+_MEMBERS = "members"
+
+# The name of a kernel's adapter.
+_ADAPTER = re.compile(r"^(.*/)lora_(kernel)_[ab]$")
+
+# Entries of best.npz and of averages beside the weights.
+_DEV_SET = "dev_set"
+_BEST, _RECORD = "best/", "record/"
+
+
+def is_valid(path: Path) -> bool:
+    """Returns whether every written member is there and matches its checksum."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:
+                return False
+            names = {name.removesuffix(".npy") for name in archive.namelist()}
+        with np.load(path) as archive:
+            return names == {*archive[_MEMBERS].tolist(), _MEMBERS}
+    except Exception:  # whatever zipfile and NumPy raise about missing or changed bytes
+        return False
+
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    """Writes a .npz with the names of its arrays; it appears whole or not at all."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        # For mypy, an array may have the name of a parameter.
+        np.savez(file, **arrays, **{_MEMBERS: np.array(list(arrays))})  # type: ignore[arg-type]
+
+
+def read_arrays(path: Path, prefix: str = "") -> Arrays:
+    """Reads the arrays whose names begin with `prefix`.
+
+    Raises:
+        UserError: if there is no such file, or it is damaged.
+    """
+    try:
+        with np.load(path) as archive:
+            names = [name for name in archive.files if name != _MEMBERS]
+            arrays = {name: archive[name] for name in names if name.startswith(prefix)}
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray):  # a member that is no .npy is read as bytes
+                raise ValueError(f"{name} is not an array")
+        return arrays
+    except FileNotFoundError:
+        raise UserError(f"There is no checkpoint {path}.") from None
+    except Exception as error:
+        raise UserError(
+            f"The checkpoint {path} is damaged ({error}). Delete it to resume from the "
+            "previous one, or choose another with --checkpoint."
+        ) from error
+
+
+def read_named(path: Path, prefix: str) -> Arrays:
+    """Reads the arrays whose names begin with `prefix`, and removes it from the names."""
+    arrays = read_arrays(path, prefix)
+    return {name.removeprefix(prefix): array for name, array in arrays.items()}
+
+
+def require_shapes(path: Path, arrays: Arrays, expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises UserError unless names and shapes are as `expected`."""
+    received = {name: array.shape for name, array in arrays.items()}
+    for name in sorted(received.keys() | expected.keys()):
+        if received.get(name) != expected.get(name):
+            raise UserError(
+                f"The checkpoint {path} belongs to another model. Expected {name} of shape "
+                f"{expected.get(name, '(none)')}. Received: {received.get(name, '(none)')}."
+            )
+
+
+def require_numbers(path: Path, arrays: Arrays) -> None:
+    """Raises UserError unless all arrays hold finite numbers, and weights are floats."""
+    for name, array in arrays.items():
+        kinds = "f" if name.startswith("model/") else "fiub"
+        if array.dtype.kind not in kinds or not np.isfinite(array).all():
+            raise UserError(
+                f"The checkpoint {path} must hold finite numbers. Received: {name} of type "
+                f"{array.dtype} with others. Choose another with --checkpoint."
+            )
+
+
+def kernel_of(name: str) -> str | None:
+    """Returns the name of the kernel that an adapter changes; None if `name` is no adapter."""
+    match = _ADAPTER.match(name)
+    return "".join(match.groups()) if match else None
+
+
+def merged(weights: Arrays) -> Arrays:
+    """Returns weights without adapters, each kernel W replaced by W + A B.
+
+    A B has the scale 1, because training sets lora_alpha to the rank.
+    """
+    merged = {name: value for name, value in weights.items() if kernel_of(name) is None}
+    for name, a in weights.items():
+        if (kernel := kernel_of(name)) and name.endswith("_a"):
+            merged[kernel] = merged[kernel] + a @ weights[f"{name[:-1]}b"]
+    return merged
+
+
+def without_effect(adapters: Arrays) -> Arrays:
+    """Returns adapters with B set to 0, so that A B is 0."""
+    return {
+        name: np.zeros_like(value) if name.endswith("_b") else value
+        for name, value in adapters.items()
+    }
+
+
+def add_record(path: Path, record: Record) -> None:
+    """Adds the evaluation of averaged weights to their file; a step's is in the history."""
+    values = {f"{_RECORD}{name}": np.array(value) for name, value in record.items()}
+    write_arrays(path, read_arrays(path, prefix="model/") | values)
+
+
+def read_record(path: Path) -> Record | None:
+    """Reads the evaluation in a file of weights; None if it has none or is damaged."""
+    if not is_valid(path):
+        return None
+    return {name: value.item() for name, value in read_named(path, _RECORD).items()} or None
+
+
+def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str) -> None:
+    """Copies weights to best.npz, with the scores that chose them and their dev set."""
+    marks: Arrays = {f"{_BEST}{name}": np.array(score, float) for name, score in scores.items()}
+    marks[_DEV_SET] = np.array(dev_set)
+    record = read_arrays(source, prefix=_RECORD)
+    write_arrays(best, read_arrays(source, prefix="model/") | record | marks)
+
+
+def best_scores(best: Path) -> dict[str, float]:
+    """Reads the scores that chose the best weights; none if missing or damaged."""
+    if not is_valid(best):
+        return {}
+    return {name: float(value) for name, value in read_named(best, _BEST).items()}
+
+
+def best_dev_set(best: Path) -> str | None:
+    """Reads the dev set on which the best weights were chosen; None if it is unknown."""
+    mark = read_arrays(best, prefix=_DEV_SET).get(_DEV_SET) if is_valid(best) else None
+    return None if mark is None else str(mark)
+
 
 _STATES_KEPT = 2
 
@@ -276,3 +412,78 @@ def _assign(path: Path, arrays: Arrays, variables: dict[str, "keras.Variable"]) 
     require_numbers(path, arrays)
     for name, variable in variables.items():
         variable.assign(arrays[name])
+
+
+class BestWeights:
+    """The file best.npz, and the scores that decide its content.
+
+    Args:
+        folder: the checkpoints of the run.
+        best_by: name of the deciding score; higher is better.
+        dev_set: name of the current dev set; scores on others do not count.
+    """
+
+    def __init__(self, folder: CheckpointFolder, best_by: str, dev_set: str) -> None:
+        self.folder = folder
+        self.best_by = best_by
+        self.dev_set = dev_set
+
+    def offer(self, path: Path, record: Record, history: Sequence[Record]) -> bool:
+        """Keeps weights if they are better than the best so far; returns whether they are.
+
+        Args:
+            path: file of the weights.
+            record: record of their evaluation.
+            history: records of earlier evaluations.
+        """
+        self.mend(history)
+        best, score = self._score(), score_of(record, self.best_by)
+        if best is not None and best >= score:
+            return False
+        save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
+        return True
+
+    def mend(self, history: Sequence[Record]) -> None:
+        """Restores best.npz from the best step kept, if it is damaged or worse than that."""
+        records = comparable(history, self.dev_set)
+        if not records:
+            return
+        records = sorted(records, key=self._score_of, reverse=True)
+        best, problem = self._score(), self._problem()
+        better = [record for record in records if best is None or self._score_of(record) > best]
+        kept = next((record for record in better if is_valid(self._path(record))), None)
+        if kept:
+            path, score = self._path(kept), self._score_of(kept)
+            save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
+            lost = f"; better ones, of step {records[0]['step']:,}, are no longer kept"
+            lost = "" if kept is records[0] else lost
+            logger.warning(
+                "%s %s: restored from %s%s", self.folder.best, problem, path.name, lost
+            )
+        elif best is None:
+            text = "%s %s, and its weights are no longer kept: the next evaluation replaces it"
+            logger.warning(text, self.folder.best, problem)
+
+    def patience_used_up(self, history: Sequence[Record], patience: int) -> bool:
+        """Tells whether the last `patience` evaluations brought no better score; False if 0."""
+        scores = [self._score_of(record) for record in comparable(history, self.dev_set)]
+        return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
+
+    def _path(self, record: Record) -> Path:
+        return self.folder.step_path(record["step"])
+
+    def _score_of(self, record: Record) -> float:
+        return score_of(record, self.best_by)
+
+    def _score(self) -> float | None:
+        """Returns the score of best.npz on the current dev set; None if there is none."""
+        if best_dev_set(self.folder.best) != self.dev_set:
+            return None
+        return best_scores(self.folder.best).get(self.best_by)
+
+    def _problem(self) -> str:
+        if not self.folder.best.exists():
+            return "is gone"
+        if not is_valid(self.folder.best):
+            return "is damaged"
+        return "does not hold the best weights on this dev set"

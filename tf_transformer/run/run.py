@@ -3,28 +3,59 @@
 import fcntl
 import json
 import logging
-from collections.abc import Mapping
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
 from tf_transformer.config import Config
-from tf_transformer.data.texts import Role
-from tf_transformer.errors import UserError, quoted
-from tf_transformer.files import LOCK_FILE, write_text
-from tf_transformer.run.checkpoints import CheckpointFolder
-from tf_transformer.run.installed import versions
+from tf_transformer.data.corpora import is_table, split_name
+from tf_transformer.data.corpus import count_lines, resolve_prefix
+from tf_transformer.data.texts import ROLES, Role, identity, text_files
+from tf_transformer.errors import UserError
+from tf_transformer.files import LOCK_FILE, sha256, write_text
+from tf_transformer.run.checkpoints import (
+    BestWeights,
+    CheckpointFolder,
+    best_dev_set,
+    best_scores,
+    read_record,
+)
 from tf_transformer.run.records import (
-    changed,
-    forbidden_changes,
+    comparable,
     read_changes,
     read_history,
     read_results,
+    score_of,
     write_lines,
 )
 
 logger = logging.getLogger(__name__)
+
+# Settings, or beginnings of them, that may change between sessions: none of them affects the
+# model, its loss or the state of its optimizer.
+_MAY_CHANGE = (
+    "preset",
+    "decoding.",
+    "training.steps",
+    "training.batch_tokens",
+    "training.max_tokens_per_device",
+    "training.recompute",
+    "training.learning_rate_scale",
+    "training.warmup_steps",
+    "training.clip_norm",
+    "training.evaluate_every",
+    "training.keep_last",
+    "training.average_last",
+    "training.patience",
+    "training.save_minutes",
+    "training.deterministic",
+)
+_SET_BY_TRAINING = ("model.source_positions", "model.target_positions")
 
 
 class Run:
@@ -63,8 +94,6 @@ class Run:
             ) from None
         try:
             config, texts = Config.from_json(text), json.loads(text).get("texts", {})
-            if not (isinstance(texts, dict) and {*map(type, texts.values())} <= {str}):
-                raise UserError(f"`texts` must hold two hashes. Received: {quoted(texts)}.")
             return cls(Path(path), config, texts)
         except UserError as error:
             raise UserError(f"{file}: {error}") from None
@@ -198,13 +227,8 @@ class Run:
         logger.warning(
             "from step %s on, %s is %s, was %s%s", f"{step:,}", what, now, before, remark
         )
-        change = {"step": step, "what": what, "from": before, "to": now}
-        recorded = self.changes()
-        latest = [other for other in recorded if other["what"] == what][-1:]
-        if any(json.loads(json.dumps(change)).items() <= other.items() for other in latest):
-            return  # recorded by a session that ended before it wrote config.json
-        change["time"] = _now()
-        write_lines(self.change_log, [*recorded, change])
+        change = {"step": step, "what": what, "from": before, "to": now, "time": _now()}
+        write_lines(self.change_log, [*self.changes(), change])
 
     def changes(self) -> list[dict[str, Any]]:
         """Reads the changes between sessions, oldest first: step, what, from, to and time."""
@@ -252,3 +276,240 @@ def holds_other_files(path: Path) -> bool:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+_PACKAGES = (
+    "tf-transformer", "tensorflow", "keras", "keras-nlp", "tensorflow-text", "sentencepiece",
+    "sacrebleu", "numpy",
+)  # fmt: skip
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of Python, the platform and the packages."""
+    installed = {name: _version(name) for name in _PACKAGES}
+    return {"python": platform.python_version(), "platform": platform.platform()} | installed
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+# --- Changes between two sessions -------------------------------------------------------------
+
+
+def open_for_training(path: Path, config: Config, accept_new_data: bool = False) -> Run:
+    """Opens a run with `Run.create_or_resume`, and compares its text with the recorded hashes.
+
+    Text that has moved is accepted. A change of the dev text is announced, and scores on the
+    old one no longer choose the best weights.
+
+    Args:
+        path: the run directory.
+        config: the configuration of this session.
+        accept_new_data: whether to continue although the training text has changed.
+
+    Raises:
+        UserError: if the training text has changed and is not accepted, a file cannot be read,
+            or `Run.create_or_resume` raises it.
+    """
+    before = Run.open(path) if (path / "config.json").exists() else None
+    known = before.texts if before else {}
+    texts = {role: identity(text_files(config.data, role)) for role in ROLES}
+    changed = [role for role in ROLES if known.get(role, texts[role]) != texts[role]]
+    begun = before is not None and bool(before.checkpoints.state_steps())
+    if before and begun and "train" in changed and not accept_new_data:
+        raise _other_text(path, before.config.data.train, config.data.train)
+    remarks = {
+        f"data.{role}": "other text" if role in changed else "the same text" for role in known
+    }
+    run = Run.create_or_resume(path, config, remarks)
+    if not begun and "train" in changed:
+        logger.warning("the training text has changed: a new tokenizer will be trained")
+        run.discard_tokenizer()
+    for role in changed if begun else ():
+        run.record_change(ROLES[role], known[role], texts[role])
+    if begun and "valid" in changed:
+        logger.warning("scores on the old dev text no longer choose the best weights")
+    run.record_texts(texts)
+    return run
+
+
+def _other_text(path: Path, before: Sequence[str], now: Sequence[str]) -> UserError:
+    if before == now:
+        return UserError(
+            f"{_listed(now)} has changed since {path} was trained on it. Restore it, give "
+            "--accept-new-data to continue with the new text, or give another --output."
+        )
+    return UserError(
+        f"{path} was trained on {_listed(before)}. Received other text: {_listed(now)}. To "
+        "resume, give all options of the first command again; to continue with the new text, "
+        "add --accept-new-data; to train a new model, give another --output."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "the built-in corpus"
+
+
+def forbidden_changes(stored: Config, current: Config, allowed: Iterable[str]) -> list[str]:
+    """Lists changed settings that must stay the same, as "NAME was X, now Y"."""
+    return differences(stored, current, lambda name: name.startswith((*_MAY_CHANGE, *allowed)))
+
+
+def differences(stored: Config, current: Config, ignored: Callable[[str], bool]) -> list[str]:
+    """Lists the settings that differ and are not `ignored`, as "NAME was X, now Y"."""
+    return [
+        f"{name} was {before!r}, now {now!r}"
+        for name, before, now in changed(stored, current)
+        if not ignored(name)
+    ]
+
+
+def changed(stored: Config, current: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Yields the name and both values of each setting that differs.
+
+    Trained positions do not count, which training sets itself, nor do decoder depths that are
+    equal but written differently.
+    """
+    before, now = stored.flat(), current.flat()
+    if stored.model.num_decoder_layers == current.model.num_decoder_layers:
+        now["model.decoder_layers"] = before["model.decoder_layers"]
+    for name in now:
+        if name not in _SET_BY_TRAINING and now[name] != before[name]:
+            yield name, before[name], now[name]
+
+
+# --- Facts about a run, for its cards ---------------------------------------------------------
+
+
+NOT_EVALUATED = "its average.npz is not evaluated"
+
+
+def what_is_unfinished(run: Run, steps: int) -> str:
+    """Returns why a run is not finished, for a message; "" if it is.
+
+    Training ends at `steps` or when patience runs out; last, the average is evaluated.
+    """
+    average, training, history = run.checkpoints.average, run.config.training, run.history()
+    evaluated = read_record(average)
+    reached = max((each["step"] for each in ([evaluated] if evaluated else history)), default=0)
+    # Without files it is the built-in dev set, which only the records name.
+    dev_set = run.texts.get("valid") or (history[-1]["dev_set"] if history else "")
+    best = BestWeights(run.checkpoints, training.best_by, dev_set)
+    if reached < steps and not best.patience_used_up(history, training.patience):
+        return "its training has not ended"
+    if evaluated:
+        return ""
+    return NOT_EVALUATED if average.exists() else "its average.npz is missing"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A text file that a run's configuration names.
+
+    Attributes:
+        role: "train" or "valid".
+        path: path of the file; the expected path if it is missing.
+        sha256: hash of its content; None if it is missing.
+    """
+
+    role: Role
+    path: str
+    sha256: str | None
+
+    def lines(self) -> int | None:
+        """Returns the number of lines; None if the file is missing."""
+        return None if self.sha256 is None else count_lines(Path(self.path))
+
+
+def data_files(run: Run) -> list[DataFile]:
+    """Lists the text files that the run's configuration names; none for the built-in corpus.
+
+    Without languages, the configured names are files, not corpora.
+    """
+    return [
+        _data_file(role, path, language)
+        for role in ROLES
+        for name in getattr(run.config.data, role)
+        for path, languages in [split_name(name, run.config.data)]
+        for language in ([""] if not languages[0] or is_table(path) else languages)
+    ]
+
+
+def _data_file(role: Role, path: Path, language: str) -> DataFile:
+    try:
+        file = resolve_prefix(path, language) if language else path
+        return DataFile(role, str(file), sha256(file))
+    except (UserError, OSError):
+        return DataFile(role, f"{path}.{language}" if language else str(path), None)
+
+
+def changed_text(run: Run) -> list[Role]:
+    """Returns which text, training or dev, has changed since the last training session."""
+    changed: list[Role] = []
+    for role in ROLES:
+        with suppress(UserError):  # a file is missing
+            known, files = run.texts.get(role), text_files(run.config.data, role)
+            if known and identity(files) != known:
+                changed.append(role)
+    return changed
+
+
+def _with_signature(run: Run, record: dict[str, Any]) -> dict[str, Any]:
+    """Returns the record with the signature of its BLEU, if it has one."""
+    if "valid_bleu" not in record:
+        return record
+    from tf_transformer.evaluation.bleu import bleu  # here: it imports sacreBLEU
+
+    tokenize = run.config.data.bleu_tokenizer
+    return record | {"bleu_signature": bleu(["a"], ["a"], tokenize=tokenize).signature}
+
+
+def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
+    """Returns the evaluation of the weights in a file of the run; None without one."""
+    if record := read_record(file):
+        return _with_signature(run, record)
+    best, history = best_scores(file), run.history()
+    if best:  # an equal score on another dev set is of other weights
+        history = comparable(history, best_dev_set(file))
+    for record in history:
+        is_step = file.stem == f"step-{record['step']:08d}"
+        if is_step or any(score_of(record, name) == best[name] for name in best):
+            return _with_signature(run, record)
+    return None
+
+
+def best_record(run: Run) -> dict[str, Any] | None:
+    """Returns the run's evaluation with the best `training.best_by`; None without evaluations.
+
+    Only evaluations on the latest dev set are compared.
+    """
+    best_by = run.config.training.best_by
+    history = comparable(run.history())
+    if not history:
+        return None
+    return _with_signature(run, max(history, key=lambda record: score_of(record, best_by)))
+
+
+def describe_origin(run: Run) -> list[str]:
+    """Returns lines for the card about the run that `training.init_from` names, if any."""
+    training = run.config.training
+    if not training.init_from:
+        return []
+    lines = [f"It began with the weights of {training.init_from}."]
+    if run.origin.exists():
+        origin = json.loads(run.origin.read_text(encoding="utf-8"))
+        before = origin.get("evaluation") or {}
+        scores = [f"{name[6:]} {before[name]:.4g}" for name in before if "valid_" in name]
+        known = ", ".join(scores) or "not evaluated"
+        lines.append(f"Their SHA-256 is {origin['sha256']}; on that run's dev set: {known}.")
+        if origin["anew"]:
+            lines.append(f"New: {', '.join(origin['anew'])}.")
+    if training.lora_rank:
+        lines.append(f"Trained: adapters of rank {training.lora_rank} (LoRA), then merged.")
+    if training.freeze:
+        lines.append(f"Not trained: {', '.join(training.freeze)}.")
+    return lines

@@ -12,14 +12,14 @@ from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
-from tf_transformer.run.facts import (
+from tf_transformer.run.records import comparable, read_results
+from tf_transformer.run.run import (
     best_record,
     changed_text,
     data_files,
     describe_origin,
     evaluation_of,
 )
-from tf_transformer.run.records import comparable, read_results
 from tf_transformer.studies.cost import Lengths, costs, describe_cost, parameter_count
 from tf_transformer.studies.departures import describe_departures
 from tf_transformer.tables import MARKDOWN, Part, Table, joined

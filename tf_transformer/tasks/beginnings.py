@@ -16,7 +16,7 @@ from tf_transformer.files import sha256, write_text
 from tf_transformer.models.base import BaseTransformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_some
-from tf_transformer.run.facts import evaluation_of
+from tf_transformer.run.run import evaluation_of
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from tf_transformer.child import BY_SIGNAL, Relay
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.training.selection import what_is_unfinished
+from tf_transformer.run.run import what_is_unfinished
 
 logger = logging.getLogger(__name__)
 

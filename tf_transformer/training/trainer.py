@@ -10,14 +10,13 @@ import tensorflow as tf
 from tf_transformer.errors import UserError
 from tf_transformer.fast.optimizers import averaged_weights, learning_rate, step_of
 from tf_transformer.run import Run, checkpoints
+from tf_transformer.run.checkpoints import BestWeights, add_record
 from tf_transformer.run.records import Record, line, write_tensorboard
-from tf_transformer.run.weight_files import add_record
 from tf_transformer.training import devices
 from tf_transformer.training.callbacks import ProgressBar, StepWatch
 from tf_transformer.training.interruption import Stopper
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.recipe import compile_model, describe_parameters
-from tf_transformer.training.selection import BestWeights
 from tf_transformer.training.task import Result, Task
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.files import locked, write_text
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run, holds_other_files
-from tf_transformer.run.records import differences
+from tf_transformer.run.run import differences
 from tf_transformer.studies.ablation.rows import BASE, ROWS
 from tf_transformer.tasks.registry import check_training, task_named
 from tf_transformer.training.in_turn import is_finished, train_in_turn

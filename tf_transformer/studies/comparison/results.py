@@ -11,9 +11,9 @@ from sacrebleu.metrics.base import Metric
 
 from tf_transformer.evaluation.comparison import Spread, Tested, paired_tests
 from tf_transformer.run import Run
+from tf_transformer.run.run import NOT_EVALUATED, what_is_unfinished
 from tf_transformer.studies.cost import parameter_count
 from tf_transformer.tasks.registry import encoder_outputs
-from tf_transformer.training.selection import NOT_EVALUATED, what_is_unfinished
 
 logger = logging.getLogger(__name__)
 

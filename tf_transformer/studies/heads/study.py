@@ -25,7 +25,7 @@ from tf_transformer.plots.figure import save
 from tf_transformer.progress import bar
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
-from tf_transformer.run.facts import sha256
+from tf_transformer.run.run import sha256
 from tf_transformer.studies.heads import MEASUREMENTS
 from tf_transformer.studies.heads.measurements import (
     KINDS,

@@ -18,7 +18,7 @@ from tf_transformer.evaluation.comparison import SIGNIFICANT, BleuAndLength, Com
 from tf_transformer.files import locked
 from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
-from tf_transformer.run.weight_files import read_arrays
+from tf_transformer.run.checkpoints import read_arrays
 from tf_transformer.tables import Table
 from tf_transformer.tasks.models import load_engine
 from tf_transformer.tasks.sequences import Progress
