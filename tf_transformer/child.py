@@ -12,6 +12,12 @@ _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
 
 
+def ending_signals() -> list[int]:
+    """Lists SIGINT, SIGTERM and, unless nohup ignores it, SIGHUP of a closing terminal."""
+    nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [n for n in _PASSED_ON if not (nohup and n == signal.SIGHUP)]
+
+
 class Relay:
     """Runs a command; inside `with`, signals to this process are forwarded to it, each once.
 
@@ -24,10 +30,7 @@ class Relay:
         self._process: subprocess.Popen | None = None
 
     def __enter__(self) -> Self:
-        # Under nohup, SIGHUP stays ignored.
-        nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        numbers = [n for n in _PASSED_ON if not (nohup and n == signal.SIGHUP)]
-        self._before = {number: signal.signal(number, self._receive) for number in numbers}
+        self._before = {n: signal.signal(n, self._receive) for n in ending_signals()}
         return self
 
     def __exit__(self, *_) -> None:

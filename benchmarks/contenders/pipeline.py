@@ -18,7 +18,7 @@ from tf_transformer.data.encoded import EncodedCorpus
 from tf_transformer.data.encoding import encode_corpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.tasks.models import build_model
-from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.trainer import compile_model
 
 
 def setup(

@@ -7,7 +7,7 @@ from harness.child import serve
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
 from tf_transformer.tasks.models import build_model
-from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.trainer import compile_model
 
 
 def setup(

@@ -10,7 +10,7 @@ from replicas import batches, distance, fitted, transformer
 
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.layers import Decoder, Encoder
-from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.trainer import compile_model
 
 SIZES = {"num_layers": 2, "num_heads": 2, "d_ff": 16, "dropout": 0.3}
 INSIDE = {"attention_dropout": 0.2, "activation_dropout": 0.2, "norm_first": True}

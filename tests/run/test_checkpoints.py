@@ -29,7 +29,7 @@ from tf_transformer.run.checkpoints import (
     write_arrays,
 )
 from tf_transformer.run.run import NOT_EVALUATED, what_is_unfinished
-from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.trainer import compile_model
 
 ARCHITECTURE = {"vocab_size": 16, "num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
 

@@ -1,4 +1,4 @@
-"""The run directory: created, opened again, refused if it does not match; its records and facts."""
+"""The run directory: created, opened again, refused if it does not match; records, facts."""
 
 import dataclasses
 import gzip

@@ -15,7 +15,7 @@ from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights, save_state, save_weights
 from tf_transformer.tasks.beginnings import begin, freeze
-from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.trainer import compile_model
 
 SHAPE = {"num_layers": 1, "d_model": 8, "d_ff": 12, "num_heads": 2}
 TEXT = ["the cat sat on the mat", "a dog ran to the cat", "the dogs and cats run"] * 20

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.config import Config
 from tf_transformer.models.token_model import TokenModel
-from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.trainer import compile_model
 
 FEATURES, VOCAB_SIZE = 3, 6
 NUM_ROWS = 4

@@ -105,7 +105,7 @@ def test_a_training_with_a_killed_parent_saves_and_ends(trained_run, tmp_path):
     begun = run.checkpoints.state_steps()[-1]
     words = ["--config", str(run.path / "config.json")]
     script = (
-        "from tf_transformer.run import Run; from tf_transformer.training.in_turn import *\n"
+        "from tf_transformer.run import Run; from tf_transformer.training.sessions import *\n"
     )
     script += f"run = Run.open({str(run.path)!r})\n"
     script += f"train_in_turn({{run.path: run.config}}, lambda *_: {words})"

@@ -12,7 +12,7 @@ from replicas import strategy_of
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.training import devices
 from tf_transformer.training.devices import Workers
-from tf_transformer.training.interruption import Stopper
+from tf_transformer.training.sessions import Stopper
 
 WORKERS = ["one:12345", "two:12345"]
 

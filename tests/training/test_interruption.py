@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.errors import UserError
-from tf_transformer.training.interruption import Budget, Interrupted, Stopper
+from tf_transformer.training.sessions import Budget, Interrupted, Stopper
 
 pytestmark = pytest.mark.usefixtures("no_nohup")
 
@@ -142,7 +142,7 @@ def test_under_nohup_a_closing_terminal_stops_nothing():
 
 TWICE = """
 import os, sys, time
-from tf_transformer.training.interruption import Stopper
+from tf_transformer.training.sessions import Stopper
 with Stopper() as stopper:
     stopper.waiting = True
     os.kill(os.getpid(), int(sys.argv[1]))

@@ -10,7 +10,7 @@ from replicas import VOCAB_SIZE, batch, dataset, transformer
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
 from tf_transformer.fast.optimizers import learning_rate, step_of
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.trainer import compile_model
 
 HALF = pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 # Operations that lose most of their digits, or overflow, in half precision.

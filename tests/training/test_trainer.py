@@ -18,10 +18,9 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import is_valid, load_weights, read_arrays, save_state
 from tf_transformer.training.devices import Workers
-from tf_transformer.training.interruption import Budget, Interrupted, Stopper
 from tf_transformer.training.progress import Progress
-from tf_transformer.training.recipe import make_optimizer
-from tf_transformer.training.trainer import Trainer
+from tf_transformer.training.sessions import Budget, Interrupted, Stopper
+from tf_transformer.training.trainer import Trainer, make_optimizer
 
 RECIPE = {
     "steps": 6,

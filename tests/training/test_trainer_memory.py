@@ -17,7 +17,7 @@ from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
 from tf_transformer.training.devices import Workers
-from tf_transformer.training.interruption import Budget, Interrupted, Stopper
+from tf_transformer.training.sessions import Budget, Interrupted, Stopper
 from tf_transformer.training.trainer import CPU_POSITIONS, Trainer
 
 PLENTY = 1_000

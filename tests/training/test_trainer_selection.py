@@ -12,7 +12,7 @@ from test_trainer import assert_same_training, losses, rising, train_run
 
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import best_scores, read_arrays
-from tf_transformer.training.interruption import Budget, Interrupted, Stopper
+from tf_transformer.training.sessions import Budget, Interrupted, Stopper
 
 DECAY = 0.8
 

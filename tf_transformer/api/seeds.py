@@ -11,7 +11,7 @@ from tf_transformer.files import write_text
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.run import differences, evaluation_of
 from tf_transformer.tables import MARKDOWN, Table, joined
-from tf_transformer.training.in_turn import DONE, train_in_turn
+from tf_transformer.training.sessions import DONE, train_in_turn
 
 SETTINGS_FILE, TABLE_FILE = "seeds.json", "seeds.md"
 

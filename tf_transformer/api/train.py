@@ -14,7 +14,7 @@ from tf_transformer.config import Config
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
 from tf_transformer.strings import Strings
-from tf_transformer.training.interruption import Budget, Interrupted
+from tf_transformer.training.sessions import Budget, Interrupted
 
 if TYPE_CHECKING:  # they import TensorFlow
     from tf_transformer.tasks.classification.predictor import SentenceClassifier

@@ -21,9 +21,8 @@ from tf_transformer.tasks.registry import check_training, discard_foreign_files,
 from tf_transformer.tasks.sequences import SequenceTask
 from tf_transformer.tasks.tokenizers import sized
 from tf_transformer.training import devices
-from tf_transformer.training.interruption import Budget, Stopper
-from tf_transformer.training.task import Result
-from tf_transformer.training.trainer import Trainer
+from tf_transformer.training.sessions import Budget, Stopper
+from tf_transformer.training.trainer import Result, Trainer
 
 logger = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tf_transformer.api.load import load_run
+from tf_transformer.child import ending_signals
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import (
     RUN_HELP,
@@ -316,11 +317,8 @@ def _serve(listener, model, grace: float) -> None:
 @contextlib.contextmanager
 def _on_signals(numbers: Sequence[int], handler: Callable[[int], object]) -> Iterator[None]:
     """Calls `handler` on these signals until the block ends; under nohup, SIGHUP is ignored."""
-    before = {number: signal.getsignal(number) for number in numbers}
-    if before.get(signal.SIGHUP) == signal.SIG_IGN:
-        del before[signal.SIGHUP]
-    for number in before:
-        signal.signal(number, lambda number, _: handler(number))
+    numbers = [number for number in numbers if number in ending_signals()]
+    before = {n: signal.signal(n, lambda number, _: handler(number)) for n in numbers}
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from tf_transformer.config.presets import PRESETS
 from tf_transformer.config.recipes import RECIPES
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.tasks.registry import TASKS
-from tf_transformer.training.interruption import Budget
+from tf_transformer.training.sessions import Budget
 
 # Options that name a setting, with their metavars. The rest follows from the setting's
 # declaration: its help, its bounds, and that a list is repeatable.

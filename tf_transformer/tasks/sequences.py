@@ -28,7 +28,7 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.beginnings import begin
 from tf_transformer.tasks.models import build_model, record_positions
 from tf_transformer.tasks.tokenizers import load_tokenizer
-from tf_transformer.training.task import Result
+from tf_transformer.training.trainer import Result
 
 logger = logging.getLogger(__name__)
 

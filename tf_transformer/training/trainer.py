@@ -1,23 +1,32 @@
-"""Trains a task's model with Keras's `fit` (paper 5), from one evaluation to the next."""
+"""Trains a task's model with Keras's `fit` (paper 5), from one evaluation to the next.
+
+The trainer knows a task only by the protocols here, and never asks which one it runs.
+"""
 
 import gc
 import logging
 import math
 import random
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import tensorflow as tf
 
+from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
-from tf_transformer.fast.optimizers import averaged_weights, learning_rate, step_of
+from tf_transformer.fast.optimizers import Adam, averaged_weights, learning_rate, step_of
+from tf_transformer.layers.stack import Stack
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
+from tf_transformer.models.schedules import TransformerSchedule
+from tf_transformer.models.token_model import TokenModel
+from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run, checkpoints
 from tf_transformer.run.checkpoints import BestWeights, add_record
 from tf_transformer.run.records import Record, line, write_tensorboard
 from tf_transformer.training import devices
-from tf_transformer.training.callbacks import ProgressBar, StepWatch
-from tf_transformer.training.interruption import Stopper
-from tf_transformer.training.progress import Progress
-from tf_transformer.training.recipe import compile_model, describe_parameters
-from tf_transformer.training.task import Result, Task
+from tf_transformer.training.progress import Progress, ProgressBar, StepWatch
+from tf_transformer.training.sessions import Stopper
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +35,61 @@ _OUT_OF_MEMORY = (tf.errors.ResourceExhaustedError, MemoryError)
 
 # Positions that a CPU computes at once by default: the same bits on every machine.
 CPU_POSITIONS = 4_096
+
+
+class Result(Protocol):
+    """Scores of a model on the dev set."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """All scores, for metrics.jsonl; `training.best_by` is one of the names."""
+
+    @property
+    def headline(self) -> str:
+        """Main score for the console, such as "BLEU 39.97"."""
+
+    @property
+    def example(self) -> str:
+        """Input to try the trained model with; "" if there is none."""
+
+    def lines(self) -> list[str]:
+        """Returns samples and scores, for the end of training."""
+
+
+class Task(Protocol):
+    """Data, model and dev score of a run.
+
+    Attributes:
+        steps_per_epoch: batches of one pass over the training data.
+        validation_steps: batches of the dev set.
+        shapes: (rows, length) of all batches of the training data.
+    """
+
+    steps_per_epoch: int
+    validation_steps: int
+    shapes: Sequence[tuple[int, int]]
+
+    @property
+    def dev_set(self) -> str:
+        """Identity of the dev set; scores on different ones are not comparable."""
+
+    def build_model(self) -> TokenModel:
+        """Builds a model with float logits [B, T, V] or [B, V] and fixed layer names."""
+
+    def training_data(
+        self, start_step: int, replicas: Sequence[int], num_replicas: int
+    ) -> tf.data.Dataset:
+        """Returns endless batches (inputs, labels [B, T] or [B]) from `start_step` on.
+
+        They are a pure function of the step. Each global batch is cut into `num_replicas`
+        shares; the dataset yields those of `replicas` one after another.
+        """
+
+    def validation_data(self, replicas: Sequence[int], num_replicas: int) -> tf.data.Dataset:
+        """Returns one pass over the dev set, in batches like those of `training_data`."""
+
+    def evaluator(self, model: TokenModel) -> Callable[[], Result]:
+        """Returns a function that scores the model's current weights."""
 
 
 class Trainer:
@@ -276,3 +340,52 @@ class Trainer:
                 result = self.evaluate()
         self.workers.final_barrier()
         return result
+
+
+# --- The recipe (paper 5.3, 5.4) ----------------------------------------------------------
+
+
+def compile_model(model: TokenModel, config: Config) -> None:
+    """Compiles a model with loss, optimizer and metrics, for `fit` here or in a notebook."""
+    training, first = config.training, model.first_label
+    for layer in model.layers:
+        if isinstance(layer, Stack):
+            layer.recompute = training.recompute
+    model.compile(
+        make_optimizer(training, config.model.d_model),
+        LabelSmoothedCrossEntropy(
+            training.label_smoothing, first_label=first, scatter=not training.deterministic
+        ),
+        metrics=[Perplexity(first_label=first), TokenAccuracy(first_label=first), TokenCount()],
+        jit_compile=training.jit_compile,
+        max_tokens_per_device=training.max_tokens_per_device or None,
+        chunked_loss=isinstance(model, Transformer),
+    )
+
+
+def make_optimizer(training: TrainingConfig, d_model: int) -> Adam:
+    """Returns Adam with the configured betas and epsilon, and the schedule of paper 5.3."""
+    return Adam(
+        TransformerSchedule(
+            d_model,
+            training.warmup_steps,
+            training.learning_rate_scale,
+            training.schedule_start,
+        ),
+        beta_1=training.beta_1,
+        beta_2=training.beta_2,
+        epsilon=training.epsilon,
+        global_clipnorm=training.clip_norm or None,
+        use_ema=training.ema_decay > 0,
+        ema_momentum=training.ema_decay,
+        # A prefix of names in checkpoints; Keras would number the optimizers of a process.
+        name="adam",
+    )
+
+
+def describe_parameters(model: TokenModel) -> str:
+    """Describes the number of parameters, and of trained ones if some are frozen."""
+    trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    frozen = sum(math.prod(weight.shape) for weight in model.non_trainable_weights)
+    line = f"{trained + frozen:,} parameters"
+    return f"{line}, {trained:,} of them trained" if frozen else line

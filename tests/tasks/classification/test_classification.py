@@ -23,7 +23,7 @@ from tf_transformer.tasks.classification.task import (
     ClassificationTask,
 )
 from tf_transformer.tasks.transfer import settings_from
-from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.trainer import compile_model
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.run import differences
 from tf_transformer.studies.ablation.rows import BASE, ROWS
 from tf_transformer.tasks.registry import check_training, task_named
-from tf_transformer.training.in_turn import is_finished, train_in_turn
+from tf_transformer.training.sessions import is_finished, train_in_turn
 
 logger = logging.getLogger(__name__)
 
