@@ -1,12 +1,31 @@
-"""Progress of a run, and where it resumes if its batches change."""
+"""Progress of a run, where it resumes if its batches change, and the callbacks of `fit`."""
+
+import fcntl
+import os
+import re
+import struct
+import sys
+import termios
 
 import keras
 import numpy as np
 import pytest
-from fake_task import FakeTask, compiled_model
+from fake_task import FEATURES, VOCAB_SIZE, FakeTask, compiled_model
 
-from tf_transformer.config import Config
-from tf_transformer.training.progress import Progress
+from tf_transformer.config import Config, TrainingConfig
+from tf_transformer.errors import UserError
+from tf_transformer.fast.optimizers import LossScaleOptimizer, step_of
+from tf_transformer.models.token_model import TokenModel
+from tf_transformer.training.devices import Workers
+from tf_transformer.training.progress import (
+    MOST_SKIPPED,
+    Progress,
+    ProgressBar,
+    StepWatch,
+    duration,
+)
+from tf_transformer.training.sessions import Stopper
+from tf_transformer.training.trainer import compile_model
 
 
 def test_steps_advance_the_position_and_a_new_period_keeps_it():
@@ -80,3 +99,160 @@ def test_a_new_size_of_parts_is_a_change():
     now = Progress(max_tokens_per_device=64)
     assert Progress().moved_to(now) == ["parts of another size"]
     assert Progress(max_tokens_per_device=64).moved_to(now) == []
+
+
+def compiled() -> TokenModel:
+    return compiled_model(Config(training=TrainingConfig(warmup_steps=9)))
+
+
+def fit(model: TokenModel, callbacks, steps: int, task: FakeTask | None = None) -> None:
+    model.fit(
+        (task or FakeTask(iter(()))).training_data(0),
+        steps_per_epoch=steps,
+        shuffle=False,
+        verbose=0,
+        callbacks=callbacks,
+    )
+
+
+class Watched:
+    """A model, a `StepWatch` of it, and the steps at which it saved."""
+
+    def __init__(self, **training: object) -> None:
+        self.model = compiled()
+        self.progress = Progress()
+        self.stopper = Stopper()
+        self.saved: list[int] = []
+        self.watch = StepWatch(
+            self.progress,
+            TrainingConfig(**{"steps": 1_000} | training),
+            self.stopper,
+            Workers().vote,
+            lambda: self.saved.append(step_of(self.model.optimizer)),
+        )
+
+    def fit(self, steps: int, task: FakeTask | None = None) -> int:
+        """Trains, and returns the step at which it ended."""
+        fit(self.model, [self.watch], steps, task)
+        return step_of(self.model.optimizer)
+
+
+def test_the_bar_shows_steps_loss_and_perplexity(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    model = compiled()
+    fit(model, [ProgressBar(done=3, verbose=1)], steps=2)
+    bar = capsys.readouterr().err
+    # Steps take milliseconds, so the bar may draw only the first.
+    for name in ("4/5 |", "left, loss", "perplexity"):
+        assert name in bar
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_the_bar_is_no_wider_than_the_terminal(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    reader, writer = os.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with os.fdopen(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        fit(compiled(), [ProgressBar(done=99_990, verbose=1)], steps=3)
+        text = os.read(reader, 65_536).decode()
+    os.close(reader)
+    shown = [line.strip() for line in text.split("\r") if "loss" in line]
+    assert shown
+    for line in shown:
+        assert re.match(r"[\d/]+ \|.+\| .* left, loss", line)
+        assert len(line) <= columns
+
+
+def test_a_disabled_bar_prints_nothing(capsys):
+    fit(compiled(), [ProgressBar(done=0, verbose=0)], steps=2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_counts_every_step():
+    watched = Watched()
+    assert not watched.stopper.waiting  # a signal before the first step loses nothing
+    watched.fit(3)
+    assert (watched.progress.data_step, watched.progress.period_steps) == (3, 3)
+    assert watched.progress.period_seconds > 0
+    assert watched.stopper.waiting
+    assert watched.saved == []
+
+
+def test_states_are_saved_periodically_until_the_last_step():
+    watched = Watched(save_minutes=1e-9, steps=4)
+    assert watched.fit(10) == 4
+    assert watched.saved == [1, 2, 3]  # the trainer itself saves when `fit` returns
+
+
+def test_the_time_left_is_estimated_after_50_quick_steps(caplog):
+    caplog.set_level("INFO", "tf_transformer")
+    watched = Watched(steps=1_000)
+    watched.fit(49)
+    assert caplog.messages == []
+    watched.fit(60)
+    (message,) = caplog.messages
+    # The 50th step of the session is the first of the second `fit`.
+    assert re.fullmatch(r"950 steps to go, about \d+ (s|min)", message)
+    watched.fit(60)
+    assert len(caplog.messages) == 1
+
+
+def test_the_slow_first_step_is_no_part_of_the_estimate(caplog):
+    """It also compiles; in a resumed session it is not the first step of the run."""
+    caplog.set_level("INFO", "tf_transformer")
+    watched = Watched(steps=2_060)
+    for step, taken in enumerate([19.0, *[2.0] * 59], start=11):
+        watched.watch._estimate(step, taken)
+    assert caplog.messages == ["2,000 steps to go, about 1 h 7 min"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (29, "29 s"),
+        (31, "1 min"),
+        (59.6 * 60, "1 h 0 min"),
+        (200 * 60, "3 h 20 min"),
+        (1_000 * 24 * 3_600, "1,000 days"),
+    ],
+)
+def test_a_duration_is_given_in_its_largest_units(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_nan_loss_is_reported_with_step_and_batch():
+    watched = Watched()
+    watched.progress.data_step = 100
+    with pytest.raises(UserError, match=r"not finite at step 3 \(batch 102\): nan"):
+        watched.fit(10, FakeTask(iter(()), damaged_step=2))
+    assert watched.saved == []
+
+
+class InfiniteGradient(keras.layers.Layer):
+    """Returns its input; its derivative is infinite, so that no loss scale helps."""
+
+    def call(self, inputs):
+        @keras.ops.custom_gradient
+        def identity(values):
+            return values, lambda upstream: upstream + float("inf")
+
+        return identity(inputs)
+
+
+def test_updates_that_overflow_at_any_scale_end_training():
+    watched = Watched()
+    inputs = keras.Input((None, FEATURES))
+    watched.model = TokenModel(
+        inputs, InfiniteGradient()(keras.layers.Dense(VOCAB_SIZE)(inputs))
+    )
+    compile_model(watched.model, Config())
+    adam = watched.model.optimizer
+    watched.model.compile(LossScaleOptimizer(adam), watched.model.loss, metrics=[])
+    before = [np.array(weight) for weight in watched.model.get_weights()]
+    with pytest.raises(
+        UserError, match=f"{MOST_SKIPPED} updates in a row overflowed at step 0"
+    ):
+        watched.fit(MOST_SKIPPED + 50)
+    assert watched.progress.data_step == MOST_SKIPPED - 1
+    np.testing.assert_equal(watched.model.get_weights(), before)
