@@ -46,7 +46,7 @@ from tf_transformer import (
 )
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.presets import TABLE3
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.layers import (
     DecoderLayer,
     EncoderLayer,

@@ -23,7 +23,7 @@ import numpy as np
 from load_test import Point, measure
 from script import Client, patiently, run
 
-from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.text import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.export.versions import find_export
 from tf_transformer.files import write_text

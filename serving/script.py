@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.text import read_lines
 from tf_transformer.errors import UserError, one_line
 
 Answer = TypeVar("Answer")

@@ -12,9 +12,8 @@ from corpus import LIMITS
 from harness.child import serve
 from harness.sentences import evenly_spaced
 
-from tf_transformer.data.batching import BatchPlan
-from tf_transformer.data.datasets import make_dataset
-from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.batches import BatchPlan, make_dataset
+from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.files import replacing
 
 

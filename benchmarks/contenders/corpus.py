@@ -11,10 +11,10 @@ from pathlib import Path
 from harness.child import serve
 
 from tf_transformer.data import builtin
-from tf_transformer.data.corpus import read_pairs, resolve_prefix
-from tf_transformer.data.encoding import encode_corpus
+from tf_transformer.data.encoded_corpus import encode_corpus
+from tf_transformer.data.text import read_pairs, resolve_prefix
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing_folder
 

@@ -16,8 +16,8 @@ from harness.sentences import evenly_spaced
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
-from tf_transformer.data.corpus import read_lines
-from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.data.text import read_lines
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.files import replacing_folder
 from tf_transformer.models.transformer import Transformer

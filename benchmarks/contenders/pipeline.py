@@ -11,11 +11,9 @@ from corpus import LIMITS
 from harness.child import serve
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
-from tf_transformer.data.batching import BatchPlan
-from tf_transformer.data.corpus import read_pairs
-from tf_transformer.data.datasets import make_dataset, without_tuner
-from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.data.encoding import encode_corpus
+from tf_transformer.data.batches import BatchPlan, make_dataset, without_tuner
+from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
+from tf_transformer.data.text import read_pairs
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.tasks.models import build_model
 from tf_transformer.training.trainer import compile_model

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.contender import make_file
 from harness.environments import FOLDER
 from tf_transformer.config.presets import preset
-from tf_transformer.data.corpus import resolve_prefix
+from tf_transformer.data.text import resolve_prefix
 from tf_transformer.errors import UserError
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tf_transformer.api.configuration import configure
 from tf_transformer.api.diagnosis import examine
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.evaluation.bleu import bleu, bleu_interval, chrf, score_translations
 from tf_transformer.evaluation.report import moses_tokenize, report
 from tf_transformer.run import Run

@@ -11,8 +11,8 @@ from command_line import assert_refused, run_here, translated
 
 from tf_transformer.api.load import load
 from tf_transformer.data import builtin
-from tf_transformer.data.corpus import SIDES
-from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder

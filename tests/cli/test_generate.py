@@ -7,7 +7,7 @@ from command_line import assert_refused, run_here
 
 from tf_transformer.cli.translate import search_origin
 from tf_transformer.config import DataConfig
-from tf_transformer.data.corpora import corpora
+from tf_transformer.data.text import corpora
 from tf_transformer.run import Run
 
 

@@ -8,7 +8,7 @@ import pytest
 from command_line import assert_refused
 
 from tf_transformer.cli.main import main
-from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.evaluation.bleu import bleu
 

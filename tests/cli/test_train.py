@@ -9,7 +9,7 @@ from command_line import SIGNATURE
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
-from tf_transformer.data.normalization import tokenizer_settings
+from tf_transformer.data.vocabulary import tokenizer_settings
 from tf_transformer.run import Run
 
 EVALUATION = (

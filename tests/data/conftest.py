@@ -3,7 +3,7 @@
 import pytest
 
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import train_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 
 from tf_transformer.config import DataConfig
 from tf_transformer.config.data import mix_weights
-from tf_transformer.data.batching import Batch, BatchPlan, Mixture, bucket_boundaries
+from tf_transformer.data.batches import Batch, BatchPlan, Mixture, bucket_boundaries
 from tf_transformer.errors import UserError
 
 SIZES = [900, 100]  # of two corpora, together as many pairs as `make_plan` has by default

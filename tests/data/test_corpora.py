@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.corpora import all_pairs, corpora, split_name
+from tf_transformer.data.text import all_pairs, corpora, split_name
 from tf_transformer.errors import UserError
 
 PAIRS = [("a dog", "ein Hund"), ("", "x"), ("two  cats", "zwei Katzen\u2028")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tf_transformer.data.corpus import (
+from tf_transformer.data.text import (
     arriving_lines,
     read_lines,
     read_pairs,

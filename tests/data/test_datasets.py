@@ -5,10 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from tf_transformer.data.batching import BatchPlan
-from tf_transformer.data.datasets import make_dataset
-from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.data.encoding import encode_corpus
+from tf_transformer.data.batches import BatchPlan, make_dataset
+from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,12 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID
-from tf_transformer.data.encoded import EncodedCorpus, FilterReport
-from tf_transformer.data.encoding import CHUNK_PAIRS, encode_corpus
+from tf_transformer.data.encoded_corpus import (
+    CHUNK_PAIRS,
+    EncodedCorpus,
+    FilterReport,
+    encode_corpus,
+)
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError
 

@@ -14,14 +14,12 @@ import sentencepiece
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data import builtin
-from tf_transformer.data.batching import BatchPlan
-from tf_transformer.data.corpus import SIDES
-from tf_transformer.data.datasets import make_dataset
-from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.data.encoding import encode_corpus
+from tf_transformer.data.batches import BatchPlan, make_dataset
+from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.subword_sampling import Segmenter, SubwordSampler
+from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.errors import UserError
 
 PAIRS = [(f"{source} 漢", target) for source, target in builtin.pairs(300)]

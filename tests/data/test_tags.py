@@ -8,17 +8,17 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.corpora import always_tagged, corpus_tag
-from tf_transformer.data.tags import (
+from tf_transformer.data.text import always_tagged, corpus_tag
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.vocabulary import (
     check_tags,
     require_known,
     require_whole,
     symbol_pieces,
     symbols_of,
+    train_tokenizer,
     usable_tag,
 )
-from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.tokenizer_training import train_tokenizer
 from tf_transformer.errors import UserError
 
 TAGS = ("de=<2de>", "fr=<2fr>", "made=<made>", "en=translate to English:")

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID
 from tf_transformer.data import builtin
-from tf_transformer.data.corpus import is_visible
-from tf_transformer.data.normalization import tokenizer_settings
+from tf_transformer.data.text import is_visible
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import tokenizer_settings, train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.texts import content_hash, identity, text_files
+from tf_transformer.data.text import content_hash, identity, text_files
 from tf_transformer.errors import UserError
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.tokenizer_training import LINE_BYTES, train_tokenizer
+from tf_transformer.data.vocabulary import LINE_BYTES, train_tokenizer
 from tf_transformer.errors import UserError
 
 ENGLISH = [
@@ -107,7 +107,7 @@ def test_seeding_tensorflow_does_not_destroy_a_tokenizer(tokenizer):
 
 
 def test_training_is_deterministic_even_on_a_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_transformer.data.tokenizer_training.TRAINING_LINES", 100)
+    monkeypatch.setattr("tf_transformer.data.vocabulary.TRAINING_LINES", 100)
     rng = np.random.default_rng(0)
     lines = ["".join(rng.choice(list("abcde "), 40)) for _ in range(500)]
     paths = [tmp_path / "sub" / "1.model", tmp_path / "2.model"]
@@ -118,7 +118,7 @@ def test_training_is_deterministic_even_on_a_sample(tmp_path, monkeypatch):
 
 
 def test_a_sample_covers_the_whole_corpus(tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_transformer.data.tokenizer_training.TRAINING_LINES", 100)
+    monkeypatch.setattr("tf_transformer.data.vocabulary.TRAINING_LINES", 100)
     lines = ["first"] * 300 + ["middle"] * 300 + ["last"] * 300
     train_tokenizer(lines, tmp_path / "m.model", vocab_size=275, kind="bpe")
     tokenizer = Tokenizer(tmp_path / "m.model")

@@ -13,11 +13,10 @@ import sentencepiece
 from tf_transformer.config import DataConfig
 from tf_transformer.config.presets import preset
 from tf_transformer.data import builtin
-from tf_transformer.data.corpus import SIDES
-from tf_transformer.data.encoded import EncodedCorpus, FilterReport
-from tf_transformer.data.encoding import encode_corpus
+from tf_transformer.data.encoded_corpus import EncodedCorpus, FilterReport, encode_corpus
+from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.tokenizer_training import SPECIAL_IDS, train_tokenizer
+from tf_transformer.data.vocabulary import SPECIAL_IDS, train_tokenizer
 from tf_transformer.doctor import checks
 from tf_transformer.doctor.checks import (
     TEXT_CHECKS,

@@ -12,7 +12,7 @@ from command_line import train_options
 from tf_transformer.api.configuration import configure
 from tf_transformer.cli.training_options import config_of
 from tf_transformer.config.presets import preset, train_command
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.studies.cost import Lengths, training_flops

@@ -8,7 +8,7 @@ import pytest
 
 from tf_transformer.config import Config, ModelConfig
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.transformer import Transformer

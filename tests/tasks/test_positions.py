@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.export.signatures import Signatures
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights

@@ -9,9 +9,8 @@ import sentencepiece
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, Config, DecodingConfig
-from tf_transformer.data.normalization import tokenizer_settings
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import tokenizer_settings, train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import build_model

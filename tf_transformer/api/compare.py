@@ -8,7 +8,7 @@ from pathlib import Path
 from tf_transformer.api.load import load
 from tf_transformer.config import Config
 from tf_transformer.config.data import DataConfig
-from tf_transformer.data.tags import usable_tag
+from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.evaluation.metrics import SACREBLEU, make_metric
 from tf_transformer.export.versions import find_export, read_config
 from tf_transformer.progress import ProgressBars

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.config import Config
-from tf_transformer.data.tokenizer_training import VocabularyTooLarge
+from tf_transformer.data.vocabulary import VocabularyTooLarge
 from tf_transformer.doctor.checks import quick_findings
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked

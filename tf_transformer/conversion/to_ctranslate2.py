@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, UNK_ID
-from tf_transformer.data.corpus import SIDES
+from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.files import replacing_folder

@@ -10,8 +10,8 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.data.corpus import SideName, is_visible
-from tf_transformer.data.tokenizer_training import SPECIAL_IDS
+from tf_transformer.data.text import SideName, is_visible
+from tf_transformer.data.vocabulary import SPECIAL_IDS
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 

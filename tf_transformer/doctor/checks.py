@@ -19,11 +19,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import UNK_ID, Config, DataConfig
-from tf_transformer.data.corpus import SIDES, SideName
-from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.data.normalization import SPACE_PIECE
-from tf_transformer.data.tags import symbol_pieces, symbols_of
+from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.vocabulary import SPACE_PIECE, symbol_pieces, symbols_of
 from tf_transformer.doctor.survey import Pair, Progress, Survey, take_surveys
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.sequences import SequenceTask

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.corpora import ParallelText, corpora
-from tf_transformer.data.corpus import SideName
+from tf_transformer.data.text import ParallelText, SideName, corpora
 
 SAMPLE_PAIRS = 100_000  # pairs of a split held in memory
 PROGRESS_EVERY = 10_000

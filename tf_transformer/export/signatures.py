@@ -8,7 +8,7 @@ another; outputs are padded to the longest row.
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID, UNK_ID, DecodingConfig
-from tf_transformer.data.corpus import SideName
+from tf_transformer.data.text import SideName
 from tf_transformer.decoding.alignment import nearest_pieces
 from tf_transformer.decoding.beam_search import Hypotheses, length_penalty
 from tf_transformer.decoding.engine import GraphEngine, models_of

@@ -13,9 +13,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from tf_transformer.config import Config
-from tf_transformer.data.corpora import is_table, split_name
-from tf_transformer.data.corpus import count_lines, resolve_prefix
-from tf_transformer.data.texts import ROLES, Role, identity, text_files
+from tf_transformer.data.text import (
+    ROLES,
+    Role,
+    count_lines,
+    identity,
+    is_table,
+    resolve_prefix,
+    split_name,
+    text_files,
+)
 from tf_transformer.errors import UserError
 from tf_transformer.files import LOCK_FILE, sha256, write_text
 from tf_transformer.run.checkpoints import (

@@ -11,9 +11,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.data.tags import usable_tag
+from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Interval, bleu_interval
 from tf_transformer.plots.figure import STYLES, new_figure, short_names

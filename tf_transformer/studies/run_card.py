@@ -6,8 +6,8 @@ from typing import Any
 
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.presets import train_command
-from tf_transformer.data.normalization import tokenizer_settings
-from tf_transformer.data.texts import ROLES
+from tf_transformer.data.text import ROLES
+from tf_transformer.data.vocabulary import tokenizer_settings
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
 from tf_transformer.run import Run
@@ -226,7 +226,7 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
 
 def _lengths(run: Run) -> Lengths | None:
     """Sums the lengths of the tokenised training corpus; None if it is gone."""
-    from tf_transformer.data.encoded import EncodedCorpus  # imports TensorFlow
+    from tf_transformer.data.encoded_corpus import EncodedCorpus  # imports TensorFlow
 
     try:
         corpus = EncodedCorpus.open(run.data / "train")

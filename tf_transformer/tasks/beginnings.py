@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.corpus import SIDES, SideName
+from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import sha256, write_text

@@ -12,15 +12,24 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import Config, DataConfig
-from tf_transformer.data.batching import BatchPlan, Mixture
-from tf_transformer.data.corpora import all_pairs, corpora
-from tf_transformer.data.corpus import SIDES, SideName
-from tf_transformer.data.datasets import make_dataset
-from tf_transformer.data.encoded import INFO_FILE, EncodedCorpus, fingerprint
-from tf_transformer.data.encoding import encode_corpus
+from tf_transformer.data.batches import BatchPlan, Mixture, make_dataset
+from tf_transformer.data.encoded_corpus import (
+    INFO_FILE,
+    EncodedCorpus,
+    encode_corpus,
+    fingerprint,
+)
 from tf_transformer.data.subword_sampling import SubwordSampler
-from tf_transformer.data.tags import require_whole, symbol_pieces, symbols_of
-from tf_transformer.data.texts import Role, identity, text_files
+from tf_transformer.data.text import (
+    SIDES,
+    Role,
+    SideName,
+    all_pairs,
+    corpora,
+    identity,
+    text_files,
+)
+from tf_transformer.data.vocabulary import require_whole, symbol_pieces, symbols_of
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import DevText
 from tf_transformer.models.token_model import TokenModel

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
-from tf_transformer.data.corpus import SIDES, SideName
+from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 

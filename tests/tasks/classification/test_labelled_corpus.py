@@ -6,11 +6,11 @@ import tensorflow as tf
 from toy_labels import toy_labels
 
 from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.data.batching import BatchPlan
-from tf_transformer.data.encoded import EncodedCorpus
+from tf_transformer.data.batches import BatchPlan
+from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.tasks.classification.labelled_corpus import (
     LabelledCorpus,
     encode_labelled,

@@ -13,7 +13,7 @@ from toy_trees import toy_trees
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.tokenizer_training import train_tokenizer
+from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.lexicon import Lexicon
 from tf_transformer.tasks.parsing.linearisation import delinearise, linearise, normalise

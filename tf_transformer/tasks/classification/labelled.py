@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.text import read_lines
 from tf_transformer.errors import UserError, quoted, shortened
 from tf_transformer.files import write_text
 from tf_transformer.run import Run

@@ -7,12 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.data.batching import Batch, BatchPlan
-from tf_transformer.data.corpus import SideName
-from tf_transformer.data.datasets import Key, dataset_of, padding_of
-from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.data.encoding import SideWriter, id_dtype, write_corpus
+from tf_transformer.data.batches import Batch, BatchPlan, Key, dataset_of, padding_of
+from tf_transformer.data.encoded_corpus import EncodedCorpus, SideWriter, id_dtype, write_corpus
 from tf_transformer.data.subword_sampling import SubwordSampler
+from tf_transformer.data.text import SideName
 from tf_transformer.data.tokenizer import Tokenizer
 
 

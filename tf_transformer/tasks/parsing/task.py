@@ -7,8 +7,8 @@ from pathlib import Path
 import keras
 
 from tf_transformer.config import Config, DataConfig
-from tf_transformer.data.corpora import all_pairs, corpora
-from tf_transformer.data.normalization import SPACE_PIECE
+from tf_transformer.data.text import all_pairs, corpora
+from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID
-from tf_transformer.data.normalization import SPACE_PIECE
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tf_transformer.data.corpus import read_lines
+from tf_transformer.data.text import read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.linearisation import ROOT, ROOTS, TRACE, linearise
 from tf_transformer.tasks.parsing.trees import Tree, read_trees

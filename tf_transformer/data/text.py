@@ -1,0 +1,331 @@
+"""Plain parallel text: one sentence per line, one file per language, optionally gzipped."""
+
+import codecs
+import glob
+import gzip
+import hashlib
+import itertools
+import os
+import re
+import unicodedata
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tf_transformer.config import DataConfig
+from tf_transformer.config.data import split_tags
+from tf_transformer.errors import UserError
+
+SideName = Literal["source", "target"]
+SIDES: tuple[SideName, SideName] = ("source", "target")
+_INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")
+BLOCK_BYTES = 1 << 16  # capacity of a pipe on Linux
+
+
+def resolve_prefix(prefix: str | Path, language: str) -> Path:
+    """Finds PREFIX.language, or else PREFIX.language.gz.
+
+    Raises:
+        UserError: if neither exists; the message names the languages that do.
+    """
+    plain, zipped = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
+    for path in (plain, zipped):
+        if path.is_file():
+            return path
+    if Path(prefix).is_file():
+        hint = f"{prefix} is a file: give its name without the language."
+    elif languages := _languages(Path(prefix)):
+        hint = f"Languages found for {prefix}: {', '.join(languages)}."
+    else:
+        hint = f"No file begins with {prefix}."
+    raise UserError(f"There is no {plain} and no {zipped}. {hint}")
+
+
+def _languages(prefix: Path) -> list[str]:
+    start = f"{prefix.name}."
+    files = filter(Path.is_file, prefix.parent.glob(f"{glob.escape(start)}*"))
+    return sorted({file.name.removeprefix(start).removesuffix(".gz") for file in files})
+
+
+def is_visible(text: str) -> bool:
+    """Tells whether text has a character other than spaces, control and format characters."""
+    return any(unicodedata.category(char) not in _INVISIBLE for char in text)
+
+
+def read_lines(path: Path | int) -> Iterator[str]:
+    r"""Yields the lines of a UTF-8 file, plain or .gz, without line ends.
+
+    `path` may be an open file descriptor, such as 0 for stdin. Only "\n" and "\r\n" end a
+    line: the other line breaks of `str.splitlines` and text mode would misalign all later
+    pairs. A byte order mark at the start is dropped.
+
+    Raises:
+        UserError: if the file cannot be read, is a damaged gzip file or is not UTF-8.
+    """
+    for number, line in enumerate(_read_raw(path), start=1):
+        yield _decoded(path, number, line)
+
+
+def arriving_lines(descriptor: int) -> Iterator[list[str]]:
+    """Yields lines of a pipe as they arrive: waits for one, then takes all that came with it.
+
+    Args:
+        descriptor: an open file descriptor, such as 0 for stdin.
+
+    Raises:
+        UserError: as `read_lines` does.
+    """
+    number = 0
+    for lines in _read_arriving(descriptor):
+        yield [_decoded(descriptor, number + i, line) for i, line in enumerate(lines, start=1)]
+        number += len(lines)
+
+
+def _read_arriving(descriptor: int) -> Iterator[list[bytes]]:
+    parts = []  # of a line that is still incomplete
+    with read_errors(descriptor):
+        while block := os.read(descriptor, BLOCK_BYTES):
+            parts.append(block)
+            if b"\n" in block:
+                *lines, rest = b"".join(parts).split(b"\n")
+                parts = [rest] if rest else []
+                yield lines
+    if parts:
+        yield [b"".join(parts)]
+
+
+def _decoded(path: Path | int, number: int, line: bytes) -> str:
+    """Decodes line `number`, counted from 1, and drops its line end."""
+    if number == 1:
+        line = line.removeprefix(codecs.BOM_UTF8)
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{_name(path)}:{number}: text must be UTF-8. Received: byte "
+            f"0x{line[error.start]:02x} at byte {error.start + 1} of the line. "
+            "Convert the file, for example with iconv."
+        ) from None
+
+
+def _read_raw(path: Path | int) -> Iterator[bytes]:
+    with (
+        read_errors(path),
+        gzip.open(path)
+        if isinstance(path, Path) and path.suffix == ".gz"
+        else open(path, "rb", closefd=path != 0) as file,
+    ):
+        yield from file
+
+
+@contextmanager
+def read_errors(path: Path | int) -> Iterator[None]:
+    """Turns errors of reading a file, plain or .gz, into a UserError."""
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is not a complete gzip file: {error}.") from None
+    except OSError as error:
+        raise UserError(f"{_name(path)} cannot be read: {error.strerror or error}.") from None
+
+
+def _name(path: Path | int) -> str:
+    return "stdin" if path == 0 else str(path)
+
+
+def read_pairs(source_file: Path, target_file: Path) -> Iterator[tuple[str, str]]:
+    """Yields pairs of line i of a source file and line i of its target file.
+
+    Raises:
+        UserError: if the files differ in their number of lines, or as `read_lines` does.
+    """
+    sources, targets = read_lines(source_file), read_lines(target_file)
+    for number, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
+        if source is None or target is None:
+            source_count = number + sum(1 for _ in sources) + (source is not None)
+            target_count = number + sum(1 for _ in targets) + (target is not None)
+            raise UserError(
+                "Parallel files must have the same number of lines. Received: "
+                f"{source_file} with {source_count:,} and {target_file} with {target_count:,}."
+            )
+        yield source, target
+
+
+def count_lines(path: Path) -> int:
+    """Counts the lines of a file, plain or .gz; UserError if it cannot be read."""
+    return sum(1 for _ in _read_raw(path))
+
+
+# A language code, optionally with script and region, as in zh-Hans-CN and pt-BR: their capitals
+# distinguish its hyphens from the one between two languages.
+_LANGUAGE = r"([A-Za-z]\w*(?:-[A-Z][a-z]{3}\b)?(?:-(?:[A-Z]{2}|\d{3})\b)?)"
+
+
+@dataclass(frozen=True)
+class ParallelText:
+    """Sentence pairs of a text: two files of aligned lines, or a table.
+
+    Attributes:
+        name: name in the configuration.
+        source: file of the source sentences.
+        target: file of the target sentences; the same file for a table, which has a source, a
+            TAB and a target on each line.
+        languages: languages of source and target.
+        tag: text before each source, such as "<2de>"; empty for none.
+    """
+
+    name: str
+    source: Path
+    target: Path
+    languages: tuple[str, str]
+    tag: str = ""
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys that select its tags: target language, name, and last part of the name."""
+        return [self.languages[1], self.name, self.name.rpartition("/")[2]]
+
+    @property
+    def is_table(self) -> bool:
+        """True if one file holds both sides."""
+        return is_table(self.source)
+
+    def file(self, side: SideName) -> Path:
+        """Returns the file of a side."""
+        return self.source if side == "source" else self.target
+
+    def plain_pairs(self) -> Iterator[tuple[str, str]]:
+        """Reads the pairs without the tag.
+
+        Raises:
+            UserError: if a file cannot be read, the files differ in length, or a line of a
+                table does not have two columns.
+        """
+        return (
+            _read_table(self.source) if self.is_table else read_pairs(self.source, self.target)
+        )
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Reads the pairs, with the tag before each source that is not blank."""
+        if not self.tag:
+            return self.plain_pairs()
+        return (
+            (f"{self.tag} {source}" if is_visible(source) else source, target)
+            for source, target in self.plain_pairs()
+        )
+
+    def check(self) -> None:
+        """Reads all pairs; UserError if `plain_pairs` raises it, before any slow work."""
+        for _ in self.plain_pairs():
+            pass
+
+    def __len__(self) -> int:
+        return count_lines(self.source)
+
+
+def _read_table(path: Path) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        columns = line.split("\t")
+        if len(columns) != 2:
+            raise UserError(
+                f"{path}:{number}: a line of a table must be a source, a TAB and a target. "
+                f"Received: {len(columns)} columns. Choose two, for example with cut -f 1,2."
+            )
+        yield columns[0], columns[1]
+
+
+def split_name(name: str, data: DataConfig) -> tuple[Path, tuple[str, str]]:
+    """Splits PATH:SOURCE-TARGET into the path and the languages, by default those of `data`."""
+    match = re.fullmatch(f"(.+):{_LANGUAGE}-{_LANGUAGE}", name)
+    if match is None:
+        return Path(name), (data.source, data.target)
+    return Path(match[1]), (match[2], match[3])
+
+
+def is_table(path: Path) -> bool:
+    """Tells whether a path is a table FILE.tsv or FILE.tsv.gz, rather than a prefix."""
+    return path.name.endswith((".tsv", ".tsv.gz")) and path.is_file()
+
+
+def corpora(names: Sequence[str], data: DataConfig) -> list[ParallelText]:
+    """Finds the files of corpora.
+
+    Args:
+        names: PREFIX or FILE.tsv[.gz], each followed by ":SOURCE-TARGET" if its languages are
+            not those of `data`.
+        data: configuration with the languages and the tags.
+
+    Raises:
+        UserError: if a file is missing.
+    """
+    return [_corpus(name, data) for name in names]
+
+
+def _corpus(name: str, data: DataConfig) -> ParallelText:
+    path, languages = split_name(name, data)
+    if is_table(path):
+        source = target = path
+    else:
+        source, target = (resolve_prefix(path, each) for each in languages)
+    return ParallelText(name, source, target, languages, corpus_tag(name, data))
+
+
+def corpus_tag(name: str, data: DataConfig) -> str:
+    """Returns the tags of a corpus, separated by spaces; "" if it has none."""
+    path, languages = split_name(name, data)
+    tags = split_tags(data.tag)
+    keys = ParallelText(name, path, path, languages).keys
+    return " ".join(dict.fromkeys(tags[key] for key in keys if key in tags))
+
+
+def always_tagged(data: DataConfig) -> bool:
+    """Tells whether every source in training has a tag."""
+    return bool(data.train) and all(corpus_tag(name, data) for name in data.train)
+
+
+def all_pairs(texts: Sequence[ParallelText]) -> Iterator[tuple[str, str]]:
+    """Reads the pairs of corpora, one corpus after another."""
+    return itertools.chain.from_iterable(text.pairs() for text in texts)
+
+
+Role = Literal["train", "valid"]
+ROLES: dict[Role, str] = {"train": "training text", "valid": "dev text"}
+
+
+def content_hash(path: Path) -> str:
+    """Returns the SHA-256 of a file's content, unpacked if it is a .gz.
+
+    Raises:
+        UserError: if it cannot be read.
+    """
+    opened = gzip.open if path.suffix == ".gz" else open
+    with read_errors(path), opened(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def text_files(data: DataConfig, role: Role) -> list[Path]:
+    """Lists the files of a configuration, sources before targets; none for the built-in corpus.
+
+    In a configuration without languages, the names are files, not corpora.
+
+    Raises:
+        UserError: if a corpus lacks a file.
+    """
+    names = getattr(data, role)
+    if not data.source:
+        return [Path(name) for name in names]
+    texts = corpora(names, data)
+    sources = [text.source for text in texts]
+    return [*sources, *(text.target for text in texts if not text.is_table)]
+
+
+def identity(files: Sequence[Path]) -> str:
+    """Returns a hash of the content of files, in order; "" if there are none."""
+    if not files:
+        return ""
+    hashes = "\n".join(map(content_hash, files))
+    return hashlib.sha256(hashes.encode()).hexdigest()[:16]

@@ -1,0 +1,321 @@
+"""Training of a SentencePiece vocabulary (paper 5.1); no TensorFlow."""
+
+import io
+import logging
+import random
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
+
+from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
+from tf_transformer.config.data import split_tags
+from tf_transformer.data.text import ParallelText, corpora
+from tf_transformer.errors import UserError, quoted
+from tf_transformer.files import replacing
+from tf_transformer.strings import refuse_string
+
+SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
+TRAINING_LINES = 2_000_000  # a random sample of this size suffices, and bounds the memory
+# SentencePiece silently skips longer lines. Training on pairs would drop them too: a piece has
+# at most 16 characters, so they have more tokens than `data.max_length` usually allows.
+LINE_BYTES = 4_192
+_RESERVED = "\N{LOWER FIVE EIGHTHS BLOCK}"  # it silently skips lines with this mark, too
+
+logger = logging.getLogger(__name__)
+
+
+def train_tokenizer(
+    lines: Iterable[str],
+    path: Path,
+    *,
+    vocab_size: int,
+    kind: str,
+    normalization: str = NORMALIZATIONS[0],
+    character_coverage: float = 1.0,
+    symbols: Iterable[str] = (),
+) -> None:
+    """Trains a SentencePiece model on `lines` and writes it to `path`, whole or not at all.
+
+    Lines of more than `LINE_BYTES`, or with U+2585, which SentencePiece reserves, are left out,
+    with a warning that counts them. Characters missing from `lines` are spelled in bytes, so
+    every text can be encoded. With the "identity" normalization, every text also decodes to
+    itself, except that spaces (U+0020 and U+2581) are lost at the ends and a run of them
+    becomes one.
+
+    Args:
+        lines: sentences, of both languages for a shared vocabulary.
+        path: the model file to write.
+        vocab_size: number of pieces, including the four special ids and 256 bytes.
+        kind: "bpe" (paper 5.1) or "unigram".
+        normalization: one of `config.NORMALIZATIONS`.
+        character_coverage: share of the characters in `lines` that have pieces; the rarest
+            are spelled in bytes.
+        symbols: strings that are always pieces of their own; U+2581 at the beginning of one
+            stands for the space before it.
+
+    Raises:
+        UserError: if `path` cannot be written, or `lines` are empty, too few or too varied for
+            `vocab_size`; the message gives the bound.
+    """
+    refuse_string("lines", lines)
+    sample = _sample(_usable(lines), TRAINING_LINES)
+    if not sample:
+        raise UserError(
+            "There is no text to train a tokenizer on: every line is empty or longer than "
+            f"{LINE_BYTES:,} bytes."
+        )
+    try:
+        with rule_arguments(normalization) as rule:
+            model = _train_model(
+                sample,
+                vocab_size=vocab_size,
+                model_type=kind,
+                character_coverage=character_coverage,
+                user_defined_symbols=sorted(set(symbols)),
+                **rule,
+            )
+    except RuntimeError as error:
+        raise _explain(str(error), vocab_size) from None
+    with replacing(path) as temporary:
+        temporary.write_bytes(with_rule_name(model, normalization))
+
+
+def _train_model(lines: Sequence[str], **options: object) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        byte_fallback=True,
+        minloglevel=2,
+        **options,
+        **SPECIAL_IDS,
+    )
+    return model.getvalue()
+
+
+def _usable(lines: Iterable[str]) -> Iterator[str]:
+    """Drops blank lines and, with a warning, those that SentencePiece would skip."""
+    skipped = {f"of more than {LINE_BYTES:,} bytes": 0, f"with {_RESERVED!r}": 0}
+    long, reserved = skipped
+    for line in lines:
+        if len(line.encode()) > LINE_BYTES:
+            skipped[long] += 1
+        elif _RESERVED in line:
+            skipped[reserved] += 1
+        elif line.strip():
+            yield line
+    for what, count in skipped.items():
+        if count:
+            logger.warning("the tokenizer learns nothing from lines %s: %s", what, f"{count:,}")
+
+
+def _sample(lines: Iterable[str], size: int) -> list[str]:
+    """Draws a uniform sample with a fixed seed (Vitter 1985, algorithm R)."""
+    rng = random.Random(1)
+    sample: list[str] = []
+    for index, line in enumerate(lines):
+        if index < size:
+            sample.append(line)
+        elif (slot := int(rng.random() * (index + 1))) < size:
+            sample[slot] = line
+    return sample
+
+
+def _explain(message: str, vocab_size: int) -> UserError:
+    received = f"Received: vocab_size={vocab_size}."
+    if match := re.search(r"too high.*<= (\d+)", message):
+        return VocabularyTooLarge(int(match[1]), vocab_size)
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return UserError(
+            f"`vocab_size` must be at least {match[1]}, for the characters of this text, the "
+            f"bytes and the special ids. {received} A data.character_coverage below 1 leaves "
+            "rare characters out: 0.9995 is usual for Chinese and Japanese."
+        )
+    return UserError(f"SentencePiece cannot train a tokenizer: {message}. {received}")
+
+
+class VocabularyTooLarge(UserError):
+    """Raised for a text that yields at most `largest` pieces, fewer than requested."""
+
+    def __init__(self, largest: int, vocab_size: int) -> None:
+        self.largest = largest
+        super().__init__(
+            f"`vocab_size` must be at most {largest}, the number of pieces that this text has. "
+            f"Received: vocab_size={vocab_size}. Use --set model.vocab_size={largest} or less."
+        )
+
+
+SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
+
+_BUILT_IN_RULES = ("nfkc", "nmt_nfkc")  # names that SentencePiece knows
+
+
+@contextmanager
+def rule_arguments(name: str) -> Iterator[dict[str, str]]:
+    """Yields the arguments of SentencePiece's trainer for a rule of `config.NORMALIZATIONS`.
+
+    Raises:
+        UserError: if the temporary file that the trainer reads cannot be written.
+    """
+    if name in _BUILT_IN_RULES:
+        yield {"normalization_rule_name": name}
+        return
+    # U+2581 in a text always decodes to a space, so it is treated as one from the start. This
+    # entry also keeps the rule from being empty, about which TensorFlow Text would print a line
+    # each time it loads the model.
+    try:
+        with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+            file.write(f"{ord(SPACE_PIECE):X}\t{ord(' '):X}\n")
+            file.flush()
+            yield {"normalization_rule_tsv": file.name}
+    except OSError as error:
+        raise UserError(
+            f"The normalization rule cannot be written to {tempfile.gettempdir()}: "
+            f"{error.strerror}."
+        ) from None
+
+
+def with_rule_name(model: bytes, name: str) -> bytes:
+    """Returns a trained model with the rule's name in place of a temporary file's path."""
+    proto = sentencepiece_proto.ModelProto.FromString(model)
+    proto.normalizer_spec.name = name
+    proto.normalizer_spec.ClearField("normalization_rule_tsv")
+    return proto.SerializeToString()
+
+
+def tokenizer_settings(path: Path) -> dict[str, str | float]:
+    """Reads the settings of `config.DataConfig` that a SentencePiece model holds.
+
+    They are empty if `path` does not exist, as in a run without a tokenizer yet.
+
+    Raises:
+        UserError: if `path` is not a SentencePiece model.
+    """
+    if not path.exists():
+        return {}
+    proto = read_proto(path)
+    return {
+        "data.normalization": proto.normalizer_spec.name,
+        "data.character_coverage": round(proto.trainer_spec.character_coverage, 6),  # float32
+    }
+
+
+def read_proto(path: Path) -> sentencepiece_proto.ModelProto:
+    """Reads the protocol buffer of a SentencePiece model; UserError if `path` is not one."""
+    try:
+        return sentencepiece_proto.ModelProto.FromString(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except Exception as error:  # protobuf's DecodeError, whose module depends on the version
+        if type(error).__name__ != "DecodeError":
+            raise
+        raise UserError(f"{path} is not a SentencePiece model.") from None
+
+
+_USER_DEFINED = 4  # type of a user-defined piece in a SentencePiece model
+
+
+def symbols_of(data: DataConfig) -> list[str]:
+    """Lists the words that the tokenizer keeps whole: `data.symbols`, and tags of one word."""
+    tags = split_tags(data.tag).values()
+    return [*data.symbols, *(tag for tag in dict.fromkeys(tags) if " " not in tag)]
+
+
+def symbol_pieces(symbols: Sequence[str]) -> set[str]:
+    """Returns the pieces that keep symbols whole wherever they occur."""
+    return {*symbols, *(f"{SPACE_PIECE}{symbol}" for symbol in symbols)}
+
+
+def check_tags(data: DataConfig) -> None:
+    """Checks the tags against the text, and logs how many of its lines hold each symbol.
+
+    Raises:
+        UserError: if a tag belongs to no corpus, or the text already contains it.
+    """
+    texts = corpora((*data.train, *data.valid), data)
+    for key, tag in split_tags(data.tag).items():
+        if not any(tag in text.tag for text in texts if key in text.keys):
+            raise UserError(
+                f"--tag {key}={tag} must name a target language, or a --train or --valid. "
+                f"Received: {quoted(key)}. There are: "
+                f"{', '.join(dict.fromkeys(key for text in texts for key in text.keys))}."
+            )
+    counts = dict.fromkeys(data.symbols, 0)
+    tags = [symbol for symbol in symbols_of(data) if symbol not in counts]
+    for text in texts if counts or tags else []:
+        _look_through(text, tags, counts)
+    for symbol, count in counts.items():
+        log = logger.info if count else logger.warning
+        log("symbol %s: in %s lines of the text", symbol, f"{count:,}")
+
+
+def _look_through(text: ParallelText, tags: Sequence[str], counts: dict[str, int]) -> None:
+    """Counts the lines that contain each symbol; UserError at the first that contains a tag."""
+    for number, pair in enumerate(text.plain_pairs(), start=1):
+        for side in pair:
+            for symbol in counts:
+                counts[symbol] += symbol in side
+            for tag in tags:
+                if tag in side:
+                    raise UserError(
+                        f"The text must not contain the tag {tag}. Received: line {number:,} "
+                        f"of {text.name}. Choose another tag or, if the text is already "
+                        f"tagged, use --set data.symbols={tag} instead of --tag."
+                    )
+
+
+def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
+    """Raises UserError if the tokenizer splits one of the symbols."""
+    whole = _symbols_in(tokenizer) if symbols else set()
+    if cut := [symbol for symbol in symbols if symbol not in whole]:
+        raise UserError(
+            f"The tokenizer {tokenizer} must keep {cut[0]} whole. Train one with "
+            f"tf-transformer tokenizer ... --symbols '{cut[0]}', or leave data.tokenizer out."
+        )
+
+
+def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
+    """Returns the tag to translate with; UserError if one of its words is in no training tag.
+
+    Args:
+        tag: one or more of the run's tags, separated by spaces; None for none.
+        data: configuration of the run; without tags and symbols, the tokenizer's symbols count.
+        tokenizer: tokenizer of the run.
+    """
+    if tag is None:
+        return ""
+    known = _known_tags(data, tokenizer)
+    words = {word for each in known for word in each.split()}
+    if unknown := [word for word in tag.split() if word not in words]:
+        raise UserError(
+            f"--tag must consist of tags that {tokenizer.parent} was trained with: "
+            f"{', '.join(known) or 'it has none'}. Received: {quoted(unknown[0])}."
+        )
+    return " ".join(tag.split())
+
+
+def usable_tag(tag: str | None, data: DataConfig, tokenizer: Path) -> str | None:
+    """Returns the tag, as `require_known`; None, with a warning, for a run without tags."""
+    if tag and not _known_tags(data, tokenizer):
+        logger.warning(
+            "%s was trained without tags: --tag has no effect on it", tokenizer.parent
+        )
+        return None
+    return require_known(tag, data, tokenizer) or None
+
+
+def _known_tags(data: DataConfig, tokenizer: Path) -> list[str]:
+    tags = dict.fromkeys([*split_tags(data.tag).values(), *data.symbols])
+    return list(tags) or sorted(_symbols_in(tokenizer))
+
+
+def _symbols_in(tokenizer: Path) -> set[str]:
+    pieces = read_proto(tokenizer).pieces
+    return {
+        each.piece.removeprefix(SPACE_PIECE) for each in pieces if each.type == _USER_DEFINED
+    }
