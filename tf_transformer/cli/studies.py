@@ -33,7 +33,7 @@ from tf_transformer.studies.ablation.rows import BASE, ROWS, Scale, plan_rows, s
 from tf_transformer.studies.ablation.training import train_rows
 from tf_transformer.studies.heads import MEASUREMENTS
 from tf_transformer.tables import MARKDOWN
-from tf_transformer.training.in_turn import DONE, FAILED, STOPPED
+from tf_transformer.training.sessions import DONE, FAILED, STOPPED
 
 logger = logging.getLogger(__name__)
 

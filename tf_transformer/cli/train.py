@@ -24,9 +24,8 @@ from tf_transformer.cli.training_options import (
 )
 from tf_transformer.config import NORMALIZATIONS, Config
 from tf_transformer.config.data import require_words
-from tf_transformer.data.corpus import read_lines
-from tf_transformer.data.tags import symbol_pieces
-from tf_transformer.data.tokenizer_training import VocabularyTooLarge, train_tokenizer
+from tf_transformer.data.text import read_lines
+from tf_transformer.data.vocabulary import VocabularyTooLarge, symbol_pieces, train_tokenizer
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.plots.curves import LearningCurve, draw_curves
 from tf_transformer.plots.figure import short_names
@@ -37,10 +36,10 @@ from tf_transformer.studies.cost import sustained_rate
 from tf_transformer.studies.run_card import write_card
 from tf_transformer.tables import MARKDOWN
 from tf_transformer.tasks.registry import check_training, task_named
-from tf_transformer.training.interruption import Budget, Interrupted
+from tf_transformer.training.sessions import Budget, Interrupted
 
 if TYPE_CHECKING:  # it imports TensorFlow
-    from tf_transformer.training.task import Result
+    from tf_transformer.training.trainer import Result
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +110,7 @@ def _seeds(text: str) -> list[int]:
 
 def _train_seeds(options: argparse.Namespace, config: Config, output: Path) -> int:
     from tf_transformer.api.seeds import train_seeds
-    from tf_transformer.training.in_turn import DONE, FAILED, STOPPED
+    from tf_transformer.training.sessions import DONE, FAILED, STOPPED
 
     if sets(options, "training.seed"):
         raise UserError("Give --seeds or --set training.seed, not both.")

@@ -32,8 +32,7 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import float_from, given, int_from, integer, value_of
 from tf_transformer.config import MAX_BEAM_SIZE, DecodingConfig
-from tf_transformer.data.corpus import read_lines
-from tf_transformer.data.texts import content_hash
+from tf_transformer.data.text import content_hash, read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing, sha256, write_text
 from tf_transformer.plots.attention import Heatmaps, draw_attention
