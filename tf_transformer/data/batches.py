@@ -1,4 +1,14 @@
-"""Batches limited in tokens, of a few fixed shapes (paper 5.1), from one corpus or a mix."""
+"""Batches limited in tokens, of a few fixed shapes (paper 5.1), from one corpus or a mix.
+
+Two pairs in a batch of shape [B, L] = [2, 8]; 0 is PAD, 2 is BOS and 3 is EOS:
+
+    source  [[17,  9, 24,  3,  0,  0,  0,  0],   the sentence, EOS, PAD
+             [ 5, 11,  3,  0,  0,  0,  0,  0]]
+    labels  [[31,  8,  4, 26,  3,  0,  0,  0],   its translation, EOS, PAD
+             [12,  6, 40,  3,  0,  0,  0,  0]]
+    target  [[ 2, 31,  8,  4, 26,  0,  0,  0],   BOS, and the labels without EOS:
+             [ 2, 12,  6, 40,  0,  0,  0,  0]]   what the decoder sees
+"""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -15,77 +25,9 @@ from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.errors import UserError
 
+Key = tuple[int, int]  # step and replica
 
-class Mixture:
-    """Draws the pairs of each epoch from several corpora, in the proportions of a mix.
-
-    An epoch has about as many pairs as all corpora together. The pairs of a corpus form an
-    endless sequence of permutations, from which each epoch takes the next segment: no pair
-    recurs before all others of its corpus and length have been seen.
-
-    Args:
-        sizes: number of pairs of each corpus, in the order of their indices.
-        mix: see `config.data.mix_weights`.
-        seed: determines the permutations.
-
-    Attributes:
-        shares: share of each corpus in an epoch; they sum to 1.
-        times: for each corpus, how often an epoch uses each of its pairs, on average.
-
-    Raises:
-        UserError: if a corpus is empty, or `mix` does not fit.
-    """
-
-    def __init__(self, sizes: Sequence[int], mix: str, seed: int) -> None:
-        if 0 in sizes:
-            raise UserError(
-                f"Every corpus of a mix must have a usable pair. Received: {list(sizes)}. "
-                "Leave the empty one out, or check data.max_length and data.max_ratio."
-            )
-        self._starts = np.cumsum(sizes)[:-1]
-        self._seed = seed
-        weights = np.array(mix_weights(mix, sizes))
-        self.shares = weights / weights.sum()
-        self.times = self.shares * sum(sizes) / np.array(sizes)
-
-    def rows(self, pairs: np.ndarray, length: int, epoch: int) -> np.ndarray:
-        """Selects an epoch's pairs from those of a bucket.
-
-        Every epoch gets the same number, with at least 1 of each corpus in `pairs`.
-
-        Args:
-            pairs: their indices, ascending.
-            length: length of the bucket.
-            epoch: counted from 0.
-        """
-        corpora = np.split(pairs, np.searchsorted(pairs, self._starts))
-        drawn = [
-            _segment(corpus, max(1, round(len(corpus) * times)), epoch, [self._seed, length, i])
-            for i, (corpus, times) in enumerate(zip(corpora, self.times, strict=True))
-            if len(corpus)
-        ]
-        return np.concatenate(drawn)
-
-    def summary(self, names: Sequence[str]) -> str:
-        """Describes the mix in a line."""
-        parts = (
-            f"{name} {share:.1%}, each pair {times:.3g} times an epoch"
-            for name, share, times in zip(names, self.shares, self.times, strict=True)
-        )
-        return f"mix: {'; '.join(parts)}"
-
-
-def _segment(pairs: np.ndarray, count: int, epoch: int, seed: list[int]) -> np.ndarray:
-    """Returns `count` elements of the endless permutations, starting at epoch * count."""
-    first, start = divmod(epoch * count, len(pairs))
-    last = (epoch * count + count - 1) // len(pairs)
-    permutations = [
-        np.random.default_rng([*seed, index]).permutation(pairs)
-        for index in range(first, last + 1)
-    ]
-    return np.concatenate(permutations)[start : start + count]
-
-
+_BATCHES_AHEAD = 2  # prepared while an earlier one is trained on
 _Bucket = tuple[np.ndarray, int, int]  # pairs, rows of a batch, and the length to pad them to
 
 
@@ -175,7 +117,7 @@ class BatchPlan:
         batch_tokens: int,
         max_length: int,
         seed: int,
-        mixture: Mixture | None = None,
+        mixture: "Mixture | None" = None,
     ):
         sides = {"source": source_lengths}
         if target_lengths is not None:
@@ -236,9 +178,74 @@ class BatchPlan:
         )
 
 
-Key = tuple[int, int]  # step and replica
+class Mixture:
+    """Draws the pairs of each epoch from several corpora, in the proportions of a mix.
 
-_BATCHES_AHEAD = 2  # prepared while an earlier one is trained on
+    An epoch has about as many pairs as all corpora together. The pairs of a corpus form an
+    endless sequence of permutations, from which each epoch takes the next segment: no pair
+    recurs before all others of its corpus and length have been seen.
+
+    Args:
+        sizes: number of pairs of each corpus, in the order of their indices.
+        mix: see `config.data.mix_weights`.
+        seed: determines the permutations.
+
+    Attributes:
+        shares: share of each corpus in an epoch; they sum to 1.
+        times: for each corpus, how often an epoch uses each of its pairs, on average.
+
+    Raises:
+        UserError: if a corpus is empty, or `mix` does not fit.
+    """
+
+    def __init__(self, sizes: Sequence[int], mix: str, seed: int) -> None:
+        if 0 in sizes:
+            raise UserError(
+                f"Every corpus of a mix must have a usable pair. Received: {list(sizes)}. "
+                "Leave the empty one out, or check data.max_length and data.max_ratio."
+            )
+        self._starts = np.cumsum(sizes)[:-1]
+        self._seed = seed
+        weights = np.array(mix_weights(mix, sizes))
+        self.shares = weights / weights.sum()
+        self.times = self.shares * sum(sizes) / np.array(sizes)
+
+    def rows(self, pairs: np.ndarray, length: int, epoch: int) -> np.ndarray:
+        """Selects an epoch's pairs from those of a bucket.
+
+        Every epoch gets the same number, with at least 1 of each corpus in `pairs`.
+
+        Args:
+            pairs: their indices, ascending.
+            length: length of the bucket.
+            epoch: counted from 0.
+        """
+        corpora = np.split(pairs, np.searchsorted(pairs, self._starts))
+        drawn = [
+            _segment(corpus, max(1, round(len(corpus) * times)), epoch, [self._seed, length, i])
+            for i, (corpus, times) in enumerate(zip(corpora, self.times, strict=True))
+            if len(corpus)
+        ]
+        return np.concatenate(drawn)
+
+    def summary(self, names: Sequence[str]) -> str:
+        """Describes the mix in a line."""
+        parts = (
+            f"{name} {share:.1%}, each pair {times:.3g} times an epoch"
+            for name, share, times in zip(names, self.shares, self.times, strict=True)
+        )
+        return f"mix: {'; '.join(parts)}"
+
+
+def _segment(pairs: np.ndarray, count: int, epoch: int, seed: list[int]) -> np.ndarray:
+    """Returns `count` elements of the endless permutations, starting at epoch * count."""
+    first, start = divmod(epoch * count, len(pairs))
+    last = (epoch * count + count - 1) // len(pairs)
+    permutations = [
+        np.random.default_rng([*seed, index]).permutation(pairs)
+        for index in range(first, last + 1)
+    ]
+    return np.concatenate(permutations)[start : start + count]
 
 
 def make_dataset(

@@ -29,14 +29,9 @@ def pairs(number: int | None = None) -> list[tuple[str, str]]:
     """Returns the first `number` (English, German) pairs; by default all of them.
 
     No sentence occurs twice, in either language.
-
-    Raises:
-        ValueError: if `number` is negative or exceeds the number of pairs.
     """
     text = bz2.decompress(resources.files(__package__).joinpath(_FILE).read_bytes()).decode()
     lines = text.removesuffix("\n").split("\n")
-    if number is not None and not 0 <= number <= len(lines):
-        raise ValueError(f"`number` must be from 0 to {len(lines)}. Received: {number}.")
     columns = (line.split("\t") for line in lines[:number])
     return [(english, german) for english, german in columns]
 

@@ -11,16 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.config import PAD_ID
 from tf_transformer.data.text import SIDES, SideName, identity
-from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing_folder, sha256
+
+if TYPE_CHECKING:  # corpora are read without TensorFlow
+    from tf_transformer.data.tokenizer import Tokenizer
 
 INFO_FILE = "corpus.json"
 
@@ -218,7 +219,7 @@ class SideWriter:
 
 def encode_corpus(
     texts: Sequence[Iterable[tuple[str, str]]],
-    tokenizer: Tokenizer,
+    tokenizer: "Tokenizer",
     directory: Path,
     *,
     max_length: int,
@@ -299,32 +300,22 @@ def write_corpus(
 
 def _append(
     sides: list[SideWriter],
-    tokenizer: Tokenizer,
+    tokenizer: "Tokenizer",
     pairs: list[tuple[str, str]],
     max_length: int,
     max_ratio: float,
 ) -> dict[str, int]:
     """Writes the usable pairs; returns the counts of a `FilterReport`."""
-    sources, targets = zip(*pairs, strict=True)
-    encoded = [
-        token_ids(tokenizer.tokenize, sources),
-        token_ids(tokenizer.tokenize_target, targets),
-    ]
+    encoded = []
+    for side, texts in zip(SIDES, zip(*pairs, strict=True), strict=True):
+        ids, _ = tokenizer.encode(texts, side)
+        encoded.append((ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32)))
     (_, source_lengths), (_, target_lengths) = encoded
     chosen = _drop(source_lengths, target_lengths, max_length, max_ratio)
     chosen["kept"] = ~np.any(list(chosen.values()), axis=0)
-    for side, (ids, lengths) in zip(sides, encoded, strict=True):
-        side.append(ids, lengths, chosen["kept"])
+    for writer, (flat, lengths) in zip(sides, encoded, strict=True):
+        writer.append(flat, lengths, chosen["kept"])
     return {"read": len(pairs)} | {name: int(rows.sum()) for name, rows in chosen.items()}
-
-
-def token_ids(
-    tokenize: Callable[[tf.Tensor], tf.RaggedTensor], texts: tuple[str, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the concatenated ids of `texts`, each with EOS, and their lengths [B]."""
-    ends = tf.fill([len(texts), 1], EOS_ID)
-    ids = tf.concat([tokenize(tf.constant(texts)), ends], axis=1)
-    return ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32)
 
 
 def _drop(

@@ -1,4 +1,7 @@
-"""Plain parallel text: one sentence per line, one file per language, optionally gzipped."""
+"""Plain parallel text, optionally gzipped: lines, pairs, corpora by name, and their identity.
+
+A corpus is two files of aligned lines, one for each language, or a table of pairs.
+"""
 
 import codecs
 import glob
@@ -13,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from random import Random
+from typing import Any, Generic, Literal, TypeVar
 
 from tf_transformer.config import DataConfig
 from tf_transformer.config.data import split_tags
@@ -23,6 +27,28 @@ SideName = Literal["source", "target"]
 SIDES: tuple[SideName, SideName] = ("source", "target")
 _INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")
 BLOCK_BYTES = 1 << 16  # capacity of a pipe on Linux
+
+Role = Literal["train", "valid"]
+ROLES: dict[Role, str] = {"train": "training text", "valid": "dev text"}
+
+
+Item = TypeVar("Item")
+
+
+class Reservoir(list, Generic[Item]):
+    """A uniform sample of the items offered, at most `size` (Vitter 1985, algorithm R)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.offered, self._random = size, 0, Random(1)
+
+    def offer(self, item: Item) -> None:
+        """Takes the item, or not; perhaps another one leaves."""
+        self.offered += 1
+        if len(self) < self.size:
+            self.append(item)
+        elif (slot := int(self._random.random() * self.offered)) < self.size:
+            self[slot] = item
 
 
 def resolve_prefix(prefix: str | Path, language: str) -> Path:
@@ -113,13 +139,15 @@ def _decoded(path: Path | int, number: int, line: bytes) -> str:
 
 
 def _read_raw(path: Path | int) -> Iterator[bytes]:
-    with (
-        read_errors(path),
-        gzip.open(path)
-        if isinstance(path, Path) and path.suffix == ".gz"
-        else open(path, "rb", closefd=path != 0) as file,
-    ):
+    with read_errors(path), _opened(path) as file:
         yield from file
+
+
+def _opened(path: Path | int) -> Any:
+    """Opens a file, unpacked if it is a .gz."""
+    if isinstance(path, Path) and path.suffix == ".gz":
+        return gzip.open(path)
+    return open(path, "rb", closefd=path != 0)
 
 
 @contextmanager
@@ -205,9 +233,9 @@ class ParallelText:
             UserError: if a file cannot be read, the files differ in length, or a line of a
                 table does not have two columns.
         """
-        return (
-            _read_table(self.source) if self.is_table else read_pairs(self.source, self.target)
-        )
+        if self.is_table:
+            return _read_table(self.source)
+        return read_pairs(self.source, self.target)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Reads the pairs, with the tag before each source that is not blank."""
@@ -292,18 +320,13 @@ def all_pairs(texts: Sequence[ParallelText]) -> Iterator[tuple[str, str]]:
     return itertools.chain.from_iterable(text.pairs() for text in texts)
 
 
-Role = Literal["train", "valid"]
-ROLES: dict[Role, str] = {"train": "training text", "valid": "dev text"}
-
-
 def content_hash(path: Path) -> str:
     """Returns the SHA-256 of a file's content, unpacked if it is a .gz.
 
     Raises:
         UserError: if it cannot be read.
     """
-    opened = gzip.open if path.suffix == ".gz" else open
-    with read_errors(path), opened(path, "rb") as file:
+    with read_errors(path), _opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

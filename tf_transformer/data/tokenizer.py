@@ -72,6 +72,19 @@ class Tokenizer(tf.Module):
         """Maps targets like `tokenize`, but without a tag and by the target model, if any."""
         return self._tokenize(text, "target")
 
+    def encode(
+        self, text: tf.Tensor, side: SideName = "source", limit: int | None = None
+    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Maps strings [B] to int32 ids [B, None] with EOS, cut to at most `limit` tokens.
+
+        Returns:
+            The ids, and bool [B]: whether a text was cut.
+        """
+        ids = self.tokenize(text) if side == "source" else self.tokenize_target(text)
+        room = (limit or tf.int32.max) - 1  # for EOS
+        ends = tf.fill([ids.nrows(), 1], EOS_ID)
+        return tf.concat([ids[:, :room], ends], axis=1), ids.row_lengths() > room
+
     def copy(self, path: Path) -> None:
         """Writes the model to `path`, and the target model, if there is one, beside it."""
         paths = {"target": target_model_path(path), "source": path}

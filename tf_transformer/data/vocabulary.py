@@ -1,8 +1,14 @@
-"""Training of a SentencePiece vocabulary (paper 5.1); no TensorFlow."""
+"""SentencePiece vocabularies (paper 5.1): training, normalization, symbols and tags.
+
+The rule of normalization is compiled into the model file, so training, translation, exports
+and converted models all apply the same one. Tags such as "<2de>" are text before a source that
+tells one model what to do: Johnson et al. (2017), "Google's Multilingual Neural Machine
+Translation System", choose the target language by such a token; Raffel et al. (2020), T5,
+choose a task by a prefix of words. No TensorFlow.
+"""
 
 import io
 import logging
-import random
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +20,7 @@ from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
 from tf_transformer.config.data import split_tags
-from tf_transformer.data.text import ParallelText, corpora
+from tf_transformer.data.text import ParallelText, Reservoir, corpora
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import replacing
 from tf_transformer.strings import refuse_string
@@ -63,7 +69,9 @@ def train_tokenizer(
             `vocab_size`; the message gives the bound.
     """
     refuse_string("lines", lines)
-    sample = _sample(_usable(lines), TRAINING_LINES)
+    sample: Reservoir[str] = Reservoir(TRAINING_LINES)
+    for line in _usable(lines):
+        sample.offer(line)
     if not sample:
         raise UserError(
             "There is no text to train a tokenizer on: every line is empty or longer than "
@@ -112,18 +120,6 @@ def _usable(lines: Iterable[str]) -> Iterator[str]:
     for what, count in skipped.items():
         if count:
             logger.warning("the tokenizer learns nothing from lines %s: %s", what, f"{count:,}")
-
-
-def _sample(lines: Iterable[str], size: int) -> list[str]:
-    """Draws a uniform sample with a fixed seed (Vitter 1985, algorithm R)."""
-    rng = random.Random(1)
-    sample: list[str] = []
-    for index, line in enumerate(lines):
-        if index < size:
-            sample.append(line)
-        elif (slot := int(rng.random() * (index + 1))) < size:
-            sample[slot] = line
-    return sample
 
 
 def _explain(message: str, vocab_size: int) -> UserError:

@@ -149,12 +149,8 @@ class TextCodec:
         Returns:
             The ids, and bool [B]: whether a text was cut at the limit.
         """
-        tokenizer = self._tokenizer
-        ids = (tokenizer.tokenize_target if target else tokenizer.tokenize)(texts)
-        limit = (limit or self.source_limit) - 1  # leaves room for EOS
-        cut = ids.row_lengths() > limit
-        ends = tf.fill([ids.nrows(), 1], EOS_ID)
-        return tf.concat([ids[:, :limit], tf.RaggedTensor.from_tensor(ends)], axis=1), cut
+        side: SideName = "target" if target else "source"
+        return self._tokenizer.encode(texts, side, limit or self.source_limit)
 
     def encode_prefix(
         self,

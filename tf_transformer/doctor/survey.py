@@ -1,13 +1,12 @@
 """Survey of parallel text for the checks, in one pass and bounded memory."""
 
-import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.text import ParallelText, SideName, corpora
+from tf_transformer.data.text import ParallelText, Reservoir, SideName, corpora
 
 SAMPLE_PAIRS = 100_000  # pairs of a split held in memory
 PROGRESS_EVERY = 10_000
@@ -53,7 +52,7 @@ class Survey:
     files: Sequence[str] = ()
     every: int = 1
     pairs: int = 0
-    sample: list[Pair] = field(default_factory=list)
+    sample: Reservoir[Pair] = field(default_factory=lambda: Reservoir(SAMPLE_PAIRS))
     shared: set[Key] = field(default_factory=set)
     _starts: list[int] = field(default_factory=list)
 
@@ -71,25 +70,21 @@ class Survey:
 
     def read(self, progress: Progress, wanted: Set[Key] = frozenset()) -> None:
         """Reads the corpora, without tags; `shared` becomes the keys that are `wanted`."""
-        rng, read = random.Random(1), 0
+        read = 0
         for corpus in self.corpora:
             self._starts.append(read)
             for index, pair in enumerate(corpus.plain_pairs(), read):
                 read = index + 1
                 if index % self.every == 0:
-                    self._examine(Pair(*pair, index), wanted, rng)
+                    self._examine(Pair(*pair, index), wanted)
                 if read % PROGRESS_EVERY == 0:
                     progress(f"reading {self.name}", read)
         self.sample.sort(key=lambda pair: pair.number)
 
-    def _examine(self, pair: Pair, wanted: Set[Key], rng: random.Random) -> None:
+    def _examine(self, pair: Pair, wanted: Set[Key]) -> None:
         if wanted:
             self.shared.update(key for key in pair.keys if key in wanted)
-        # Reservoir sampling: Vitter (1985), algorithm R.
-        if self.pairs < SAMPLE_PAIRS:
-            self.sample.append(pair)
-        elif (slot := int(rng.random() * (self.pairs + 1))) < SAMPLE_PAIRS:
-            self.sample[slot] = pair
+        self.sample.offer(pair)
         self.pairs += 1
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.config import PAD_ID
 from tf_transformer.data.batches import Batch, BatchPlan, Key, dataset_of, padding_of
 from tf_transformer.data.encoded_corpus import EncodedCorpus, SideWriter, id_dtype, write_corpus
 from tf_transformer.data.subword_sampling import SubwordSampler
@@ -76,23 +76,9 @@ def sentence_ids(
         int32 ids, int32 lengths [sentences], and the number of truncated sentences.
     """
     lines = [sentence.encode("utf-8", "surrogatepass") for sentence in sentences]
-    ids, cut = closed_ids(tokenizer, tf.constant(lines, tf.string), max_length)
+    ids, cut = tokenizer.encode(tf.constant(lines, tf.string), limit=max_length)
     lengths = ids.row_lengths().numpy().astype(np.int32)
     return ids.values.numpy(), lengths, int(cut.numpy().sum())
-
-
-def closed_ids(
-    tokenizer: Tokenizer, sentences: tf.Tensor, max_length: int
-) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Returns the ids of strings [B], each truncated to `max_length` with EOS; works in graphs.
-
-    Returns:
-        int32 [B, None], and bool [B]: whether each sentence was truncated.
-    """
-    ids = tokenizer.tokenize(sentences)
-    cut = ids.row_lengths() > max_length - 1
-    ends = tf.fill([ids.nrows(), 1], EOS_ID)
-    return tf.concat([ids[:, : max_length - 1], ends], axis=1), cut
 
 
 def labelled_dataset(

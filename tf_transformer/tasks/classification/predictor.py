@@ -24,7 +24,7 @@ from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.classification.labelled import read_labels, require_labels
-from tf_transformer.tasks.classification.labelled_corpus import closed_ids, sentence_ids
+from tf_transformer.tasks.classification.labelled_corpus import sentence_ids
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes
 from tf_transformer.tasks.models import Card, card_of
 
@@ -295,7 +295,7 @@ def _classify(classifier: GraphClassifier):
     probabilities_of = in_groups(classifier.probabilities_of, [IDS], classifier.batch_tokens)
 
     def classify(text: tf.Tensor) -> Outputs:
-        source, cut = closed_ids(classifier.tokenizer, text, classifier.max_length)
+        source, cut = classifier.tokenizer.encode(text, limit=classifier.max_length)
         probabilities = probabilities_of(source.to_tensor(PAD_ID))
         labels = tf.constant(list(classifier.labels))
         return {
