@@ -1,9 +1,6 @@
 """Random segmentations: the same text, SentencePiece's distribution, a function of the step."""
 
 import io
-import os
-import subprocess
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -77,26 +74,6 @@ def test_segmentations_are_as_frequent_as_in_sentencepiece(model, kind, library)
         counts = ours[segmentation], theirs[segmentation]
         # Two counts of equal expectation differ by less than 5 standard deviations.
         assert abs(counts[0] - counts[1]) < 5 * (sum(counts) + 4) ** 0.5, segmentation
-
-
-def test_another_process_draws_the_same(model, kind, library, tmp_path):
-    (tmp_path / "model").write_bytes(model)
-    usual = library.encode(LINES[:20])
-    segmenter, random = Segmenter(model, RATES[kind]), Random(7)
-    expected = [segmenter.draw(ids, random) for ids in usual]
-    program = f"""
-from pathlib import Path
-from random import Random
-from tf_transformer.data.subword_sampling import Segmenter
-segmenter, random = Segmenter(Path("model").read_bytes(), {RATES[kind]}), Random(7)
-print([segmenter.draw(ids, random) for ids in {usual}])
-"""
-    environment = os.environ | {"PYTHONHASHSEED": "3"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True,
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == str(expected)
 
 
 def test_a_model_of_another_kind_is_refused():
@@ -194,11 +171,3 @@ def test_batches_have_room_for_most_sentences(corpus, sampler, plan):
     free = np.any(sampler.padded("source", ROWS, 4 * LENGTH, (0, 0))[:, :LENGTH]
                   != corpus.padded("source", ROWS, LENGTH), axis=1)  # fmt: skip
     assert np.mean(changed) > 0.9 * np.mean(free)
-
-
-def test_batches_from_a_later_step_are_those_of_that_step(corpus, sampler, plan):
-    whole = list(make_dataset(corpus, plan, sampler, num_steps=6).as_numpy_iterator())
-    later = make_dataset(corpus, plan, sampler, start_step=4, num_steps=2)
-    for (inputs, labels), expected in zip(later.as_numpy_iterator(), whole[4:], strict=True):
-        np.testing.assert_array_equal(labels, expected[1])
-        np.testing.assert_array_equal(inputs["source"], expected[0]["source"])

@@ -73,8 +73,6 @@ class Side:
 
     def padded(self, rows: np.ndarray, length: int) -> np.ndarray:
         """Returns sentences as int32 [len(rows), length], padded with PAD."""
-        if (longest := self.lengths[rows].max(initial=0)) > length:
-            raise ValueError(f"`length` must be at least {longest}. Received: {length}.")
         columns = np.arange(length)
         real = columns < self.lengths[rows, np.newaxis]  # [rows, length]
         positions = self.offsets[rows, np.newaxis] + columns

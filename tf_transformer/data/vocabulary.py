@@ -153,27 +153,17 @@ _BUILT_IN_RULES = ("nfkc", "nmt_nfkc")  # names that SentencePiece knows
 
 @contextmanager
 def rule_arguments(name: str) -> Iterator[dict[str, str]]:
-    """Yields the arguments of SentencePiece's trainer for a rule of `config.NORMALIZATIONS`.
-
-    Raises:
-        UserError: if the temporary file that the trainer reads cannot be written.
-    """
+    """Yields the arguments of SentencePiece's trainer for a rule of `config.NORMALIZATIONS`."""
     if name in _BUILT_IN_RULES:
         yield {"normalization_rule_name": name}
         return
     # U+2581 in a text always decodes to a space, so it is treated as one from the start. This
     # entry also keeps the rule from being empty, about which TensorFlow Text would print a line
     # each time it loads the model.
-    try:
-        with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
-            file.write(f"{ord(SPACE_PIECE):X}\t{ord(' '):X}\n")
-            file.flush()
-            yield {"normalization_rule_tsv": file.name}
-    except OSError as error:
-        raise UserError(
-            f"The normalization rule cannot be written to {tempfile.gettempdir()}: "
-            f"{error.strerror}."
-        ) from None
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        file.write(f"{ord(SPACE_PIECE):X}\t{ord(' '):X}\n")
+        file.flush()
+        yield {"normalization_rule_tsv": file.name}
 
 
 def with_rule_name(model: bytes, name: str) -> bytes:

@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from tf_transformer.config import DataConfig
 from tf_transformer.data.text import (
+    all_pairs,
     arriving_lines,
+    content_hash,
+    corpora,
+    identity,
     read_lines,
     read_pairs,
     resolve_prefix,
+    split_name,
+    text_files,
 )
 from tf_transformer.errors import UserError
 
@@ -124,15 +131,6 @@ def test_lines_arrive_whole_and_as_soon_as_they_are_written():
     os.close(reader)
 
 
-def test_arriving_lines_are_those_of_the_file(tmp_path):
-    path = tmp_path / "a"
-    path.write_text("one\n\ntwo\x85\u2028 \x0c\n" * 9_000 + "x" * 200_000, "utf-8")
-    with path.open("rb") as file:
-        chunks = list(arriving_lines(file.fileno()))
-    assert [line for chunk in chunks for line in chunk] == list(read_lines(path))
-    assert len(chunks) > 2
-
-
 def test_an_arriving_line_that_is_not_utf8_is_refused_by_its_number():
     reader, writer = os.pipe()
     arriving = arriving_lines(reader)
@@ -143,3 +141,92 @@ def test_an_arriving_line_that_is_not_utf8_is_refused_by_its_number():
         next(arriving)
     os.close(writer)
     os.close(reader)
+
+
+PAIRS = [("a dog", "ein Hund"), ("", "x"), ("two  cats", "zwei Katzen\u2028")]
+DATA = DataConfig(source="en", target="de")
+
+
+def table(path: Path, pairs=PAIRS) -> Path:
+    text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def aligned(prefix: Path, languages: tuple[str, str], pairs=PAIRS) -> Path:
+    for side, language in enumerate(languages):
+        text = "".join(f"{pair[side]}\n" for pair in pairs)
+        Path(f"{prefix}.{language}").write_text(text, "utf-8")
+    return prefix
+
+
+@pytest.mark.parametrize("name", ["t.tsv", "t.tsv.gz"])
+def test_a_table_holds_the_pairs_of_two_files(tmp_path, name):
+    names = [str(table(tmp_path / name)), str(aligned(tmp_path / "t", ("en", "de")))]
+    one, other = corpora(names, DATA)
+    assert list(one.pairs()) == list(other.pairs()) == PAIRS
+    assert len(one) == len(other) == len(PAIRS)
+    assert (one.file("source"), one.file("target")) == (tmp_path / name, tmp_path / name)
+    assert other.file("target") == tmp_path / "t.de"
+    assert list(all_pairs([one, other])) == [*PAIRS, *PAIRS]
+
+
+@pytest.mark.parametrize(("line", "columns"), [("a dog", 1), ("0.9\ta dog\tein Hund", 3)])
+def test_a_line_without_two_columns_is_refused_by_its_number(tmp_path, line, columns):
+    path = table(tmp_path / "t.tsv")
+    path.write_text(path.read_text("utf-8") + f"{line}\n", "utf-8")
+    (corpus,) = corpora([str(path)], DATA)
+    with pytest.raises(UserError, match=rf"t.tsv:4: .* TAB .*Received: {columns} columns"):
+        corpus.check()
+
+
+def test_a_name_may_end_in_its_languages(tmp_path):
+    prefix = aligned(tmp_path / "t", ("fr", "en"))
+    one, other = corpora([f"{prefix}:fr-en", f"{prefix}:en-fr"], DATA)
+    assert (one.source, one.languages) == (tmp_path / "t.fr", ("fr", "en"))
+    assert list(other.pairs()) == [(target, source) for source, target in PAIRS]
+    with pytest.raises(UserError, match="There is no .*t.de"):
+        corpora([str(prefix)], DATA)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("en", "pt-BR"), ("pt-BR", "en"), ("zh-Hans-CN", "es-419"), ("EN", "DE"), ("de_AT", "en")],
+)
+def test_a_language_may_have_a_script_and_a_region(source, target):
+    name = f"a-b/x:{source}-{target}"
+    assert split_name(name, DATA) == (Path("a-b/x"), (source, target))
+
+
+def test_a_tag_precedes_every_source_that_is_not_blank(tmp_path):
+    data = DataConfig(source="en", target="de", tag=("de=<2de>",))
+    (tagged,) = corpora([str(table(tmp_path / "t.tsv"))], data)
+    expected = [("<2de> a dog", "ein Hund"), PAIRS[1], ("<2de> two  cats", PAIRS[2][1])]
+    assert list(tagged.pairs()) == expected
+    assert list(tagged.plain_pairs()) == PAIRS
+
+
+def test_compression_does_not_change_the_identity_of_a_file(tmp_path):
+    (tmp_path / "plain").write_bytes(b"one\ntwo\n")
+    (tmp_path / "fast.gz").write_bytes(gzip.compress(b"one\ntwo\n", 1, mtime=1))
+    (tmp_path / "small.gz").write_bytes(gzip.compress(b"one\ntwo\n", 9, mtime=2))
+    assert len({identity([path]) for path in tmp_path.iterdir()}) == 1
+
+
+@pytest.mark.parametrize("content", [None, b"\x1f\x8b\x08\x00", b"no gzip"])
+def test_an_unreadable_file_is_named(tmp_path, content):
+    file = tmp_path / "a.gz"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.gz (cannot be read|is not a complete gzip file)"):
+        content_hash(file)
+
+
+def test_files_are_found_by_prefix_and_language_or_named_directly(tmp_path):
+    for name in ("x.en", "x.de.gz", "trees"):
+        (tmp_path / name).touch()
+    two = DataConfig(train=(str(tmp_path / "x"),), source="en", target="de")
+    assert text_files(two, "train") == [tmp_path / "x.en", tmp_path / "x.de.gz"]
+    one = DataConfig(valid=(str(tmp_path / "trees"),))
+    assert text_files(one, "valid") == [Path(tmp_path / "trees")]
+    assert text_files(one, "train") == []

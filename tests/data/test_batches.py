@@ -6,10 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tf_transformer.config import DataConfig
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DataConfig
 from tf_transformer.config.data import mix_weights
-from tf_transformer.data.batches import Batch, BatchPlan, Mixture, bucket_boundaries
+from tf_transformer.data.batches import (
+    Batch,
+    BatchPlan,
+    Mixture,
+    bucket_boundaries,
+    make_dataset,
+)
+from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.errors import UserError
 
 SIZES = [900, 100]  # of two corpora, together as many pairs as `make_plan` has by default
@@ -104,10 +112,6 @@ def test_pairs_left_over_join_the_next_longer_bucket():
     assert sorted(map(len, epoch_rows(plan, 0))) == [1, 5, 7]
 
 
-def test_longer_side_decides_the_bucket():
-    assert plan_of([3, 20], [20, 3], batch_tokens=64).shapes == [(3, 20)]
-
-
 @pytest.mark.parametrize("mix", ["", "1:4"])
 def test_plan_depends_on_seed_and_step_alone(mix):
     one, other = make_plan(mix=mix), make_plan(mix=mix)
@@ -122,12 +126,6 @@ def test_order_differs_between_epochs_and_seeds(mix):
     plan, other = make_plan(mix=mix), make_plan(mix=mix, seed=2)
     epochs = [epoch_rows(plan, 0), epoch_rows(plan, 1), epoch_rows(other, 0)]
     assert len({tuple(np.concatenate(rows)) for rows in epochs}) == 3
-
-
-def test_composition_of_batches_differs_between_epochs():
-    plan = make_plan()
-    batches = [{frozenset(rows.tolist()) for rows in epoch_rows(plan, e)} for e in (0, 1)]
-    assert len(batches[0] & batches[1]) < plan.steps_per_epoch / 10
 
 
 def test_summary_states_shapes_steps_and_waste():
@@ -159,19 +157,6 @@ def test_the_shares_of_a_batch_have_each_pair_once_and_one_shape(num_pairs, num_
 
 
 # --- Mixed corpora -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("mix", "share"),
-    [("1:4", 0.8), ("9:1", 0.1), ("temperature=1", 0.1), ("temperature=2", 0.25)],
-)
-def test_corpora_have_the_shares_of_their_weights(mix, share):
-    """With temperature 2 they are 30 to 10, the square roots of 900 and 100."""
-    plan = make_plan(mix=mix)
-    rows = np.concatenate([rows for epoch in range(20) for rows in epoch_rows(plan, epoch)])
-    # Each bucket contributes a whole number of pairs.
-    assert np.mean(rows >= SIZES[0]) == pytest.approx(share, abs=0.02)
-    assert len(rows) / 20 == pytest.approx(sum(SIZES), rel=0.02)
 
 
 @pytest.mark.parametrize("mix", ["1:4", "1:99", "99:1"])
@@ -208,3 +193,103 @@ def test_weights_that_are_not_positive_are_refused(mix):
 
 def test_a_temperature_near_zero_leaves_the_largest_corpus():
     assert mix_weights("temperature=0.001", [29_000, 10]) == [1.0, 0.0]
+
+
+@pytest.fixture(scope="module")
+def corpus(letters, tmp_path_factory) -> EncodedCorpus:
+    rng = np.random.default_rng(0)
+    pairs = [
+        tuple(" ".join(rng.choice(list("abcdefghij"), rng.integers(5, 15))) for _ in range(2))
+        for _ in range(100)
+    ]
+    folder = tmp_path_factory.mktemp("corpus") / "c"
+    return encode_corpus([pairs], letters, folder, max_length=16, max_ratio=4.0)
+
+
+@pytest.fixture(scope="module")
+def plan(corpus) -> BatchPlan:
+    lengths = corpus.source_lengths, corpus.target_lengths
+    return BatchPlan(*lengths, batch_tokens=128, max_length=16, seed=3)
+
+
+def test_padding_waste_is_the_fraction_of_pad_positions(corpus, plan):
+    pad = positions = 0
+    for inputs, labels in make_dataset(corpus, plan, num_steps=plan.steps_per_epoch):
+        for ids in (inputs["source"].numpy(), labels.numpy()):
+            pad += np.sum(ids == PAD_ID)
+            positions += ids.size
+    assert plan.padding_waste() == pytest.approx(pad / positions)
+
+
+def test_dataset_holds_the_sentences_of_the_plan(corpus, plan):
+    dataset = make_dataset(corpus, plan, num_steps=plan.steps_per_epoch)
+    for step, (inputs, labels) in enumerate(dataset):
+        batch = plan.batch(step)
+        assert labels.shape == inputs["source"].shape == (batch.num_rows, batch.length)
+        for side, ids in (("source", inputs["source"]), ("target", labels)):
+            expected = corpus.padded(side, batch.rows, batch.length)
+            np.testing.assert_array_equal(ids[: len(batch.rows)], expected)
+        unused = np.concatenate([inputs["source"], inputs["target"], labels], axis=1)
+        assert not unused[len(batch.rows) :].any()
+
+
+def test_decoder_input_is_bos_and_the_labels_without_eos(corpus, plan):
+    for inputs, labels in make_dataset(corpus, plan, num_steps=plan.steps_per_epoch):
+        for target, label in zip(inputs["target"].numpy(), labels.numpy(), strict=True):
+            label = label[label != PAD_ID].tolist()
+            expected = [BOS_ID, *label[:-1]] if label else []
+            assert label[-1:] in ([EOS_ID], [])
+            assert target[target != PAD_ID].tolist() == expected
+            assert not target[len(expected) :].any()
+
+
+def test_dataset_has_the_promised_element_spec_and_cardinality(corpus, plan):
+    ids = tf.TensorSpec([None, None], tf.int32)
+    endless = make_dataset(corpus, plan)
+    assert endless.element_spec == ({"source": ids, "target": ids}, ids)
+    assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
+    for shares in ({}, {"replicas": [0, 1], "num_replicas": 2}):
+        counted = make_dataset(corpus, plan, num_steps=3, **shares)
+        elements = 3 * len(shares.get("replicas", [0]))
+        assert counted.cardinality() == sum(1 for _ in counted) == elements
+
+
+def test_an_endless_dataset_continues_into_the_next_epochs(corpus, plan):
+    steps = 2 * plan.steps_per_epoch + 1
+    endless = make_dataset(corpus, plan).take(steps)
+    counted = make_dataset(corpus, plan, num_steps=steps)
+    for (_, labels), (_, expected) in zip(endless, counted, strict=True):
+        np.testing.assert_array_equal(labels, expected)
+
+
+@pytest.mark.parametrize("start", [1, 5, 40])
+def test_resuming_gives_the_batches_of_an_unbroken_run(corpus, plan, start):
+    unbroken = list(make_dataset(corpus, plan, num_steps=start + 3))[start:]
+    resumed = make_dataset(corpus, plan, start_step=start, num_steps=3)
+    for (inputs, labels), (expected, expected_labels) in zip(resumed, unbroken, strict=True):
+        np.testing.assert_array_equal(inputs["source"], expected["source"])
+        np.testing.assert_array_equal(labels, expected_labels)
+
+
+@pytest.mark.parametrize("num_replicas", [2, 3])
+def test_replicas_together_see_the_batches_of_one(corpus, plan, num_replicas):
+    """Apart from rows of padding; here two workers make the shares."""
+    steps = plan.steps_per_epoch
+    whole = make_dataset(corpus, plan, start_step=1, num_steps=steps)
+    options = {"start_step": 1, "num_steps": steps, "num_replicas": num_replicas}
+    workers = [range(num_replicas - 1), [num_replicas - 1]]
+    made = [iter(make_dataset(corpus, plan, replicas=own, **options)) for own in workers]
+    for batch in whole:
+        shares = [next(made[0]) for _ in workers[0]] + [next(made[1])]
+        assert len({tuple(labels.shape) for _, labels in shares}) == 1
+        assert real_rows(shares) == real_rows([batch])
+    assert all(next(rest, None) is None for rest in made)
+
+
+def real_rows(elements) -> list[tuple[tuple[int, ...], ...]]:
+    """Source, decoder input and labels of every row that is not all padding, sorted."""
+    rows = []
+    for inputs, labels in elements:
+        sides = inputs["source"].numpy(), inputs["target"].numpy(), labels.numpy()
+        rows += [tuple(tuple(ids.tolist()) for ids in row) for row in zip(*sides, strict=True)]
+    return sorted(row for row in rows if any(row[2]))
