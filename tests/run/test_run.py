@@ -54,12 +54,6 @@ def test_a_new_run_holds_its_configuration_and_versions(tmp_path):
     assert json.loads((run.path / "versions.json").read_text()) == versions()
 
 
-def test_versions_name_what_results_depend_on():
-    recorded = versions()
-    assert set(recorded) >= {"python", "platform", "tensorflow", "keras", "sacrebleu", "numpy"}
-    assert re.match(r"\d+\.\d+", recorded["tensorflow"])
-
-
 @pytest.mark.parametrize("names", [[], [".config.json.4242.tmp"]])
 def test_a_folder_that_is_empty_but_for_temporary_files_may_become_a_run(tmp_path, names):
     for name in names:
@@ -84,13 +78,9 @@ def test_the_same_configuration_resumes(run):
     ("name", "value"),
     [
         ("model.d_model", 256),
-        ("data.source", "de"),
         ("data.train", ("other",)),
         ("training.label_smoothing", 0.2),
-        ("training.seed", 2),
         ("training.precision", "mixed_bfloat16"),
-        ("training.jit_compile", True),
-        ("training.ema_decay", 0.9),
         ("training.best_by", "chrf"),
     ],
 )
@@ -132,18 +122,9 @@ def test_all_differences_are_named(started):
     [
         ("training.steps", 5_000),
         ("training.batch_tokens", 64),
-        ("training.max_tokens_per_device", 32),
-        ("training.recompute", True),
         ("training.learning_rate_scale", 0.5),
         ("training.warmup_steps", 7),
-        ("training.clip_norm", 1.0),
-        ("training.evaluate_every", 7),
-        ("training.save_minutes", 0.5),
-        ("training.patience", 3),
-        ("training.keep_last", 9),
-        ("training.average_last", 1),
         ("decoding.beam_size", 8),
-        ("decoding.alpha", 1.0),
     ],
 )
 def test_settings_that_affect_neither_model_nor_loss_may_change(started, name, value):

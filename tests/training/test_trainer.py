@@ -129,22 +129,19 @@ def test_the_last_record_belongs_to_the_last_weights(whole):
         assert record[f"valid_{name}"] == pytest.approx(measured[name])
 
 
-@pytest.mark.parametrize("at", [1, 2])
-def test_interrupted_training_resumes_bit_for_bit(tmp_path, whole, at):
-    scores = itertools.chain([10.0] * at, [KeyboardInterrupt()])
+def test_interrupted_training_resumes_bit_for_bit(tmp_path, whole):
     with pytest.raises(KeyboardInterrupt):
-        train_run(tmp_path, FakeTask(scores))
-    assert open_run(tmp_path).checkpoints.steps() == list(range(2, 2 * at + 1, 2))
+        train_run(tmp_path, FakeTask(iter([10.0, KeyboardInterrupt()])))
+    assert open_run(tmp_path).checkpoints.steps() == [2]
     assert_same_training(train_run(tmp_path, rising()), whole)
 
 
-@pytest.mark.parametrize("steps", [[3], [1, 1, 1, 1, 1]])
-def test_training_resumes_bit_for_bit_within_a_period(tmp_path, whole, steps):
+def test_training_resumes_bit_for_bit_within_a_period(tmp_path, whole):
     """So do the means of the training loss, which are in the records."""
-    for number in steps:
+    for number in (3, 1, 1):
         with pytest.raises(Interrupted, match="at step"):
             train_run(tmp_path, rising(), Stopper(Budget(steps=number)))
-    assert open_run(tmp_path).checkpoints.state_steps()[-1] == sum(steps)
+    assert open_run(tmp_path).checkpoints.state_steps()[-1] == 5
     assert_same_training(train_run(tmp_path, rising()), whole)
 
 
@@ -352,31 +349,12 @@ def test_the_moving_average_is_evaluated(averaging):
     assert record["valid_bleu"] != pytest.approx(sum_of_squares(list(raw.values())))
 
 
-@pytest.mark.parametrize("steps", [3, 4])
-def test_an_interrupted_moving_average_resumes_bit_for_bit(tmp_path, averaging, steps):
-    stopper = Stopper(Budget(steps=steps))
-    with pytest.raises(Interrupted, match=f"at step {steps} by --stop-after"):
+def test_an_interrupted_moving_average_resumes_bit_for_bit(tmp_path, averaging):
+    with pytest.raises(Interrupted, match="at step 3 by --stop-after"):
+        stopper = Stopper(Budget(steps=3))
         train_run(tmp_path, WeighingTask(iter(())), stopper, ema_decay=DECAY)
-    assert Run.open(tmp_path).checkpoints.state_steps()[-1] == steps
     resumed = train_run(tmp_path, WeighingTask(iter(())), ema_decay=DECAY)
     assert_same_training(resumed, averaging)
-
-
-def test_an_interrupted_evaluation_of_the_average_leaves_the_weights(tmp_path, averaging):
-    with pytest.raises(KeyboardInterrupt):
-        train_run(tmp_path, FakeTask(iter([KeyboardInterrupt()])), ema_decay=DECAY)
-    resumed = train_run(tmp_path, WeighingTask(iter(())), ema_decay=DECAY)
-    assert_same_training(resumed, averaging)
-
-
-def test_the_best_may_be_the_one_of_lowest_perplexity(tmp_path):
-    """The dev score, which rises, would choose the last."""
-    run = train_run(tmp_path, rising(), best_by="perplexity", steps=40, warmup_steps=400)
-    best = read_arrays(run.checkpoints.best)
-    candidates = [record["valid_perplexity"] for record in run.history()]
-    candidates.append(losses(run, run.checkpoints.average)["perplexity"])
-    assert -best["best/perplexity"] == pytest.approx(min(candidates))
-    assert losses(run, run.checkpoints.best)["perplexity"] == pytest.approx(min(candidates))
 
 
 def test_the_best_and_patience_may_depend_on_chrf(tmp_path):
@@ -402,13 +380,3 @@ def test_scores_on_an_earlier_dev_set_neither_choose_nor_end_training(tmp_path):
         (6, "two other batches"), (8, "two other batches"), (10, "two other batches"),
     ]  # fmt: skip
     assert best_scores(run.checkpoints.best) == {"bleu": 20.0}
-
-
-def test_best_weights_lost_between_two_sessions_are_restored(tmp_path, caplog):
-    """Evaluations of 2, 4 and 6 steps; the first was the best."""
-    task = FakeTask(iter([66.6, 51.4, 1.0, 66.6]))
-    train_run(tmp_path, task, steps=4, keep_last=3).checkpoints.best.unlink()
-    run = train_run(tmp_path, FakeTask(iter([51.4, 1.0, 66.6])), keep_last=3)
-    first = weights(run.checkpoints.step_path(2))
-    np.testing.assert_equal(weights(run.checkpoints.best), first)
-    assert "best.npz is gone: restored from step-00000002.npz" in caplog.text
