@@ -73,7 +73,7 @@ class Tokenizer(tf.Module):
         return self._tokenize(text, "target")
 
     def encode(
-        self, text: tf.Tensor, side: SideName = "source", limit: int | None = None
+        self, text: tf.Tensor, side: SideName = "source", limit: int = 1 << 30
     ) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Maps strings [B] to int32 ids [B, None] with EOS, cut to at most `limit` tokens.
 
@@ -81,9 +81,8 @@ class Tokenizer(tf.Module):
             The ids, and bool [B]: whether a text was cut.
         """
         ids = self.tokenize(text) if side == "source" else self.tokenize_target(text)
-        room = (limit or tf.int32.max) - 1  # for EOS
         ends = tf.fill([ids.nrows(), 1], EOS_ID)
-        return tf.concat([ids[:, :room], ends], axis=1), ids.row_lengths() > room
+        return tf.concat([ids[:, : limit - 1], ends], axis=1), ids.row_lengths() >= limit
 
     def copy(self, path: Path) -> None:
         """Writes the model to `path`, and the target model, if there is one, beside it."""
