@@ -26,8 +26,7 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config.data import BLEU_TOKENIZERS, DataConfig
-from tf_transformer.data.corpus import read_lines
-from tf_transformer.data.texts import content_hash
+from tf_transformer.data.text import content_hash, read_lines
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import score_translations

@@ -15,7 +15,7 @@ from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import actions, flag, given, int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.decoding import DECODING_PRECISIONS
-from tf_transformer.data.corpus import arriving_lines, read_lines, read_pairs
+from tf_transformer.data.text import arriving_lines, read_lines, read_pairs
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.plots.figure import SUFFIXES, new_figure

@@ -7,11 +7,11 @@ from typing import Any
 
 from tf_transformer.config import Config
 from tf_transformer.config.data import split_tags
-from tf_transformer.data.batching import bucket_boundaries
-from tf_transformer.data.corpora import always_tagged
-from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.data.tags import require_known
+from tf_transformer.data.batches import bucket_boundaries
+from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.data.text import always_tagged
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.batches import lite_threads
 from tf_transformer.decoding.engine import Ensemble, GraphEngine
 from tf_transformer.decoding.lite import LiteEngine, LiteModel, kept_lite_file

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.config import SamplingConfig
-from tf_transformer.data.corpus import is_visible
+from tf_transformer.data.text import is_visible
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, replacing, write_text

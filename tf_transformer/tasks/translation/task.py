@@ -12,12 +12,10 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, Config, DataConfig
 from tf_transformer.data import builtin
-from tf_transformer.data.corpora import all_pairs, corpora
-from tf_transformer.data.corpus import SideName, read_pairs
-from tf_transformer.data.encoded import EncodedCorpus
-from tf_transformer.data.tags import check_tags, require_whole, symbols_of
-from tf_transformer.data.texts import Role
+from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.data.text import Role, SideName, all_pairs, corpora, read_pairs
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.vocabulary import check_tags, require_whole, symbols_of
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Scores, score_translations

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tf_transformer.data.corpora import all_pairs, corpora
-from tf_transformer.data.corpus import read_pairs
+from tf_transformer.data.text import all_pairs, corpora, read_pairs
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import SIGNIFICANT, BleuAndLength, Comparison
