@@ -7,11 +7,10 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -24,6 +23,9 @@ if TYPE_CHECKING:  # corpora are read without TensorFlow
     from tf_transformer.data.tokenizer import Tokenizer
 
 INFO_FILE = "corpus.json"
+CHUNK_PAIRS = 2048  # tokenised at once, by all cores
+
+Pairs = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,6 @@ class Side:
         self.offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
         # A plain view: indexing the np.memmap class itself is slower.
         self.ids = np.asarray(np.memmap(directory / f"{name}_ids.bin", dtype, mode="r"))
-        if len(self.ids) != self.offsets[-1]:
-            raise ValueError(f"{name}: {len(self.ids)} ids instead of {self.offsets[-1]}")
 
     def sentence(self, index: int) -> np.ndarray:
         """Returns the int32 ids of a sentence."""
@@ -82,7 +82,7 @@ class Side:
 
 
 class EncodedCorpus:
-    """Sentence pairs as ids, each side ending in EOS; made by `encoding.encode_corpus`.
+    """Sentence pairs as ids, each side ending in EOS; made by `encode_corpus`.
 
     Attributes:
         source_lengths, target_lengths: int32 [pairs], in tokens with EOS.
@@ -94,34 +94,22 @@ class EncodedCorpus:
 
     text_sides: tuple[SideName, ...] = SIDES
 
-    def __init__(
-        self,
-        source: Side,
-        target: Side,
-        report: FilterReport,
-        fingerprint: str,
-        sizes: Sequence[int],
-    ):
-        self._sides = {"source": source, "target": target}
-        self.source_lengths = source.lengths
-        self.target_lengths = target.lengths
-        self.report = report
-        self.fingerprint = fingerprint
-        self.sizes = list(sizes)
+    def __init__(self, directory: Path, info: dict[str, Any]) -> None:
+        self._sides = {name: Side(directory, name, info["dtype"]) for name in SIDES}
+        self.source_lengths, self.target_lengths = map(self.lengths, SIDES)
+        self.report = FilterReport(**info["report"])
+        self.fingerprint, self.sizes = info["fingerprint"], info["sizes"]
 
     @classmethod
     def open(cls, directory: Path) -> Self:
-        """Maps the corpus in `directory`, after checking its checksums; see `read_info`.
+        """Maps the corpus in `directory`, after checking its checksums.
 
         Raises:
             UserError: if it is missing or damaged.
         """
         try:
-            info = read_info(directory)
-            source, target = (Side(directory, name, info["dtype"]) for name in SIDES)
-            report = FilterReport(**info["report"])
-            return cls(source, target, report, str(info["fingerprint"]), info["sizes"])
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return cls(directory, _read_info(directory))
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{directory} is not a complete encoded corpus: {error}. Encode the text again."
             ) from None
@@ -146,39 +134,6 @@ class EncodedCorpus:
         return self._sides[side].padded(rows, length)
 
 
-# --- Metadata ------------------------------------------------------------------------------
-
-
-def write_info(directory: Path, info: dict[str, Any]) -> None:
-    """Writes INFO_FILE, the last file: its presence marks a complete corpus."""
-    files = sorted(directory.iterdir())
-    info = info | {"checksums": {file.name: sha256(file) for file in files}}
-    info["checksum"] = _checksum(info)
-    (directory / INFO_FILE).write_text(json.dumps(info, indent=2), encoding="utf-8")
-
-
-def read_info(directory: Path) -> dict[str, Any]:
-    """Reads INFO_FILE and verifies the checksums of all files of the corpus.
-
-    Raises:
-        OSError, ValueError, KeyError, TypeError, AttributeError: if a file is missing or
-            damaged.
-    """
-    info = json.loads((directory / INFO_FILE).read_text("utf-8"))
-    if info["checksum"] != _checksum(info):
-        raise ValueError(f"{INFO_FILE} is damaged")
-    for name, recorded in info["checksums"].items():
-        if sha256(directory / name) != recorded:
-            raise ValueError(f"{name} is damaged")
-    return info
-
-
-def _checksum(info: dict[str, Any]) -> str:
-    """Hashes the content of INFO_FILE except this checksum itself."""
-    content = {name: value for name, value in info.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
 def fingerprint(texts: Sequence[Path], models: Iterable[bytes], settings: str) -> str:
     """Returns a hash of the text, the tokenizer's models and the filters."""
     digest = hashlib.sha256(b"".join(models))
@@ -186,33 +141,9 @@ def fingerprint(texts: Sequence[Path], models: Iterable[bytes], settings: str) -
     return digest.hexdigest()
 
 
-CHUNK_PAIRS = 2048  # tokenised at once, by all cores
-COUNTS = ("read", "kept", "empty", "too_long", "ratio", "cut")
-
-
 def id_dtype(size: int) -> str:
     """Returns the dtype on disk of ids below `size`."""
     return "<u2" if size <= 2**16 else "<i4"
-
-
-class SideWriter:
-    """Appends tokenised sentences to the files that `Side` reads."""
-
-    def __init__(self, directory: Path, name: str, dtype: str):
-        self._ids_path = directory / f"{name}_ids.bin"
-        self._lengths_path = directory / f"{name}_lengths.npy"
-        self._dtype = dtype
-        self._lengths: list[np.ndarray] = []
-
-    def append(self, ids: np.ndarray, lengths: np.ndarray, keep: np.ndarray) -> None:
-        """Adds the sentences selected by `keep` [B]; `ids` is the concatenation of all B."""
-        with self._ids_path.open("ab") as file:
-            file.write(ids[np.repeat(keep, lengths)].astype(self._dtype).tobytes())
-        self._lengths.append(lengths[keep])
-
-    def finish(self) -> None:
-        """Writes the lengths, after the last sentence."""
-        np.save(self._lengths_path, np.concatenate(self._lengths))
 
 
 def encode_corpus(
@@ -239,84 +170,22 @@ def encode_corpus(
     Raises:
         UserError: if no pair is left, the disk is full, or `directory` holds something else.
     """
-    write_corpus(
-        directory,
-        texts,
-        lambda sides, chunk: _append(sides, tokenizer, chunk, max_length, max_ratio),
-        id_dtype(tokenizer.vocab_size),
-        fingerprint,
-        progress,
-        max_length=max_length,
-        max_ratio=max_ratio,
-    )
+
+    def encode(pairs: Pairs) -> Chunk:
+        sides = []
+        for side, sentences in zip(SIDES, zip(*pairs, strict=True), strict=True):
+            ids, _ = tokenizer.encode(sentences, side)
+            sides.append((ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32)))
+        (_, source_lengths), (_, target_lengths) = sides
+        return Chunk(sides, _dropped(source_lengths, target_lengths, max_length, max_ratio))
+
+    dtype = id_dtype(tokenizer.vocab_size)
+    limits = {"max_length": max_length, "max_ratio": max_ratio}
+    write_corpus(directory, texts, encode, dtype, fingerprint, progress, limits)
     return EncodedCorpus.open(directory)
 
 
-def write_corpus(
-    directory: Path,
-    texts: Sequence[Iterable[tuple[str, str]]],
-    append: Callable[[list[SideWriter], list[tuple[str, str]]], dict[str, int]],
-    dtype: str,
-    fingerprint: str,
-    progress: Callable[[int], None] | None,
-    *,
-    max_length: int,
-    max_ratio: float,
-) -> None:
-    """Writes a corpus chunk by chunk; it appears whole or not at all.
-
-    `append` writes the sides of a chunk and returns its counts for the `FilterReport`, which
-    also records the limits.
-    """
-    if directory.exists() and not (directory / INFO_FILE).is_file():
-        raise UserError(
-            f"{directory} must be new or an encoded corpus. Received: no {INFO_FILE} in it."
-        )
-    with replacing_folder(directory) as temporary:
-        sides = [SideWriter(temporary, name, dtype) for name in SIDES]
-        counts: Counter[str] = Counter()
-        sizes = []
-        for pairs in map(iter, texts):
-            before = counts["kept"]
-            while chunk := list(itertools.islice(pairs, CHUNK_PAIRS)):
-                counts.update(append(sides, chunk))
-                if progress is not None:
-                    progress(counts["read"])
-            sizes.append(counts["kept"] - before)
-        report = FilterReport(
-            **{name: counts[name] for name in COUNTS},
-            max_length=max_length,
-            max_ratio=max_ratio,
-        )
-        if not report.kept:
-            raise UserError(f"The corpus has no usable pair: {report.summary()}.")
-        for side in sides:
-            side.finish()
-        info = {"dtype": dtype, "fingerprint": fingerprint, "sizes": sizes}
-        write_info(temporary, info | {"report": dataclasses.asdict(report)})
-
-
-def _append(
-    sides: list[SideWriter],
-    tokenizer: "Tokenizer",
-    pairs: list[tuple[str, str]],
-    max_length: int,
-    max_ratio: float,
-) -> dict[str, int]:
-    """Writes the usable pairs; returns the counts of a `FilterReport`."""
-    encoded = []
-    for side, texts in zip(SIDES, zip(*pairs, strict=True), strict=True):
-        ids, _ = tokenizer.encode(texts, side)
-        encoded.append((ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32)))
-    (_, source_lengths), (_, target_lengths) = encoded
-    chosen = _drop(source_lengths, target_lengths, max_length, max_ratio)
-    chosen["kept"] = ~np.any(list(chosen.values()), axis=0)
-    for writer, (flat, lengths) in zip(sides, encoded, strict=True):
-        writer.append(flat, lengths, chosen["kept"])
-    return {"read": len(pairs)} | {name: int(rows.sum()) for name, rows in chosen.items()}
-
-
-def _drop(
+def _dropped(
     source: np.ndarray, target: np.ndarray, max_length: int, max_ratio: float
 ) -> dict[str, np.ndarray]:
     """Marks the pairs dropped for each reason (one per pair): lengths [B] -> boolean [B]."""
@@ -325,3 +194,95 @@ def _drop(
     too_long = ~empty & (longer > max_length)
     ratio = ~empty & ~too_long & (longer > max_ratio * shorter)
     return {"empty": empty, "too_long": too_long, "ratio": ratio}
+
+
+class Chunk(NamedTuple):
+    """Tokenised pairs.
+
+    Attributes:
+        sides: of source and target, the ids of all pairs in a row, and their lengths [pairs].
+        dropped: bool [pairs] for each reason to drop pairs.
+        cut: number of truncated pairs.
+    """
+
+    sides: Sequence[tuple[np.ndarray, np.ndarray]]
+    dropped: Mapping[str, np.ndarray]
+    cut: int = 0
+
+
+def write_corpus(
+    directory: Path,
+    texts: Sequence[Iterable[tuple[str, str]]],
+    encode: Callable[[Pairs], Chunk],
+    dtype: str,
+    fingerprint: str,
+    progress: Callable[[int], None] | None,
+    limits: Mapping[str, Any],
+) -> None:
+    """Writes what `encode` makes of texts, chunk by chunk; it appears whole or not at all."""
+    if directory.exists() and not (directory / INFO_FILE).is_file():
+        raise UserError(
+            f"{directory} must be new or an encoded corpus. Received: no {INFO_FILE} in it."
+        )
+    with replacing_folder(directory) as temporary:
+        lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
+        counts = dict.fromkeys(("read", "kept", "empty", "too_long", "ratio", "cut"), 0)
+        sizes = []
+        for pairs in map(iter, texts):
+            before = counts["kept"]
+            while batch := list(itertools.islice(pairs, CHUNK_PAIRS)):
+                chunk = encode(batch)
+                keep = np.ones(len(batch), bool)
+                for reason, rows in chunk.dropped.items():
+                    counts[reason] += int(rows.sum())
+                    keep &= ~rows
+                counts["read"] += len(batch)
+                counts["kept"] += int(keep.sum())
+                counts["cut"] += chunk.cut
+                for side, (ids, of_all) in zip(SIDES, chunk.sides, strict=True):
+                    kept = ids[np.repeat(keep, of_all)].astype(dtype)
+                    _append(temporary / f"{side}_ids.bin", kept.tobytes())
+                    lengths[side].append(of_all[keep])
+                if progress is not None:
+                    progress(counts["read"])
+            sizes.append(counts["kept"] - before)
+        report = FilterReport(**counts, **limits)
+        if not report.kept:
+            raise UserError(f"The corpus has no usable pair: {report.summary()}.")
+        for side in SIDES:
+            np.save(temporary / f"{side}_lengths.npy", np.concatenate(lengths[side]))
+        info = {"dtype": dtype, "fingerprint": fingerprint, "sizes": sizes}
+        _write_info(temporary, info | {"report": dataclasses.asdict(report)})
+
+
+def _append(path: Path, content: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(content)
+
+
+# --- Metadata ------------------------------------------------------------------------------
+
+
+def _write_info(directory: Path, info: dict[str, Any]) -> None:
+    """Writes INFO_FILE, the last file: its presence marks a complete corpus."""
+    files = sorted(directory.iterdir())
+    info = info | {"checksums": {file.name: sha256(file) for file in files}}
+    info["checksum"] = _checksum(info)
+    (directory / INFO_FILE).write_text(json.dumps(info, indent=2), encoding="utf-8")
+
+
+def _read_info(directory: Path) -> dict[str, Any]:
+    """Reads INFO_FILE and verifies the checksums of all files of the corpus."""
+    info = json.loads((directory / INFO_FILE).read_text("utf-8"))
+    if info["checksum"] != _checksum(info):
+        raise ValueError(f"{INFO_FILE} is damaged")
+    for name, recorded in info["checksums"].items():
+        if sha256(directory / name) != recorded:
+            raise ValueError(f"{name} is damaged")
+    return info
+
+
+def _checksum(info: dict[str, Any]) -> str:
+    """Hashes the content of INFO_FILE except this checksum itself."""
+    content = {name: value for name, value in info.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -20,16 +20,19 @@ from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
 from tf_transformer.config.data import split_tags
-from tf_transformer.data.text import ParallelText, Reservoir, corpora
+from tf_transformer.data.text import Reservoir, corpora
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import replacing
 from tf_transformer.strings import refuse_string
 
+SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 TRAINING_LINES = 2_000_000  # a random sample of this size suffices, and bounds the memory
 # SentencePiece silently skips longer lines. Training on pairs would drop them too: a piece has
 # at most 16 characters, so they have more tokens than `data.max_length` usually allows.
 LINE_BYTES = 4_192
+_BUILT_IN_RULES = ("nfkc", "nmt_nfkc")  # names that SentencePiece knows
+_USER_DEFINED = 4  # type of a user-defined piece in a SentencePiece model
 _RESERVED = "\N{LOWER FIVE EIGHTHS BLOCK}"  # it silently skips lines with this mark, too
 
 logger = logging.getLogger(__name__)
@@ -77,33 +80,43 @@ def train_tokenizer(
             "There is no text to train a tokenizer on: every line is empty or longer than "
             f"{LINE_BYTES:,} bytes."
         )
+    model = io.BytesIO()
     try:
-        with rule_arguments(normalization) as rule:
-            model = _train_model(
-                sample,
+        with _rule_arguments(normalization) as rule:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(sample),
+                model_writer=model,
                 vocab_size=vocab_size,
                 model_type=kind,
                 character_coverage=character_coverage,
                 user_defined_symbols=sorted(set(symbols)),
+                byte_fallback=True,
+                minloglevel=2,
                 **rule,
+                **SPECIAL_IDS,
             )
     except RuntimeError as error:
         raise _explain(str(error), vocab_size) from None
+    proto = sentencepiece_proto.ModelProto.FromString(model.getvalue())
+    proto.normalizer_spec.name = normalization
+    proto.normalizer_spec.ClearField("normalization_rule_tsv")  # a temporary file's path
     with replacing(path) as temporary:
-        temporary.write_bytes(with_rule_name(model, normalization))
+        temporary.write_bytes(proto.SerializeToString())
 
 
-def _train_model(lines: Sequence[str], **options: object) -> bytes:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        byte_fallback=True,
-        minloglevel=2,
-        **options,
-        **SPECIAL_IDS,
-    )
-    return model.getvalue()
+@contextmanager
+def _rule_arguments(name: str) -> Iterator[dict[str, str]]:
+    """Yields the arguments of SentencePiece's trainer for a rule of `config.NORMALIZATIONS`."""
+    if name in _BUILT_IN_RULES:
+        yield {"normalization_rule_name": name}
+        return
+    # U+2581 in a text always decodes to a space, so it is treated as one from the start. This
+    # entry also keeps the rule from being empty, about which TensorFlow Text would print a line
+    # each time it loads the model.
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        file.write(f"{ord(SPACE_PIECE):X}\t{ord(' '):X}\n")
+        file.flush()
+        yield {"normalization_rule_tsv": file.name}
 
 
 def _usable(lines: Iterable[str]) -> Iterator[str]:
@@ -146,34 +159,6 @@ class VocabularyTooLarge(UserError):
         )
 
 
-SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
-
-_BUILT_IN_RULES = ("nfkc", "nmt_nfkc")  # names that SentencePiece knows
-
-
-@contextmanager
-def rule_arguments(name: str) -> Iterator[dict[str, str]]:
-    """Yields the arguments of SentencePiece's trainer for a rule of `config.NORMALIZATIONS`."""
-    if name in _BUILT_IN_RULES:
-        yield {"normalization_rule_name": name}
-        return
-    # U+2581 in a text always decodes to a space, so it is treated as one from the start. This
-    # entry also keeps the rule from being empty, about which TensorFlow Text would print a line
-    # each time it loads the model.
-    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
-        file.write(f"{ord(SPACE_PIECE):X}\t{ord(' '):X}\n")
-        file.flush()
-        yield {"normalization_rule_tsv": file.name}
-
-
-def with_rule_name(model: bytes, name: str) -> bytes:
-    """Returns a trained model with the rule's name in place of a temporary file's path."""
-    proto = sentencepiece_proto.ModelProto.FromString(model)
-    proto.normalizer_spec.name = name
-    proto.normalizer_spec.ClearField("normalization_rule_tsv")
-    return proto.SerializeToString()
-
-
 def tokenizer_settings(path: Path) -> dict[str, str | float]:
     """Reads the settings of `config.DataConfig` that a SentencePiece model holds.
 
@@ -197,13 +182,8 @@ def read_proto(path: Path) -> sentencepiece_proto.ModelProto:
         return sentencepiece_proto.ModelProto.FromString(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except Exception as error:  # protobuf's DecodeError, whose module depends on the version
-        if type(error).__name__ != "DecodeError":
-            raise
+    except Exception:  # protobuf's DecodeError, whose module depends on the version
         raise UserError(f"{path} is not a SentencePiece model.") from None
-
-
-_USER_DEFINED = 4  # type of a user-defined piece in a SentencePiece model
 
 
 def symbols_of(data: DataConfig) -> list[str]:
@@ -218,7 +198,7 @@ def symbol_pieces(symbols: Sequence[str]) -> set[str]:
 
 
 def check_tags(data: DataConfig) -> None:
-    """Checks the tags against the text, and logs how many of its lines hold each symbol.
+    """Checks the tags against the text.
 
     Raises:
         UserError: if a tag belongs to no corpus, or the text already contains it.
@@ -231,28 +211,15 @@ def check_tags(data: DataConfig) -> None:
                 f"Received: {quoted(key)}. There are: "
                 f"{', '.join(dict.fromkeys(key for text in texts for key in text.keys))}."
             )
-    counts = dict.fromkeys(data.symbols, 0)
-    tags = [symbol for symbol in symbols_of(data) if symbol not in counts]
-    for text in texts if counts or tags else []:
-        _look_through(text, tags, counts)
-    for symbol, count in counts.items():
-        log = logger.info if count else logger.warning
-        log("symbol %s: in %s lines of the text", symbol, f"{count:,}")
-
-
-def _look_through(text: ParallelText, tags: Sequence[str], counts: dict[str, int]) -> None:
-    """Counts the lines that contain each symbol; UserError at the first that contains a tag."""
-    for number, pair in enumerate(text.plain_pairs(), start=1):
-        for side in pair:
-            for symbol in counts:
-                counts[symbol] += symbol in side
-            for tag in tags:
-                if tag in side:
-                    raise UserError(
-                        f"The text must not contain the tag {tag}. Received: line {number:,} "
-                        f"of {text.name}. Choose another tag or, if the text is already "
-                        f"tagged, use --set data.symbols={tag} instead of --tag."
-                    )
+    tags = [symbol for symbol in symbols_of(data) if symbol not in data.symbols]
+    for text in texts if tags else []:
+        for number, pair in enumerate(text.plain_pairs(), start=1):
+            if found := [tag for tag in tags if any(tag in side for side in pair)]:
+                raise UserError(
+                    f"The text must not contain the tag {found[0]}. Received: line {number:,} "
+                    f"of {text.name}. Choose another tag or, if the text is already tagged, "
+                    f"use --set data.symbols={found[0]} instead of --tag."
+                )
 
 
 def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:

@@ -4,7 +4,7 @@ import fcntl
 import json
 import logging
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,22 +46,12 @@ logger = logging.getLogger(__name__)
 # Settings, or beginnings of them, that may change between sessions: none of them affects the
 # model, its loss or the state of its optimizer.
 _MAY_CHANGE = (
-    "preset",
-    "decoding.",
-    "training.steps",
-    "training.batch_tokens",
-    "training.max_tokens_per_device",
-    "training.recompute",
-    "training.learning_rate_scale",
-    "training.warmup_steps",
-    "training.clip_norm",
-    "training.evaluate_every",
-    "training.keep_last",
-    "training.average_last",
-    "training.patience",
-    "training.save_minutes",
-    "training.deterministic",
-)
+    "preset", "decoding.", "training.steps", "training.batch_tokens",
+    "training.max_tokens_per_device", "training.recompute", "training.learning_rate_scale",
+    "training.warmup_steps", "training.clip_norm", "training.evaluate_every",
+    "training.keep_last", "training.average_last", "training.patience",
+    "training.save_minutes", "training.deterministic",
+)  # fmt: skip
 _SET_BY_TRAINING = ("model.source_positions", "model.target_positions")
 
 
@@ -132,7 +122,8 @@ class Run:
             allowed = dict(may_change or {})
             config = before._with_recorded_positions(config)
             current = before._with_recorded_tokenizer(config)
-            changes = forbidden_changes(before.config, current, allowed)
+            may_differ = (*_MAY_CHANGE, *allowed)
+            changes = differences(before.config, current, lambda n: n.startswith(may_differ))
             if changes and before.checkpoints.state_steps():
                 raise UserError(
                     f"{path} holds a run with another configuration: {'; '.join(changes)}. "
@@ -344,26 +335,16 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     return run
 
 
-def _other_text(path: Path, before: Sequence[str], now: Sequence[str]) -> UserError:
+def _other_text(path: Path, *names: Sequence[str]) -> UserError:
+    before, now = (", ".join(each) or "the built-in corpus" for each in names)
+    what = f"{path} was trained on {before}. Received other text: {now}."
     if before == now:
-        return UserError(
-            f"{_listed(now)} has changed since {path} was trained on it. Restore it, give "
-            "--accept-new-data to continue with the new text, or give another --output."
-        )
+        what = f"{now} has changed since {path} was trained on it."
     return UserError(
-        f"{path} was trained on {_listed(before)}. Received other text: {_listed(now)}. To "
-        "resume, give all options of the first command again; to continue with the new text, "
-        "add --accept-new-data; to train a new model, give another --output."
+        f"{what} To resume, give all options of the first command again, and its text; to "
+        "continue with the new text, add --accept-new-data; to train a new model, give another "
+        "--output."
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "the built-in corpus"
-
-
-def forbidden_changes(stored: Config, current: Config, allowed: Iterable[str]) -> list[str]:
-    """Lists changed settings that must stay the same, as "NAME was X, now Y"."""
-    return differences(stored, current, lambda name: name.startswith((*_MAY_CHANGE, *allowed)))
 
 
 def differences(stored: Config, current: Config, ignored: Callable[[str], bool]) -> list[str]:

@@ -8,7 +8,13 @@ import tensorflow as tf
 
 from tf_transformer.config import PAD_ID
 from tf_transformer.data.batches import Batch, BatchPlan, Key, dataset_of, padding_of
-from tf_transformer.data.encoded_corpus import EncodedCorpus, SideWriter, id_dtype, write_corpus
+from tf_transformer.data.encoded_corpus import (
+    Chunk,
+    EncodedCorpus,
+    Pairs,
+    id_dtype,
+    write_corpus,
+)
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import SideName
 from tf_transformer.data.tokenizer import Tokenizer
@@ -49,19 +55,14 @@ def encode_labelled(
     """
     class_of = {label: index for index, label in enumerate(labels, start=1)}
 
-    def append(sides: list[SideWriter], chunk: list[tuple[str, str]]) -> dict[str, int]:
+    def encode(chunk: Pairs) -> Chunk:
         ids, lengths, cut = sentence_ids(tokenizer, [text for text, _ in chunk], max_length)
         classes = np.array([class_of[label] for _, label in chunk], np.int32)
-        keep = np.ones(len(chunk), bool)
-        sides[0].append(ids, lengths, keep)
-        sides[1].append(classes, np.ones_like(classes), keep)
-        return {"read": len(chunk), "kept": len(chunk), "cut": cut}
+        return Chunk([(ids, lengths), (classes, np.ones_like(classes))], {}, cut)
 
     dtype = id_dtype(max(tokenizer.vocab_size, len(labels) + 1))
-    write_corpus(
-        directory, texts, append, dtype, fingerprint, progress,
-        max_length=max_length, max_ratio=0.0,
-    )  # fmt: skip
+    limits = {"max_length": max_length, "max_ratio": 0.0}
+    write_corpus(directory, texts, encode, dtype, fingerprint, progress, limits)
     return LabelledCorpus.open(directory)
 
 
