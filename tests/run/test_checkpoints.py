@@ -139,14 +139,6 @@ def test_another_architecture_is_refused_and_nothing_is_assigned(tmp_path, chang
         np.testing.assert_equal(weights(there), before)
 
 
-def test_an_average_cannot_be_resumed_from(tmp_path):
-    model = small_model()
-    save_weights(tmp_path / "a.npz", model)
-    average_checkpoints([tmp_path / "a.npz"], tmp_path / "average.npz")
-    with pytest.raises(UserError, match=r"Expected optimizer/.*Received: \(none\)"):
-        restore_state(tmp_path / "average.npz", model)
-
-
 def test_the_average_is_the_mean_of_the_weights(tmp_path):
     paths, kernels = [], []
     for index in range(3):
@@ -227,12 +219,6 @@ def test_a_damaged_state_is_skipped(folder, caplog, damage):
     assert caplog.messages == ["checkpoint of step 10 is damaged: not used"]
     with pytest.raises(UserError, match="is damaged"):
         restore_state(newest, small_model())
-
-
-def test_a_state_stores_the_progress(tmp_path):
-    progress = {"data_step": np.int64(7), "mean/0000": np.float32([1.5, 2.5])}
-    save_state(tmp_path / "a.npz", small_model(), progress)
-    np.testing.assert_equal(restore_state(tmp_path / "a.npz", small_model()), progress)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])

@@ -1,10 +1,10 @@
 """The run directory: created, opened again, refused if it does not match; records, facts."""
 
-import dataclasses
 import gzip
 import hashlib
 import json
 import math
+import os
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ from tf_transformer.config.presets import preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run, versions
 from tf_transformer.run.records import line, read_results, score_of, write_tensorboard
-from tf_transformer.run.run import best_record, changed_text, data_files
+from tf_transformer.run.run import best_record, changed_text, data_files, open_for_training
 
 
 def tiny(**changes: object) -> Config:
@@ -59,12 +59,6 @@ def test_a_folder_that_is_empty_but_for_temporary_files_may_become_a_run(tmp_pat
     for name in names:
         (tmp_path / name).write_text("{")
     assert Run.create_or_resume(tmp_path, tiny()).config == tiny()
-
-
-def test_a_run_opens_with_its_configuration(tmp_path):
-    Run.create_or_resume(tmp_path / "one", tiny(model__dropout=0.25))
-    assert Run.open(tmp_path / "one").config == tiny(model__dropout=0.25)
-    assert Run.open(str(tmp_path / "one")).config == tiny(model__dropout=0.25)
 
 
 def test_the_same_configuration_resumes(run):
@@ -146,11 +140,6 @@ def test_the_tokenizer_may_move_but_not_change(tmp_path):
     for refused in (other, nothing, tiny()):
         with pytest.raises(UserError, match=r"data\.tokenizer was .*moved', now"):
             Run.create_or_resume(tmp_path / "one", refused)
-
-
-def test_the_name_of_the_preset_may_change(started):
-    renamed = dataclasses.replace(tiny(), preset="mine")
-    assert Run.create_or_resume(started.path, renamed).config == renamed
 
 
 @pytest.mark.parametrize("output", ["", "thesis.txt"])
@@ -375,6 +364,128 @@ def test_the_best_record_depends_on_best_by(copied, best_by, best):
     assert "tok:13a" in best_record(copied)["bleu_signature"]
 
 
-def test_a_run_without_evaluations_has_no_best(copied):
-    copied.metrics.unlink()
-    assert best_record(copied) is None
+@pytest.fixture
+def texts(tmp_path) -> Path:
+    """A folder with train and dev text in two languages."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name in ("train", "dev"):
+        for language in ("en", "de"):
+            (folder / f"{name}.{language}").write_text(f"{name} {language}\nsecond line\n")
+    return folder
+
+
+def config_of(folder: Path, **changes: object) -> Config:
+    data = {"train": (str(folder / "train"),), "valid": (str(folder / "dev"),)}
+    data |= {"source": "en", "target": "de"} | changes
+    return preset("tiny").replace({f"data.{name}": value for name, value in data.items()})
+
+
+def begun(path: Path, texts: Path) -> Run:
+    """A run of 40 steps; only the names of its checkpoints matter here."""
+    run = open_for_training(path, config_of(texts))
+    run.checkpoints.path.mkdir()
+    run.checkpoints.state_path(40).touch()
+    run.tokenizer.write_text("pieces")
+    run.write_history([evaluation(20), evaluation(40)])
+    return run
+
+
+def rewrite(file: Path) -> None:
+    """Reverses the lines of a file, which keeps its size and modification time."""
+    state, lines = file.stat(), file.read_text().splitlines(keepends=True)
+    while file.stat().st_ctime_ns == state.st_ctime_ns:
+        file.write_text("".join(reversed(lines)))
+        os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def test_the_same_text_resumes_silently(tmp_path, texts, caplog):
+    run = begun(tmp_path / "run", texts)
+    before = (run.path / "config.json").read_bytes(), run.metrics.read_bytes()
+    open_for_training(run.path, config_of(texts))
+    assert ((run.path / "config.json").read_bytes(), run.metrics.read_bytes()) == before
+    assert run.changes() == []
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_changed_training_text_is_refused_and_nothing_is_written(tmp_path, texts, language):
+    run = begun(tmp_path / "run", texts)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    rewrite(texts / f"train.{language}")
+    with pytest.raises(UserError, match="texts/train has changed .*--accept-new-data"):
+        open_for_training(run.path, config_of(texts))
+    after = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_accepted_new_text_is_announced_and_recorded_once(tmp_path, texts, caplog):
+    run = begun(tmp_path / "run", texts)
+    rewrite(texts / "train.en")
+    open_for_training(run.path, config_of(texts), accept_new_data=True)
+    (change,) = run.changes()
+    assert (change["step"], change["what"]) == (40, "training text")
+    assert change["from"] != change["to"]
+    assert "from step 40 on, training text is" in caplog.text
+    open_for_training(run.path, config_of(texts))  # now it is the run's text
+    assert len(run.changes()) == 1
+
+
+def test_changed_dev_text_is_announced_and_recorded(tmp_path, texts, caplog):
+    run = begun(tmp_path / "run", texts)
+    rewrite(texts / "dev.de")
+    open_for_training(run.path, config_of(texts))
+    (change,) = run.changes()
+    assert change["what"] == "dev text"
+    assert "no longer choose the best weights" in caplog.text
+    rewrite(texts / "dev.de")  # and back again
+    open_for_training(run.path, config_of(texts))
+    assert run.changes()[-1]["to"] == change["from"]
+
+
+def test_moved_text_is_accepted_by_its_content(tmp_path, texts, caplog):
+    run = begun(tmp_path / "run", texts)
+    moved = texts.rename(tmp_path / "elsewhere")
+    open_for_training(run.path, config_of(moved))
+    assert Run.open(run.path).config == config_of(moved)
+    assert [change["what"] for change in run.changes()] == ["data.train", "data.valid"]
+    assert all("(the same text)" in message for message in caplog.messages)
+    assert len(caplog.messages) == 2
+
+
+def test_other_text_in_another_folder_is_refused(tmp_path, texts):
+    run = begun(tmp_path / "run", texts)
+    moved = texts.rename(tmp_path / "elsewhere")
+    rewrite(moved / "train.en")
+    other = "on .*/texts/train. Received other text: .*/elsewhere/train. .*--accept-new-data"
+    with pytest.raises(UserError, match=other):
+        open_for_training(run.path, config_of(moved))
+    assert Run.open(run.path).config == config_of(texts)
+
+
+def test_another_language_is_refused_even_if_new_data_is_accepted(tmp_path, texts):
+    run = begun(tmp_path / "run", texts)
+    swapped = config_of(texts, source="de", target="en")
+    with pytest.raises(UserError, match=r"data\.source was 'en', now 'de'"):
+        open_for_training(run.path, swapped, accept_new_data=True)
+
+
+def test_before_the_first_checkpoint_text_may_be_corrected(tmp_path, texts, caplog):
+    run = open_for_training(tmp_path / "run", config_of(texts))
+    run.tokenizer.write_text("pieces of the wrong text")
+    rewrite(texts / "train.en")
+    open_for_training(run.path, config_of(texts))
+    assert not run.tokenizer.exists()
+    assert caplog.messages == ["the training text has changed: a new tokenizer will be trained"]
+    run.tokenizer.write_text("pieces of the right text")
+    assert run.require_tokenizer()
+
+
+@pytest.mark.parametrize("depth", [None, preset("tiny").model.num_layers])
+def test_an_equal_depth_written_differently_is_no_change(tmp_path, texts, depth):
+    begun(tmp_path / "run", texts)
+    same = config_of(texts).replace({"model.decoder_layers": depth})
+    run = open_for_training(tmp_path / "run", same)
+    assert run.config.model.num_decoder_layers and not run.changes()
+    with pytest.raises(UserError, match=r"model.decoder_layers was .*, now 1"):
+        open_for_training(tmp_path / "run", same.replace({"model.decoder_layers": 1}))

@@ -40,39 +40,6 @@ def test_steps_advance_the_position_and_a_new_period_keeps_it():
     assert progress.period_seconds == 0
 
 
-def test_progress_is_restored_from_its_arrays():
-    means = [np.float32(index) for index in range(12)]  # more than one digit
-    progress = Progress(7, 3, 1.25, 100, 2, 64, means)
-    restored = Progress.from_arrays(progress.to_arrays())
-    assert restored == progress
-    assert type(restored.data_step) is int and type(restored.period_seconds) is float
-
-
-def test_running_means_are_restored_after_a_reset():
-    model = compiled_model(Config())
-    data = FakeTask(iter(())).training_data(0)
-    model.fit(data, steps_per_epoch=3, shuffle=False, verbose=0)
-    progress = Progress()
-    progress.keep_means(model)
-    before = {mean.name: float(mean.result()) for mean in model.running_means}
-    assert set(before) == {"loss", "perplexity", "accuracy", "tokens"}
-    assert before["tokens"] == sum(4 * length - 2 for length in (3, 4, 5))
-    model.reset_metrics()
-    assert float(model.running_means[0].result()) == 0
-    progress.resume_means(model)
-    assert {mean.name: float(mean.result()) for mean in model.running_means} == before
-
-
-def test_a_new_period_restores_no_means():
-    model = compiled_model(Config())
-    progress = Progress()
-    progress.keep_means(model)
-    progress.start_period()
-    model.running_means[0].update_state(keras.ops.ones(()))
-    progress.resume_means(model)
-    assert float(model.running_means[0].result()) == 1
-
-
 @pytest.mark.parametrize(
     ("steps_per_epoch", "replicas", "data_step", "changes"),
     [
@@ -93,12 +60,6 @@ def test_other_batches_resume_at_the_same_position_in_the_data(
     assert progress.data_step == data_step
     assert (progress.steps_per_epoch, progress.replicas) == (steps_per_epoch, replicas)
     assert progress.moved_to(now) == []
-
-
-def test_a_new_size_of_parts_is_a_change():
-    now = Progress(max_tokens_per_device=64)
-    assert Progress().moved_to(now) == ["parts of another size"]
-    assert Progress(max_tokens_per_device=64).moved_to(now) == []
 
 
 def compiled() -> TokenModel:
@@ -183,19 +144,6 @@ def test_states_are_saved_periodically_until_the_last_step():
     watched = Watched(save_minutes=1e-9, steps=4)
     assert watched.fit(10) == 4
     assert watched.saved == [1, 2, 3]  # the trainer itself saves when `fit` returns
-
-
-def test_the_time_left_is_estimated_after_50_quick_steps(caplog):
-    caplog.set_level("INFO", "tf_transformer")
-    watched = Watched(steps=1_000)
-    watched.fit(49)
-    assert caplog.messages == []
-    watched.fit(60)
-    (message,) = caplog.messages
-    # The 50th step of the session is the first of the second `fit`.
-    assert re.fullmatch(r"950 steps to go, about \d+ (s|min)", message)
-    watched.fit(60)
-    assert len(caplog.messages) == 1
 
 
 def test_the_slow_first_step_is_no_part_of_the_estimate(caplog):

@@ -1,7 +1,6 @@
 """Sessions: when one stops, what a second signal does, and children that get the signals."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +13,6 @@ from command_line import environment
 
 from tf_transformer.child import Relay
 from tf_transformer.errors import UserError
-from tf_transformer.files import locked
-from tf_transformer.run import Run
 from tf_transformer.training.sessions import Budget, Interrupted, Stopper
 
 pytestmark = pytest.mark.usefixtures("no_nohup")
@@ -45,12 +42,6 @@ def test_a_budget_is_a_time_or_a_number_of_steps(text, budget):
 def test_other_budgets_are_refused(text):
     with pytest.raises(UserError, match=r"2h, 90m or 45s, or '500 steps', .* Received: '.*'"):
         Budget.parse(text)
-
-
-def test_without_a_budget_nothing_stops():
-    stopper = Stopper()
-    assert not any(stopper.after_step() for _ in range(1_000))
-    stopper.check()
 
 
 def test_outside_the_main_thread_only_the_budget_applies():
@@ -242,28 +233,3 @@ def test_no_command_outlives_a_killed_parent():
         began = time.monotonic()
         assert parent.stdout.read() == ""  # ends with the child
     assert time.monotonic() - began < 60
-
-
-def test_a_training_with_a_killed_parent_saves_and_ends(trained_run, tmp_path):
-    shutil.copytree(trained_run.path, tmp_path / "run")
-    config = Run.open(tmp_path / "run").config
-    endless = {"training.steps": 1_000_000, "training.evaluate_every": 1_000_000}
-    run = Run.create_or_resume(tmp_path / "run", config.replace(endless))
-    begun = run.checkpoints.state_steps()[-1]
-    words = ["--config", str(run.path / "config.json")]
-    script = (
-        "from tf_transformer.run import Run; from tf_transformer.training.sessions import *\n"
-    )
-    script += f"run = Run.open({str(run.path)!r})\n"
-    script += f"train_in_turn({{run.path: run.config}}, lambda *_: {words})"
-    with subprocess.Popen(
-        [sys.executable, "-c", script], env=environment(), stdout=subprocess.PIPE, text=True
-    ) as parent:
-        for line in parent.stdout:
-            if "steps to go" in line:
-                break
-        parent.kill()
-        rest = parent.stdout.read()  # ends with the child
-    assert "SIGTERM" in rest
-    with locked(run.path):
-        assert run.checkpoints.state_steps()[-1] > begun
