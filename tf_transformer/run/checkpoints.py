@@ -7,7 +7,6 @@ dropout seeds ("seed/..."), which no Keras writer saves, and the trainer's progr
 """
 
 import logging
-import math
 import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +29,8 @@ Arrays = dict[str, np.ndarray]
 # Holds the names of all other arrays: zip's directory has no checksum, so damage to it may hide
 # an array.
 _MEMBERS = "members"
+
+_STATES_KEPT = 2
 
 # The name of a kernel's adapter.
 _ADAPTER = re.compile(r"^(.*/)lora_(kernel)_[ab]$")
@@ -128,14 +129,6 @@ def merged(weights: Arrays) -> Arrays:
     return merged
 
 
-def without_effect(adapters: Arrays) -> Arrays:
-    """Returns adapters with B set to 0, so that A B is 0."""
-    return {
-        name: np.zeros_like(value) if name.endswith("_b") else value
-        for name, value in adapters.items()
-    }
-
-
 def add_record(path: Path, record: Record) -> None:
     """Adds the evaluation of averaged weights to their file; a step's is in the history."""
     values = {f"{_RECORD}{name}": np.array(value) for name, value in record.items()}
@@ -170,9 +163,6 @@ def best_dev_set(best: Path) -> str | None:
     return None if mark is None else str(mark)
 
 
-_STATES_KEPT = 2
-
-
 def save_weights(path: Path, model: "keras.Model") -> None:
     """Writes the model's weights, adapters merged; `path` appears whole or not at all."""
     write_arrays(path, merged(_values(_model_variables(model))))
@@ -196,18 +186,6 @@ def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
     write_arrays(path, weights | _values(_training_variables(model)) | named)
 
 
-def describe_sizes(model: "keras.Model", keep: int) -> str:
-    """Describes the disk space of the files that `rotate(keep)` leaves."""
-    weights, training = (
-        sum(4 * math.prod(variable.shape) for variable in variables.values()) / 1e6
-        for variables in (_model_variables(model), _training_variables(model))
-    )
-    return (
-        f"{weights + training:,.1f} MB for each of {_STATES_KEPT} states to resume from, and "
-        f"{weights:,.1f} MB for each of at most {keep + 2} files of weights"  # best and average
-    )
-
-
 def restore_state(path: Path, model: "keras.Model") -> Arrays:
     """Restores a state into a compiled model; returns the `progress` that was saved."""
     if not model.optimizer.built:  # building it again would replace the loss scale's state
@@ -228,8 +206,11 @@ def load_weights(path: Path, model: "keras.Model") -> None:
     """Loads only the model's weights, for decoding, and disables adapters."""
     variables = _model_variables(model)
     adapters = {name: variable for name, variable in variables.items() if kernel_of(name)}
-    stored = read_arrays(path, prefix="model/")
-    _assign(path, stored | without_effect(_values(adapters)), variables)
+    no_effect = {  # A B is 0 if B is
+        name: np.zeros_like(value) if name.endswith("_b") else value
+        for name, value in _values(adapters).items()
+    }
+    _assign(path, read_arrays(path, prefix="model/") | no_effect, variables)
 
 
 # Takes the path, the stored and the current value of a weight; returns the new value, or None
