@@ -57,7 +57,10 @@ class Progress:
         Raises:
             UserError: if the state is damaged or belongs to another model.
         """
-        progress = cls.from_arrays(restore_state(path, model))
+        arrays = restore_state(path, model)
+        numbers = {name: arrays[name].item() for name in _NUMBERS}
+        means = [arrays[name] for name in sorted(arrays.keys() - {*_NUMBERS})]
+        progress = cls(**numbers, means=means)
         progress.resume_means(model)
         return progress
 
@@ -85,13 +88,6 @@ class Progress:
         """Returns the progress as arrays, for a state."""
         numbers = {name: np.asarray(getattr(self, name)) for name in _NUMBERS}
         return numbers | {f"mean/{i:04d}": mean for i, mean in enumerate(self.means)}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
-        """Inverts `to_arrays`."""
-        numbers = {name: arrays[name].item() for name in _NUMBERS}
-        means = [arrays[name] for name in sorted(arrays.keys() - {*_NUMBERS})]
-        return cls(**numbers, means=means)
 
     def moved_to(self, now: Self) -> list[str]:
         """Adopts the batches and devices of `now`, and converts the position in the data.
