@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from command_line import ROOT, TrainedRun, run_command, run_here, train_command
-from made_once import made_once
-from toy_labels import toy_labels
-from toy_trees import toy_trees
+from helpers import made_once, toy_labels, toy_trees
 
 from tf_transformer import load
 from tf_transformer.config import DecodingConfig

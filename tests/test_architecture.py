@@ -71,9 +71,8 @@ MAY_NAME_TASKS = ("tasks", "api", "cli", "config")
 
 # Words of one task: its files, its scores, the sizes of its model.
 WORDS_OF_TASKS = {
-    *(entry.own_file for entry in TASKS.values() if entry.own_file),
     *(score for entry in TASKS.values() for score in entry.scores if score not in GENERAL),
-    *("lexicon", "label_file", "num_classes"),
+    *("lexicon", "lexicon.json", "labels.json", "label_file", "num_classes"),
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.errors import UserError
-from tf_transformer.files import locked, replacing, replacing_folder, write_text
+from tf_transformer.files import locked, new_folder, replacing, write_text
 from tf_transformer.run import holds_other_files
 
 
@@ -23,16 +23,6 @@ def test_a_new_file_has_the_exact_text_and_no_leftovers_beside_it(tmp_path):
     write_text(tmp_path / "new" / "a.txt", "größer\r\ntwo\n")
     assert (tmp_path / "new" / "a.txt").read_bytes() == "größer\r\ntwo\n".encode()
     assert names(tmp_path / "new") == ["a.txt"]
-
-
-def test_the_old_content_is_there_until_the_block_ends(tmp_path):
-    path = tmp_path / "a.txt"
-    write_text(path, "old")
-    with replacing(path) as temporary:
-        temporary.write_text("new")
-        assert path.read_text() == "old"
-        assert temporary.parent == path.parent  # a rename cannot cross file systems
-    assert path.read_text() == "new"
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -76,12 +66,6 @@ def test_a_file_where_a_folder_should_be_is_a_user_error(tmp_path):
     write_text(tmp_path / "file", "")
     with pytest.raises(UserError, match="Cannot write .*file/a.txt"):
         write_text(tmp_path / "file" / "a.txt", "text")
-
-
-def test_a_block_that_writes_nothing_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match="No such file"), replacing(tmp_path / "a.txt"):
-        pass
-    assert names(tmp_path) == []
 
 
 WRITER = """
@@ -186,13 +170,6 @@ def test_an_error_in_the_block_passes_and_releases_the_lock(tmp_path, error):
         pass
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_created_is_a_user_error(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(UserError, match="new"), locked(tmp_path / "new"):
-        pass
-
-
 def test_a_file_in_place_of_the_folder_is_a_user_error(tmp_path):
     write_text(tmp_path / "file", "")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
@@ -203,44 +180,34 @@ def test_a_file_in_place_of_the_folder_is_a_user_error(tmp_path):
 # --- Folders -----------------------------------------------------------------------------
 
 
-def test_a_folder_replaces_the_old_one_at_the_end(tmp_path):
+def test_a_folder_appears_at_the_end_and_never_replaces_another(tmp_path):
     path = tmp_path / "models" / "1"
-    for content in ("old", "new"):
-        with replacing_folder(path) as temporary:
-            write_text(temporary / "deep" / "a.txt", content)
-            assert temporary.parent == path.parent
-            assert not path.exists() or (path / "deep" / "a.txt").read_text() == "old"
-        assert (path / "deep" / "a.txt").read_text() == content
-    assert names(path.parent) == ["1"]
+    with new_folder(path) as temporary:
+        write_text(temporary / "deep" / "a.txt", "mine")
+        assert temporary.parent == path.parent
+        assert not path.exists()
+    with (
+        pytest.raises(UserError, match="Cannot write .*1: .*not empty"),
+        new_folder(path) as temporary,
+    ):
+        write_text(temporary / "b.txt", "later")
+    assert (path / "deep" / "a.txt").read_text() == "mine"
+    assert names(path) == ["deep"] and names(path.parent) == ["1"]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
-def test_an_exception_leaves_the_old_folder(tmp_path, error):
-    with replacing_folder(tmp_path / "1") as temporary:
-        write_text(temporary / "a.txt", "old")
+def test_an_exception_leaves_no_folder(tmp_path, error):
     expected = UserError if error is OSError else error
-    with pytest.raises(expected), replacing_folder(tmp_path / "1") as temporary:
+    with pytest.raises(expected), new_folder(tmp_path / "1") as temporary:
         write_text(temporary / "a.txt", "half of the n")
         raise error
-    assert (tmp_path / "1" / "a.txt").read_text() == "old"
-    assert names(tmp_path) == ["1"]
-
-
-def test_without_replace_an_existing_folder_is_kept(tmp_path):
-    with (
-        pytest.raises(UserError, match="Cannot write .*1: .*not empty"),
-        replacing_folder(tmp_path / "1", replace=False) as temporary,
-    ):
-        write_text(temporary / "a.txt", "mine")
-        write_text(tmp_path / "1" / "a.txt", "of another process, meanwhile")
-    assert (tmp_path / "1" / "a.txt").read_text().startswith("of another")
-    assert names(tmp_path) == ["1"]
+    assert names(tmp_path) == []
 
 
 def test_leftovers_of_a_killed_process_are_deleted(tmp_path):
     write_text(tmp_path / ".1.4242.tmp" / "a.txt", "half")
     write_text(tmp_path / ".2.4242.tmp" / "a.txt", "of another folder")
-    with replacing_folder(tmp_path / "1") as temporary:
+    with new_folder(tmp_path / "1") as temporary:
         write_text(temporary / "b.txt", "whole")
     assert names(tmp_path) == [".2.4242.tmp", "1"]
     assert names(tmp_path / "1") == ["b.txt"]
@@ -249,28 +216,19 @@ def test_leftovers_of_a_killed_process_are_deleted(tmp_path):
 FOLDER_WRITER = """
 import sys
 from pathlib import Path
-from tf_transformer.files import replacing_folder
-with replacing_folder(Path(sys.argv[1])) as temporary:
+from tf_transformer.files import new_folder
+with new_folder(Path(sys.argv[1])) as temporary:
     (temporary / "a.txt").write_text("theirs")
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
-def test_two_processes_may_write_the_same_folder(tmp_path):
+def test_of_two_processes_the_first_to_end_writes_the_folder(tmp_path):
     with holder(tmp_path / "1", FOLDER_WRITER) as process:
-        with replacing_folder(tmp_path / "1") as temporary:
+        with new_folder(tmp_path / "1") as temporary:
             write_text(temporary / "a.txt", "ours")
-        assert (tmp_path / "1" / "a.txt").read_text() == "ours"
         process.communicate()
-    assert process.returncode == 0
-    assert (tmp_path / "1" / "a.txt").read_text() == "theirs"
+    assert process.returncode == 1
+    assert (tmp_path / "1" / "a.txt").read_text() == "ours"
     assert names(tmp_path) == ["1"]
-
-
-def test_a_folder_is_not_written_twice_at_once_by_one_process(tmp_path):
-    with replacing_folder(tmp_path / "1") as temporary:
-        write_text(temporary / "a.txt", "first")
-        with pytest.raises(UserError, match="File exists"), replacing_folder(tmp_path / "1"):
-            pass
-    assert (tmp_path / "1" / "a.txt").read_text() == "first"

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tf_transformer.errors import UserError
@@ -118,15 +118,13 @@ def _lock(folder: Path, descriptor: int) -> bool:
 
 
 @contextmanager
-def replacing_folder(path: Path, *, replace: bool = True) -> Iterator[Path]:
-    """Yields a new folder beside `path`, which replaces it when the block succeeds.
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yields a new folder beside `path`, which gets that name when the block succeeds.
 
-    Args:
-        path: the folder to write; missing parents are created.
-        replace: whether an existing folder is replaced; otherwise it is an error.
+    Missing parents are created.
 
     Raises:
-        UserError: if the disk is full or the folder cannot be written; `path` is untouched.
+        UserError: if the disk is full, or the folder exists or cannot be written.
     """
     try:
         for leftover in path.parent.glob(f".{path.name}.*.tmp"):
@@ -136,29 +134,10 @@ def replacing_folder(path: Path, *, replace: bool = True) -> Iterator[Path]:
             yield temporary
             for part in [*temporary.rglob("*"), temporary]:
                 sync(part)
-            with _set_aside(path) if replace else nullcontext():
-                os.rename(temporary, path)
-                sync(path.parent)
+            os.rename(temporary, path)
+            sync(path.parent)
     except OSError as error:
         raise UserError(f"Cannot write {path}: {error.strerror or error}.") from error
-
-
-@contextmanager
-def _set_aside(path: Path) -> Iterator[None]:
-    """Moves a folder aside while the block puts another at `path`, then deletes it.
-
-    If the block fails, the folder is moved back.
-    """
-    aside = _beside(path, "old.tmp")
-    with suppress(FileNotFoundError):
-        os.rename(path, aside)
-    try:
-        yield
-    except OSError:
-        with suppress(OSError):
-            os.rename(aside, path)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager

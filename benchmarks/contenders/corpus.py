@@ -16,7 +16,7 @@ from tf_transformer.data.text import read_pairs, resolve_prefix
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.errors import UserError
-from tf_transformer.files import replacing_folder
+from tf_transformer.files import new_folder
 
 LIMITS = {"max_length": 128, "max_ratio": 4.0}
 
@@ -30,7 +30,7 @@ def setup(corpus: str | None, source: str, target: str, pairs: int) -> dict:
 
     def write(path: str) -> dict:
         chosen = _pairs(corpus, source, target, pairs)
-        with replacing_folder(Path(path), replace=False) as folder:
+        with new_folder(Path(path)) as folder:
             sides = zip(*chosen, strict=True)
             for name, lines in zip(("source", "target"), sides, strict=True):
                 text = "".join(f"{line}\n" for line in lines)

@@ -19,7 +19,7 @@ from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import read_lines
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.files import replacing_folder
+from tf_transformer.files import new_folder
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights, save_weights
@@ -40,7 +40,7 @@ def setup(corpus: str, model: dict, run: str | None, number: int) -> dict:
         transformer, tokenizer = _trained(run) if run else _random(model)
         ids = _sentences(Path(corpus), tokenizer if run else None)
         chosen = evenly_spaced(ids, number)
-        with replacing_folder(Path(path), replace=False) as folder:
+        with new_folder(Path(path)) as folder:
             save_weights(folder / "weights.npz", transformer)
             to_ctranslate2(transformer, tokenizer, folder / "ct2")
             pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()

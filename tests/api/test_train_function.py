@@ -11,7 +11,7 @@ import pytest
 from command_line import train_options
 
 import tf_transformer
-from tf_transformer.api.configuration import full_names
+from tf_transformer.api.train import full_names
 from tf_transformer.cli.training_options import config_of
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from checkpoint_bits import bits_of
 from command_line import assert_refused
+from helpers import bits_of
 
 from tf_transformer.cli.main import main
 from tf_transformer.config.presets import train_command

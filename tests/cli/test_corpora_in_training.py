@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from checkpoint_bits import bits_of
 from command_line import assert_refused, run_here, translated
+from helpers import bits_of
 
 from tf_transformer.api.load import load
 from tf_transformer.data import builtin

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from checkpoint_bits import bits_of
 from command_line import TrainedRun, environment, run_here, train_command
+from helpers import bits_of
 
 from tf_transformer.cli.main import main
 from tf_transformer.run.checkpoints import CheckpointFolder, is_valid

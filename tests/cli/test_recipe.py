@@ -57,7 +57,7 @@ def test_a_preset_of_another_task_gets_the_score_and_the_limits_of_the_task():
 def test_a_run_of_an_unknown_task_is_refused(workplace, capsys):
     config = Path("begun/config.json")
     config.write_text(config.read_text().replace('"translation"', '"poetry"'))
-    assert_refused(capsys, ["card", "begun"], "There is no task 'poetry'", status=1)
+    assert_refused(capsys, ["translate", "begun"], "There is no task 'poetry'", status=1)
 
 
 def test_an_unknown_recipe_is_refused(workplace, capsys):

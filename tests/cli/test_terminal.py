@@ -17,7 +17,7 @@ from tf_transformer.cli.console import (
     wrapped,
 )
 from tf_transformer.cli.main import command_parser, main, main_parser
-from tf_transformer.tables import MARKDOWN, Table
+from tf_transformer.output import MARKDOWN, Table
 
 
 class Terminal(io.StringIO):

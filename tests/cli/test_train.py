@@ -4,8 +4,8 @@ import json
 import re
 from pathlib import Path
 
-from checkpoint_bits import bits_of
 from command_line import SIGNATURE
+from helpers import bits_of
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
@@ -121,27 +121,7 @@ def test_runs_can_share_a_vocabulary(trained_run, tmp_path, capsys):
     assert Run.open(run).config.model.vocab_size == 500
 
 
-def test_a_presets_vocabulary_shrinks_to_fit_the_built_in_corpus(tmp_path, capsys):
-    """`--model big` asks for 37,000 pieces."""
-    sizes = ("num_layers=1", "d_model=16", "d_ff=16")
-    settings = [word for each in sizes for word in ("--set", f"model.{each}")]
-    command = ["train", "--model", "big", "--batch-tokens", "1024", *settings]
-    session = [*command, "--output", str(tmp_path / "run"), "--stop-after", "1 steps"]
-    pattern = r"vocabulary: ([\d,]+) pieces instead of the preset's 37,000: .+ has no more\n"
-    outputs = []
-    for _ in range(2):
-        assert main(session) == 0
-        outputs.append(capsys.readouterr().out)
-    (size,) = {re.search(pattern, out)[1] for out in outputs}
-    assert "resuming from step 1\n" in outputs[1]
-    assert f"{Run.open(tmp_path / 'run').config.model.vocab_size:,}" == size
-    size = int(size.replace(",", ""))
-    explicit = ["--set", f"model.vocab_size={size + 1}", "--output", str(tmp_path / "other")]
-    assert main([*command, *explicit]) == 1
-    assert f"`vocab_size` must be at most {size}" in capsys.readouterr().err
-
-
-def test_the_vocabulary_for_user_text_does_not_shrink(trained_run, tmp_path, capsys):
+def test_a_vocabulary_larger_than_the_text_has_is_refused(trained_run, tmp_path, capsys):
     options = [each.replace("vocab_size=600", "d_model=16") for each in trained_run.options]
     assert main(["train", "--model", "base", *options, "--output", str(tmp_path / "run")]) == 1
     assert "error: `vocab_size` must be at most" in capsys.readouterr().err

@@ -1,22 +1,29 @@
 """The configuration: overrides and checks."""
 
 import dataclasses
+import json
 import math
 import re
 
 import numpy as np
 import pytest
 
+from tf_transformer.api.train import configure
 from tf_transformer.config import (
     SAMPLING,
     SETTINGS,
     Config,
+    DataConfig,
     DecodingConfig,
     ModelConfig,
     SamplingConfig,
+    TrainingConfig,
 )
+from tf_transformer.config.config import read_settings_file
+from tf_transformer.config.presets import preset
 from tf_transformer.config.settings import Setting
 from tf_transformer.errors import UserError
+from tf_transformer.models.transformer import Transformer
 
 
 @pytest.mark.parametrize(
@@ -66,9 +73,7 @@ def test_overrides_that_only_make_sense_together_are_checked_together():
     [
         ("model.droput", "model.dropout"),
         ("dropout", "model.dropout"),
-        ("training.dropout", "model.dropout"),
         ("training.label_smoothin", "training.label_smoothing"),
-        ("modle.num_heads", "model.num_heads"),
         ("beam_size", "decoding.beam_size"),
     ],
 )
@@ -95,7 +100,7 @@ OF_THE_WRONG_TYPE = [
     "training.seed={}",
 ]
 OUT_OF_RANGE = [
-    "model.num_layers=0", "model.d_model=511", "model.d_ff=-1", "model.vocab_size=4",
+    "model.num_layers=0", "model.d_ff=-1", "model.vocab_size=4",
     "model.key_dim=0", "model.value_dim=-64", "model.dropout=1", "model.dropout=-0.1",
     "model.dropout=NaN", "model.positions=rotary", "model.max_length=0",
     "model.activation=gelu", "model.norm_epsilon=0", "data.tokenizer_kind=char",
@@ -104,7 +109,7 @@ OUT_OF_RANGE = [
     "training.steps=0", "training.warmup_steps=0", "training.evaluate_every=0",
     "training.batch_tokens=0", "training.learning_rate_scale=0",
     "training.learning_rate_scale=Infinity", "training.epsilon=0", "training.beta_2=1",
-    "training.label_smoothing=1", "training.clip_norm=-1", "training.keep_last=4",
+    "training.label_smoothing=1", "training.clip_norm=-1",
     "training.average_last=0", "training.patience=-1", "training.precision=float16",
     "training.seed=-1", "decoding.beam_size=0", "decoding.alpha=-0.1", "decoding.alpha=1e999",
     "decoding.max_extra_length=0", "decoding.batch_tokens=0", "model.vocab_size=1e30",
@@ -185,7 +190,9 @@ def test_an_error_says_what_a_setting_must_be(name, expected):
         Config().replace({name: "\0"})
 
 
-def test_heads_must_divide_the_width_unless_their_sizes_are_given():
+def test_an_even_width_is_divided_among_the_heads_unless_their_sizes_are_given():
+    with pytest.raises(UserError, match="`d_model` must be even. Received: 33"):
+        Transformer(20, d_model=33)
     with pytest.raises(UserError, match="num_heads=7, d_model=512"):
         ModelConfig(num_heads=7)
     with pytest.raises(UserError, match="num_heads=7, d_model=512"):
@@ -193,15 +200,133 @@ def test_heads_must_divide_the_width_unless_their_sizes_are_given():
     assert ModelConfig(num_heads=7, key_dim=64, value_dim=64).num_heads == 7
 
 
-def test_a_config_cannot_be_changed_in_place():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Config().model.d_model = 256
-
-
 def test_unusable_temperatures_and_alphas_are_refused():
     for value in (0.0, 1e-40, 1e38, math.inf, math.nan):
         with pytest.raises(UserError, match="`temperature` must be from 0.01 to 100.0. Receiv"):
             SamplingConfig(temperature=value)
     for value in (-0.1, 10.1, math.inf, math.nan):
-        with pytest.raises(UserError, match="`decoding.alpha` must be from 0 to 10.0. Receiv"):
+        with pytest.raises(UserError, match="`alpha` must be from 0 to 10.0. Receiv"):
             DecodingConfig(alpha=value)
+
+
+YAML = """
+preset: base
+model:
+  dropout: 0.3
+training:
+  epsilon: 1e-8  # text, for YAML 1.1
+  steps: 2e3
+data.train: [a, b]
+data:
+  valid: c,d
+  tokenizer: ""
+"""
+
+
+def test_yaml_takes_sections_dotted_names_and_values_as_for_set(tmp_path):
+    (tmp_path / "a.yaml").write_text(YAML)
+    assert read_settings_file(tmp_path / "a.yaml") == {
+        "preset": "base",
+        "model.dropout": 0.3,
+        "training.epsilon": 1e-8,
+        "training.steps": 2_000,
+        "data.train": ("a", "b"),
+        "data.valid": ("c", "d"),
+        "data.tokenizer": "",
+    }
+
+
+def test_the_config_json_of_a_run_is_read_in_full(tmp_path):
+    config = preset("multi30k").replace({"training.seed": 7})
+    (tmp_path / "config.json").write_text(config.to_json())
+    assert read_settings_file(tmp_path / "config.json") == config.flat()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model: {droput: 1}", "no setting 'model.droput'. Did you mean 'model.dropout'"),
+        ("batch_tokens: 9", "mean 'training.batch_tokens' or 'decoding.batch_tokens'"),
+        ("model: {dropout: high}", r"`model.dropout` must be in \[0, 1\). Received: 'high'"),
+        ("data: {target: no}", "`data.target` must be str. Received: False"),
+        ("preset: 4", "`preset` must be str. Received: 4"),
+        ("- a", r"must have sections of settings.* Received: \['a'\]"),
+        ("a: [", "is not valid YAML"),
+    ],
+)
+def test_the_error_for_an_invalid_setting_names_file_and_nearest_setting(
+    tmp_path, text, expected
+):
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(UserError, match=f"--config .*a.yaml: .*{expected}"):
+        read_settings_file(tmp_path / "a.yaml")
+
+
+def test_the_error_for_a_damaged_or_missing_file_names_it(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match="--config .*config.json: .* not a valid config.json"):
+        read_settings_file(tmp_path / "config.json")
+    with pytest.raises(UserError, match="--config .*a.yaml cannot be read"):
+        read_settings_file(tmp_path / "a.yaml")
+
+
+def test_every_field_survives_its_file():
+    config = Config(
+        preset="big",
+        task="parsing",
+        model=ModelConfig(key_dim=16, value_dim=32, norm_first=True, dropout=0.0),
+        data=DataConfig(train=("a", "ä b"), valid=("c",), source="en", target="de"),
+        training=TrainingConfig(epsilon=1e-7, jit_compile=True, seed=2**31),
+        decoding=DecodingConfig(alpha=1.0),
+    )
+    text = config.to_json()
+    assert Config.from_json(text) == config
+    assert "ä b" in text
+
+
+def test_a_file_may_lack_settings():
+    record = json.loads(preset("big").to_json())
+    del record["training"]["jit_compile"], record["decoding"]
+    assert Config.from_json(json.dumps(record)) == preset("big")
+
+
+@pytest.mark.parametrize("name", ["task", "preset"])
+def test_a_task_or_preset_of_the_wrong_type_is_refused(name):
+    record = json.loads(Config().to_json()) | {name: 3}
+    with pytest.raises(UserError, match=f"`{name}` must be str. Received: 3"):
+        Config.from_json(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "null", "3", "[]", '"preset"', "{}"],
+)
+def test_a_damaged_file_is_refused(text):
+    with pytest.raises(UserError, match="not a valid config.json"):
+        Config.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("section", "fields", "named"),
+    [
+        ("model", {"depth": 6}, "model.depth"),
+        ("modle", {"d_model": 512}, "modle.d_model"),
+        ("model", {"d_model": 511}, "d_model"),
+        ("model", {"dropout": None}, "model.dropout"),
+        ("data", {"train": "prefix"}, "data.train"),
+        ("data", {"train": [1]}, "data.train"),
+        ("training", {"seed": True}, "training.seed"),
+    ],
+)
+def test_the_error_for_an_invalid_field_names_it(section, fields, named):
+    with pytest.raises(UserError, match=named):
+        Config.from_json(json.dumps({"preset": "", "task": "", section: fields}))
+
+
+def test_set_may_complete_what_the_file_begins(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("training: {keep_last: 3}")
+    config = configure(file=file, overrides=["training.average_last=3"])
+    assert (config.training.keep_last, config.training.average_last) == (3, 3)
+    with pytest.raises(UserError, match=r"must be at least average_last \(4\)"):
+        configure(file=file)

@@ -7,8 +7,9 @@ import re
 import pytest
 
 import tf_transformer.config.presets
-from tf_transformer.config.presets import PRESETS, TABLE3, TABLE4, preset
+from tf_transformer.config.presets import PRESETS, RECIPES, TABLE3, TABLE4, preset, recipe
 from tf_transformer.errors import UserError
+from tf_transformer.models.schedules import TransformerSchedule
 
 # Table 3, first line, with the sentence above it: d_k = d_v = d_model / h unless changed.
 PAPER_BASE = {
@@ -115,8 +116,37 @@ def test_presets_are_absolute():
 
 @pytest.mark.parametrize(
     ("unknown", "hint"),
-    [("bgi", " Did you mean 'big'"), ("table3-C-N3", " Did you mean 'table3-C-N"), ("zzz", "")],
+    [
+        ("bgi", "Did you mean 'big'"),
+        ("table3-C-N3", "Did you mean 'table3-C-N"),
+        ("zzz", "There are: base, .*tiny"),
+    ],
 )
-def test_the_error_for_an_unknown_preset_suggests_the_nearest_and_lists_all(unknown, hint):
-    with pytest.raises(UserError, match=f"{unknown!r}.{hint}.* There are: base, .*tiny"):
+def test_the_error_for_an_unknown_preset_suggests_the_nearest_or_lists_all(unknown, hint):
+    with pytest.raises(UserError, match=f"{unknown!r}. {hint}"):
         preset(unknown)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_absolute_in_the_settings_it_names(name):
+    named = set(recipe(name))
+    applied = [config.replace(recipe(name)).flat() for config in PRESETS.values()]
+    for setting in named:
+        assert len({config[setting] for config in applied}) == 1, setting
+    for before, after in zip(PRESETS.values(), applied, strict=True):
+        changed = {key for key, value in before.flat().items() if after[key] != value}
+        assert changed <= named
+
+
+@pytest.mark.parametrize("step", [1, 100, 8_000, 50_000])
+def test_the_learning_rate_of_t2t_follows_its_formula(step):
+    """constant * linear_warmup * rsqrt_decay * rsqrt_hidden_size, with constant 2."""
+    expected = 2.0 * min(1.0, step / 8_000) * max(step, 8_000) ** -0.5 * 512**-0.5
+    training = preset("base").replace(recipe("t2t")).training
+    schedule = TransformerSchedule(512, training.warmup_steps, training.learning_rate_scale)
+    assert float(schedule(step - 1)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_error_for_an_unknown_recipe_suggests_the_nearest():
+    with pytest.raises(UserError, match="no recipe 'papers'. Did you mean 'paper'"):
+        recipe("papers")

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DataConfig
-from tf_transformer.config.data import mix_weights
+from tf_transformer.config.config import mix_weights
 from tf_transformer.data.batches import (
     Batch,
     BatchPlan,

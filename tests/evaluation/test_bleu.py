@@ -4,7 +4,7 @@ import json
 
 import pytest
 import sacrebleu
-from shared_data import scored_outputs, shared_data
+from helpers import scored_outputs, shared_data
 
 from tf_transformer.evaluation.bleu import Score, bleu, chrf, interval_in_percent
 

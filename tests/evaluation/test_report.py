@@ -1,7 +1,7 @@
 """Scores of every kind, and Moses' tokens, equal those that others computed."""
 
 import pytest
-from shared_data import scored_outputs, to_the_digits_of
+from helpers import scored_outputs, to_the_digits_of
 
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import Score

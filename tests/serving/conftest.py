@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from command_line import run_here
+from helpers import made_once
 from http_calls import one_version
-from made_once import made_once
 
 from tf_transformer.cli.export import bound_socket
 from tf_transformer.config import DecodingConfig

@@ -6,9 +6,10 @@ import pytest
 
 from tf_transformer.errors import UserError
 from tf_transformer.export.card import model_card
+from tf_transformer.files import sha256
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_best
-from tf_transformer.run.run import evaluation_of, sha256
+from tf_transformer.run.run import evaluation_of
 from tf_transformer.tasks.models import card_of
 
 

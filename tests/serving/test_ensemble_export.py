@@ -7,10 +7,10 @@ import pytest
 
 from tf_transformer import load
 from tf_transformer.cli.main import main
-from tf_transformer.export.publish import CARD
 from tf_transformer.export.session import SavedModelSession
+from tf_transformer.export.versions import CARD
+from tf_transformer.files import sha256
 from tf_transformer.run import Run
-from tf_transformer.run.run import sha256
 
 
 @pytest.fixture(scope="module")

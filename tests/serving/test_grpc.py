@@ -1,7 +1,7 @@
 """The guide's lines for TF Serving's gRPC, against a PredictionService with its real protos."""
 
 import pytest
-from snippets import snippets
+from helpers import snippets
 
 pytest.importorskip("tensorflow_serving.apis")
 

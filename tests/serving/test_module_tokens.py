@@ -10,16 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from snippets import snippets
+from helpers import snippets
 from test_publish import graph_nodes
 from test_warmup import records
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.export.publish import CARD, TOKENIZER
+from tf_transformer.export.publish import TOKENIZER
 from tf_transformer.export.self_test import agree, check_translator
 from tf_transformer.export.session import SavedModelSession
 from tf_transformer.export.translations import source_ids
+from tf_transformer.export.versions import CARD
 
 
 def test_ids_give_the_same_translation_as_their_text(translator, session, trained_run):

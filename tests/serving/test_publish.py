@@ -10,9 +10,10 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.errors import UserError
-from tf_transformer.export.publish import CARD, publish
+from tf_transformer.export.publish import publish
 from tf_transformer.export.self_test import check_translator
 from tf_transformer.export.translations import exportable
+from tf_transformer.export.versions import CARD
 from tf_transformer.export.warmup import FILE
 
 # --- The files ---------------------------------------------------------------------------

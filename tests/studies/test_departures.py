@@ -2,14 +2,13 @@
 
 import pytest
 
-from tf_transformer.config.presets import TABLE3, preset
-from tf_transformer.config.recipes import RECIPES, recipe
+from tf_transformer.config.presets import RECIPES, TABLE3, preset, recipe
 from tf_transformer.studies.departures import additions, departures, describe_departures
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_of_the_recipes_only_the_papers_has_no_departures(name):
-    assert (departures(preset("base").replace(recipe(name).values)) == []) == (name == "paper")
+    assert (departures(preset("base").replace(recipe(name))) == []) == (name == "paper")
 
 
 @pytest.mark.parametrize("row", TABLE3)

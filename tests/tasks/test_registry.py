@@ -1,16 +1,18 @@
 """Tasks by name; configurations and runs that do not fit their task are refused."""
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 
+from tf_transformer.api.train import configure
 from tf_transformer.config import Config
-from tf_transformer.config.presets import PRESETS
+from tf_transformer.config.presets import PRESETS, preset
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import (
     TASKS,
-    check_run,
     check_training,
-    discard_foreign_files,
     task_named,
 )
 
@@ -42,44 +44,95 @@ def test_a_preset_selects_checkpoints_by_the_main_score_of_its_task(name):
     assert config.training.best_by == task_named(config.task).main_score
 
 
-OF_TASK = {
-    "translation": {"data.train": ["a"], "data.source": "en", "data.target": "de"},
-    "parsing": {"data.train": ["a.ptb"]},
-    "classification": {"data.train": ["a.tsv"]},
-}
+DROPOUT_RATES = ("dropout", "attention_dropout", "activation_dropout")
 
 
-def test_what_another_task_left_at_its_start_is_deleted(tmp_path):
-    run = Run(tmp_path, Config())
-    labels = tmp_path / "labels.json"
-    labels.touch()
-    discard_foreign_files(run)
-    assert not labels.exists()
-    labels.touch()
+@pytest.fixture
+def source(tmp_path) -> Path:
+    """A run of a pre-LN model with a recipe of its own, and an empty file of weights."""
+    config = preset("multi30k").replace(
+        {
+            "data.train": ["a"], "data.valid": ["b"], "data.source": "en", "data.target": "fr",
+            "data.normalization": "nfkc", "data.max_length": 60, "training.steps": 77,
+            "data.bleu_tokenizer": "char",
+            "training.freeze": ["encoder"], "decoding.checkpoint": "average",
+        }
+    )  # fmt: skip
+    run = Run.create_or_resume(tmp_path / "run", config)
+    run.tokenizer.touch()
     run.checkpoints.path.mkdir()
-    run.checkpoints.state_path(5).touch()
-    discard_foreign_files(run)  # trained: the files are evidence, see `check_run`
-    assert labels.exists()
+    run.checkpoints.best.touch()
+    return run.path
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_run_whose_task_was_changed_by_hand_is_refused(tmp_path, name):
-    """`best_by` is perplexity, which every task measures."""
-    for number, (trained, settings) in enumerate(OF_TASK.items()):
-        path = tmp_path / f"{number}"
-        path.mkdir()
-        if own_file := TASKS[trained].own_file:
-            (path / own_file).touch()
-        settings = settings | {"training.best_by": "perplexity"}
-        run = Run(path, Config(task=name).replace(settings))
-        if name == trained:
-            check_run(run)
-        else:
-            with pytest.raises(UserError, match=f"config.json has task '{name}', but it"):
-                check_run(run)
+def test_without_a_preset_training_search_and_languages_are_those_of_the_run(source):
+    settings = {"training.init_from": str(source)}
+    config = configure(settings=settings, overrides=["model.dropout=0"])
+    expected = preset("multi30k")
+    assert config.model == dataclasses.replace(expected.model, dropout=0)
+    assert config.training.steps == 77 and config.training.warmup_steps == 2_000
+    assert (config.data.source, config.data.target, config.data.max_length) == ("en", "fr", 60)
+    assert config.data.tokenizer == str(source / "tokenizer.model")
+    assert config.data.bleu_tokenizer == "char"
+    assert config.decoding == expected.decoding  # with checkpoint "best" again
+    assert config.training.freeze == () and config.data.train == ()
 
 
-def test_a_converted_run_is_a_translation_run_without_data(tmp_path):
-    check_run(Run(tmp_path, Config()))
-    with pytest.raises(UserError, match="There is no task 'juggling'"):
-        check_run(Run(tmp_path, Config(task="juggling")))
+def test_without_a_preset_or_task_the_task_is_that_of_the_run(tmp_path):
+    run = Run.create_or_resume(tmp_path / "labels", preset("classification-small"))
+    run.tokenizer.touch()
+    words = [f"training.init_from={run.path}"]
+    config = configure(overrides=words)
+    assert config.task == "classification" and config.training.steps == 2_000
+    assert configure("tiny", overrides=words).task == "translation"
+
+
+def test_the_tokenizer_of_the_run_replaces_that_of_a_config_json(source, tmp_path):
+    """However the run is named."""
+    file = tmp_path / "config.json"
+    file.write_text(preset("multi30k").to_json())
+    by_option = configure(file=file, settings={"training.init_from": str(source)})
+    by_set = configure(file=file, overrides=[f"training.init_from={source}"])
+    assert by_option == by_set
+    assert by_set.data.tokenizer == str(source / "tokenizer.model")
+
+
+def test_a_task_that_samples_no_subwords_does_not_start_to(tmp_path):
+    run = Run.create_or_resume(tmp_path / "labels", preset("classification-small"))
+    config = configure("parsing-small", settings={"training.init_from": str(run.path)})
+    assert config.data.subword_sampling == 0
+
+
+def test_subwords_are_sampled_as_in_the_run_unless_set(source):
+    settings = {"training.init_from": str(source)}
+    assert configure("classification-small", settings=settings).data.subword_sampling == 0
+    again = configure("tiny", settings=settings, overrides=["data.subword_sampling=0.2"])
+    assert again.data.subword_sampling == 0.2
+
+
+def test_with_a_preset_only_the_model_is_that_of_the_run(source):
+    config = configure("tiny", settings={"training.init_from": str(source)})
+    model = preset("multi30k").model
+    rates = {name: getattr(preset("tiny").model, name) for name in DROPOUT_RATES}
+    assert config.model == dataclasses.replace(model, **rates)
+    training = preset("tiny").training
+    assert config.training == dataclasses.replace(training, init_from=str(source))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["model.d_ff=64"], "`model.d_ff` must be 256, as in .*, which training starts from"),
+        (["model.vocab_size=900"], "`model.vocab_size` must be 8000"),
+        (
+            ["data.tokenizer=other.model"],
+            "`data.tokenizer` must be '.*'other.model'",
+        ),
+        (["training.init_from=nowhere"], "nowhere is not a run directory"),
+        (["training.init_from=", "training.lora_rank=4"], "add --init-from RUN. .* --lora 4"),
+    ],
+)
+def test_settings_that_do_not_fit_the_run_are_refused(source, overrides, expected):
+    settings = {"training.init_from": str(source)}
+    with pytest.raises(UserError, match=expected):
+        check_training(configure(settings=settings, overrides=overrides))

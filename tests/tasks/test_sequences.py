@@ -1,6 +1,8 @@
 """The model, translator, tokenizer and corpora of a run."""
 
+import dataclasses
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +10,19 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, Config, DecodingConfig
+from tf_transformer.config import EOS_ID, Config, DataConfig, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import tokenizer_settings, train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import build_model
-from tf_transformer.tasks.sequences import SequenceTask
-from tf_transformer.tasks.tokenizers import load_tokenizer, sized
+from tf_transformer.tasks.sequences import (
+    SequenceTask,
+    load_tokenizer,
+    require_files,
+    sized,
+    write_parallel_text,
+)
 from tf_transformer.tasks.translation.translator import load_translator
 
 
@@ -189,3 +196,55 @@ def test_a_configured_tokenizer_decides_the_size_of_the_vocabulary(trained_run):
     config = Config().replace({"data.tokenizer": str(trained_run.path / "tokenizer.model")})
     assert sized(config).model.vocab_size == 600 != config.model.vocab_size
     assert sized(Config()) == Config()
+
+
+@pytest.fixture
+def data(tmp_path) -> DataConfig:
+    """Two training files; the second is the dev set too."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_text("we won")
+    two.write_text("yes")
+    return DataConfig(train=(str(one), str(two)), valid=(str(two),))
+
+
+@pytest.mark.parametrize("missing", ["train", "valid"])
+def test_incomplete_data_options_are_refused(data, missing):
+    with pytest.raises(
+        UserError, match="Parsing needs --train FILE and --valid FILE of trees"
+    ) as error:
+        require_files(dataclasses.replace(data, **{missing: ()}), "Parsing", "trees")
+    assert f"--{missing}" not in str(error.value).partition("Received")[2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"source": "en"}, "no --source or --target. Received: .*--source"),
+        ({"tag": ("de=<2de>",)}, "data.tag is only for --task translation"),
+    ],
+)
+def test_languages_and_tags_are_refused(data, settings, message):
+    with pytest.raises(UserError, match=message):
+        require_files(dataclasses.replace(data, **settings), "Parsing", "trees")
+
+
+def pairs(file: Path) -> Iterator[tuple[str, str]]:
+    return ((word, word.upper()) for word in file.read_text().split())
+
+
+def written(data: DataConfig) -> DataConfig:
+    folder = Path(data.train[0]).parent / "text"
+    return write_parallel_text(data, folder, ("low", "high"), pairs)
+
+
+def text_of(prefix: str, side: str) -> str:
+    return Path(f"{prefix}.{side}").read_text("utf-8")
+
+
+def test_each_pair_becomes_a_line_of_both_sides(data):
+    text = written(data)
+    assert (len(text.train), len(text.valid)) == (2, 1)
+    assert (text.source, text.target) == ("low", "high")
+    assert text_of(text.train[0], "low") == "we\nwon\n"
+    assert text_of(text.train[0], "high") == "WE\nWON\n"
+    assert text_of(text.train[1], "high") == text_of(text.valid[0], "high") == "YES\n"

@@ -4,18 +4,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tf_transformer.config.combinations import check
-from tf_transformer.config.decoding import DECODING_PRECISIONS
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.config.config import DECODING_PRECISIONS
+from tf_transformer.errors import Strings, UserError, quoted, strings
 from tf_transformer.export.versions import find_export, read_card
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
-from tf_transformer.strings import Strings, strings
-from tf_transformer.tasks.registry import check_run, task_named
+from tf_transformer.tasks.registry import task_named
 
 if TYPE_CHECKING:  # they import TensorFlow
     from tf_transformer.tasks.classification.predictor import SentenceClassifier
     from tf_transformer.tasks.parsing.parser import Parser
     from tf_transformer.tasks.translation.translator import Translator
+
 
 _TRANSLATION = "translation"  # of .keras files, and of exports whose card names no task
 
@@ -155,6 +155,4 @@ def _open(path: Path) -> Run:
         raise UserError(
             f"{path} must be a run directory, an export or a .keras file. Received: {received}."
         )
-    run = Run.open(path)
-    check_run(run)
-    return run
+    return Run.open(path)

@@ -1,45 +1,26 @@
-"""Training in one call, like `tf-transformer train`."""
+"""Training in one call, like `tf-transformer train`, and the configuration of a run."""
 
 import logging
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any
 
-from tf_transformer.api.configuration import configure, full_names
 from tf_transformer.api.load import load_run
-from tf_transformer.config import Config
+from tf_transformer.config import SETTINGS, Config, presets
+from tf_transformer.config.config import read_settings_file
+from tf_transformer.config.settings import nearest, parse_assignments
+from tf_transformer.errors import Strings, UserError, quoted
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
-from tf_transformer.strings import Strings
+from tf_transformer.tasks.registry import settings_from, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
-
-if TYPE_CHECKING:  # they import TensorFlow
-    from tf_transformer.tasks.classification.predictor import SentenceClassifier
-    from tf_transformer.tasks.parsing.parser import Parser
-    from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger("tf_transformer")
 
 
-# fmt: off
-@overload
-def train(model: str | None = None, *, task: Literal["translation"] | None = None,
-          train: str | Path | Strings = (), valid: str | Path | Strings = (),
-          source: str = "", target: str = "", recipe: str | None = None,
-          config: str | Path | None = None, output: str | Path | None = None,
-          devices: int | None = None, stop_after: str | None = None,
-          accept_new_data: bool = False, settings: Mapping[str, Any] | None = None,
-          **fields: Any) -> "Translator": ...
-@overload
-def train(model: str | None = None, *, task: Literal["parsing"],
-          **options: Any) -> "Parser": ...
-@overload
-def train(model: str | None = None, *, task: Literal["classification"],
-          **options: Any) -> "SentenceClassifier": ...
-# fmt: on
 def train(
     model: str | None = None,
     *,
@@ -56,7 +37,7 @@ def train(
     accept_new_data: bool = False,
     settings: Mapping[str, Any] | None = None,
     **fields: Any,
-) -> "Translator | Parser | SentenceClassifier":
+) -> Any:
     """Trains a model, or resumes its training, and loads the best weights.
 
     Without `train` it learns from the built-in English-German corpus. When interrupted, it
@@ -102,7 +83,6 @@ def train(
         Budget.parse(stop_after) if stop_after else None,
         num_devices=devices,
         accept_new_data=accept_new_data,
-        fixed_vocabulary="model.vocab_size" in named,
     )
     return load_run(Run.open(folder))
 
@@ -111,11 +91,11 @@ def _train(config: Config, folder: Path, budget: Budget | None, **how: Any) -> N
     """Trains to the end, or until an interruption after which `train` may return."""
     import_tensorflow()
 
-    from tf_transformer.api.training import train_and_report
+    from tf_transformer.api.training_session import train_run
 
     with _shown_log():
         try:
-            train_and_report(config, folder, budget, bars=True, **how)
+            train_run(config, folder, budget, bars=True, **how)
         except Interrupted as stop:
             logger.info("%s; call again to resume", stop)
             if not (_may_return(stop) and Run.open(folder).checkpoints.best.exists()):
@@ -150,3 +130,81 @@ def _shown_log() -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(before[0])
         logger.propagate = before[1]
+
+
+# --- The configuration ------------------------------------------------------------------------
+
+
+def configure(
+    model: str | None = None,
+    *,
+    task: str | None = None,
+    recipe: str | None = None,
+    file: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+) -> Config:
+    """Returns the configuration of a run: each of these takes precedence over those before it.
+
+    1. the preset, 2. a task other than the preset's: its score and limits, 3. the recipe,
+    4. the run "training.init_from": its model and tokenizer, and its training too if neither a
+    preset nor a recipe is named, 5. the file, except what the recipe names, 6. single settings.
+
+    Args:
+        model: name of a preset; None for that of `file`, or "tiny".
+        task: name of a task; None for that of `file`, of the preset or, if neither is named, of
+            the run that training begins from.
+        recipe: name of a recipe.
+        file: settings in YAML, or the config.json of a run.
+        settings: values by "section.field".
+        overrides: assignments "section.field=value" as text, which take precedence over all.
+
+    Raises:
+        UserError: if a name is unknown, a value is out of bounds, `file` cannot be used, or it
+            is a config.json of another preset than `model`.
+    """
+    single = dict(settings or {}) | parse_assignments(overrides, SETTINGS)
+    from_file = read_settings_file(Path(file)) if file else {}
+    preset, file_task = from_file.pop("preset", ""), from_file.pop("task", "")
+    is_complete = Path(file or "").suffix == ".json"
+    if is_complete and model not in (None, preset):
+        raise UserError(
+            f"A config.json has every setting, so a preset would change nothing. Received: "
+            f"--config {file} and --model {model}. Give one of them."
+        )
+    model, task = model or preset, task or file_task
+    path = (from_file | single).get("training.init_from")
+    source = Run.open(path) if path else None
+    if source and not (model or task):
+        task = source.config.task
+    start = presets.preset(model or "tiny")
+    from_task = task_named(task).settings if task not in ("", start.task) else {}
+    from_recipe = presets.recipe(recipe) if recipe else {}
+    values = start.flat() | {"task": task or start.task} | from_task | from_recipe
+    from_source = settings_from(source, values, model or recipe) if source else {}
+    from_file = {name: value for name, value in from_file.items() if name not in from_recipe}
+    if source and is_complete:
+        del from_file["data.tokenizer"]  # that of the source counts
+    return Config.from_flat(values | from_source | from_file | single)
+
+
+def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values by "section.field", from arguments of `train` by "field" alone.
+
+    Raises:
+        UserError: if there is no such field, or several sections have it.
+    """
+    by_name: dict[str, list[str]] = {}
+    for dotted in SETTINGS:
+        by_name.setdefault(dotted.partition(".")[2], []).append(dotted)
+    by_name["batch_tokens"] = ["training.batch_tokens"]  # like the option of `train`
+    for name in fields:
+        if name not in by_name:
+            raise UserError(f"There is no setting {quoted(name)}.{nearest(name, by_name)}")
+        if len(by_name[name]) > 1:
+            raise UserError(
+                f"`{name}` is a setting of several sections: give one of them, such as "
+                f"settings={{{by_name[name][0]!r}: {quoted(fields[name])}}}. There are: "
+                f"{', '.join(by_name[name])}."
+            )
+    return {by_name[name][0]: value for name, value in fields.items()}

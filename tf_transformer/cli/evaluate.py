@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.api.compare import compare_systems
+from tf_transformer.api.experiments import compare_systems
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
 from tf_transformer.cli.options import (
     RUN_HELP,
@@ -25,7 +25,7 @@ from tf_transformer.cli.options import (
     single_line,
 )
 from tf_transformer.cli.parser import int_from, value_of
-from tf_transformer.config.data import BLEU_TOKENIZERS, DataConfig
+from tf_transformer.config.config import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.text import content_hash, read_lines
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
@@ -34,12 +34,11 @@ from tf_transformer.evaluation.metrics import SACREBLEU
 from tf_transformer.evaluation.report import Entry, format_report, moses_tokenize, report
 from tf_transformer.export.versions import find_export
 from tf_transformer.files import replacing, sha256
-from tf_transformer.progress import ProgressBars
+from tf_transformer.output import ProgressBars, Table, joined
 from tf_transformer.run import Run
 from tf_transformer.run.records import read_results
 from tf_transformer.studies.comparison.report import FORMATS, draw_comparison, parts, sections
 from tf_transformer.studies.comparison.results import members
-from tf_transformer.tables import Table, joined
 from tf_transformer.tasks.parsing.bracket_rules import CUTOFF, DELETED
 from tf_transformer.tasks.parsing.brackets import SentenceScore, Status, score_lines, summarise
 from tf_transformer.tasks.parsing.linearisation import ROOTS

@@ -26,7 +26,7 @@ from tf_transformer.cli.options import (
     refuse_unsupported,
 )
 from tf_transformer.cli.parser import float_from, given, int_from
-from tf_transformer.config.decoding import DECODING_PRECISIONS
+from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.export.versions import check_readable, find_export, is_version, versions

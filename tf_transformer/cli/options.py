@@ -14,14 +14,14 @@ from tf_transformer.api.load import load_run
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import actions, flag, given, int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
-from tf_transformer.config.decoding import DECODING_PRECISIONS
+from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import arriving_lines, read_lines, read_pairs
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
+from tf_transformer.output import ProgressBars
 from tf_transformer.plots.figure import SUFFIXES, new_figure
-from tf_transformer.progress import ProgressBars
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import check_run, task_named
+from tf_transformer.tasks.registry import task_named
 
 RUN_HELP = "run directory, the --output of `train`"
 
@@ -170,7 +170,6 @@ def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run
         UserError: if it is not a run, or is one of another task.
     """
     run = Run.open(path)
-    check_run(run)
     tasks = (task,) if isinstance(task, str) else task
     if tasks and run.config.task not in tasks:
         raise UserError(

@@ -22,7 +22,7 @@ from tf_transformer.cli.parser import integer
 from tf_transformer.data.text import is_visible, read_lines
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
-from tf_transformer.progress import ProgressBars
+from tf_transformer.output import ProgressBars
 from tf_transformer.tasks.classification.labelled import (
     Example,
     read_examples,

@@ -26,13 +26,13 @@ from tf_transformer.cli.training_options import (
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, write_text
+from tf_transformer.output import MARKDOWN
 from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.studies.ablation import table
 from tf_transformer.studies.ablation.rows import BASE, ROWS, Scale, plan_rows, select_rows
 from tf_transformer.studies.ablation.training import train_rows
 from tf_transformer.studies.heads import MEASUREMENTS
-from tf_transformer.tables import MARKDOWN
 from tf_transformer.training.sessions import DONE, FAILED, STOPPED
 
 logger = logging.getLogger(__name__)

@@ -23,10 +23,11 @@ from tf_transformer.cli.training_options import (
     sets,
 )
 from tf_transformer.config import NORMALIZATIONS, Config
-from tf_transformer.config.data import require_words
+from tf_transformer.config.config import require_words
 from tf_transformer.data.text import read_lines
 from tf_transformer.data.vocabulary import VocabularyTooLarge, symbol_pieces, train_tokenizer
 from tf_transformer.errors import UserError, quoted
+from tf_transformer.output import MARKDOWN
 from tf_transformer.plots.curves import LearningCurve, draw_curves
 from tf_transformer.plots.figure import short_names
 from tf_transformer.run import Run
@@ -34,7 +35,6 @@ from tf_transformer.run.checkpoints import average_checkpoints
 from tf_transformer.run.records import comparable
 from tf_transformer.studies.cost import sustained_rate
 from tf_transformer.studies.run_card import write_card
-from tf_transformer.tables import MARKDOWN
 from tf_transformer.tasks.registry import check_training, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
 
@@ -74,19 +74,18 @@ def run_train(options: argparse.Namespace) -> int:
     budget = Budget.parse(options.stop_after) if options.stop_after else None
     import_tensorflow_quietly()
 
-    from tf_transformer.api.training import train_and_report
+    from tf_transformer.api.training_session import train_run
     from tf_transformer.training import devices
 
     if not devices.is_chief():
         logging.getLogger("tf_transformer").setLevel("ERROR")  # the chief logs for all workers
     try:
-        run, result = train_and_report(
+        run, result = train_run(
             config,
             output,
             budget,
             num_devices=options.devices,
             accept_new_data=options.accept_new_data,
-            fixed_vocabulary=sets(options, "model.vocab_size"),
         )
         if result:
             _print_next(run, result)
@@ -109,7 +108,7 @@ def _seeds(text: str) -> list[int]:
 
 
 def _train_seeds(options: argparse.Namespace, config: Config, output: Path) -> int:
-    from tf_transformer.api.seeds import train_seeds
+    from tf_transformer.api.experiments import train_seeds
     from tf_transformer.training.sessions import DONE, FAILED, STOPPED
 
     if sets(options, "training.seed"):
@@ -166,7 +165,7 @@ def run_doctor(options: argparse.Namespace) -> None:
     config = run.config if run else config_of(options)
     import_tensorflow_quietly()
 
-    from tf_transformer.api.diagnosis import examine
+    from tf_transformer.doctor.checks import examine
 
     check_training(config)
     with tempfile.TemporaryDirectory() as folder:

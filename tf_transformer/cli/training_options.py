@@ -4,11 +4,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from tf_transformer.api.configuration import configure
+from tf_transformer.api.train import configure
 from tf_transformer.cli.parser import assignment, given, int_from, value_of
 from tf_transformer.config import SETTINGS, Config
-from tf_transformer.config.presets import PRESETS
-from tf_transformer.config.recipes import RECIPES
+from tf_transformer.config.presets import PRESETS, RECIPES
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.tasks.registry import TASKS
 from tf_transformer.training.sessions import Budget

@@ -35,8 +35,8 @@ from tf_transformer.config import MAX_BEAM_SIZE, DecodingConfig
 from tf_transformer.data.text import content_hash, read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing, sha256, write_text
+from tf_transformer.output import ProgressBars
 from tf_transformer.plots.attention import Heatmaps, draw_attention
-from tf_transformer.progress import ProgressBars
 
 logger = logging.getLogger(__name__)
 

@@ -1,18 +1,25 @@
 """The settings of a run: frozen dataclasses with bounds and help, presets, recipes."""
 
-from tf_transformer.config.config import SAMPLING, SETTINGS, Config
-from tf_transformer.config.data import NORMALIZATIONS, DataConfig
-from tf_transformer.config.decoding import (
+from tf_transformer.config.config import (
+    BOS_ID,
+    EOS_ID,
     MAX_ALPHA,
     MAX_BEAM_SIZE,
+    NORMALIZATIONS,
+    PAD_ID,
+    SAMPLING,
+    SETTINGS,
     TEMPERATURES,
+    UNK_ID,
+    Config,
+    DataConfig,
     DecodingConfig,
+    ModelConfig,
     SamplingConfig,
     SearchOptions,
+    TrainingConfig,
 )
-from tf_transformer.config.model import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
 from tf_transformer.config.settings import MAX_COUNT, MAX_TOKENS
-from tf_transformer.config.training import TrainingConfig
 
 # fmt: off
 __all__ = [

@@ -1,26 +1,403 @@
-"""The configuration of a run: its sections, overrides, and files in JSON and YAML."""
+"""The configuration of a run: its four sections, overrides, and files in JSON and YAML."""
 
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import yaml
 
-from tf_transformer.config.data import DataConfig
-from tf_transformer.config.decoding import DecodingConfig, SamplingConfig
-from tf_transformer.config.model import ModelConfig
 from tf_transformer.config.settings import (
+    MAX_COUNT,
+    MAX_FLOAT,
+    MAX_TOKENS,
     Setting,
-    find_field,
+    convert_fields,
+    find,
     parse_assignments,
     parse_value,
+    require,
+    setting,
     settings_of,
 )
-from tf_transformer.config.training import TrainingConfig
 from tf_transformer.errors import UserError, quoted
+
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+
+# Gain of query, key and value kernels: as if they were one Xavier kernel [D, 3 D].
+DEFAULT_GAIN = 2**-0.5
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The architecture (paper 3), with the paper's base model as defaults."""
+
+    vocab_size: int = setting(
+        37_000, low=EOS_ID + 2, high=1_000_000, help="V, shared by source and target")
+    num_layers: int = setting(
+        6, low=1, high=1_000, help="N, layers in the encoder, and in the decoder by default")
+    decoder_layers: int | None = setting(
+        None, low=1, high=1_000, help="layers in the decoder; num_layers if None")
+    d_model: int = setting(
+        512, low=1, high=65_536, help="D, the width of every sublayer's output; even")
+    d_ff: int = setting(
+        2048, low=1, high=1_000_000, help="F, the inner width of the feed-forward networks")
+    num_heads: int = setting(
+        8, low=1, high=65_536, help="H, attention heads per sublayer")
+    key_dim: int | None = setting(
+        None, low=1, high=65_536,
+        help="K, the width of a head's queries and keys; d_model / num_heads if None")
+    value_dim: int | None = setting(
+        None, low=1, high=65_536,
+        help="width of a head's values; d_model / num_heads if None")
+    dropout: float = setting(
+        0.1, low=0, below=1, help="rate on sublayer outputs and on embeddings plus positions")
+    attention_dropout: float = setting(
+        0.0, low=0, below=1, help="rate on attention weights; the paper has none there")
+    activation_dropout: float = setting(
+        0.0, low=0, below=1,
+        help="rate after the activation of feed-forward networks; the paper has none there")
+    norm_first: bool = setting(
+        False, help="pre-LN, with a final norm on both stacks, instead of the paper's post-LN")
+    positions: str = setting(
+        "sinusoidal", choices=("sinusoidal", "learned"),
+        help="positional encodings added to the embeddings")
+    tie_embeddings: bool = setting(
+        True, help="one matrix for both embeddings and the output projection (paper 3.4)")
+    max_length: int = setting(
+        1024, low=1, high=MAX_TOKENS, help="longest input if positions are learned")
+    source_positions: int | None = setting(
+        None, low=1, high=MAX_TOKENS,
+        help="learned positions that sources have trained, set by training; max_length if None")
+    target_positions: int | None = setting(
+        None, low=1, high=MAX_TOKENS,
+        help="learned positions that targets have trained, set by training; max_length if None")
+    attention_bias: bool = setting(
+        False, help="biases in the projections of attention; the paper has none")
+    output_bias: bool = setting(
+        False, help="a bias added to the logits; the paper has none")
+    activation: str = setting(
+        "relu", choices=("relu", "swish"), help="activation of the feed-forward networks")
+    norm_epsilon: float = setting(
+        1e-6, above=0, high=1, help="added to the variance in every layer norm")
+    query_key_gain: float = setting(
+        DEFAULT_GAIN, above=0, high=100,
+        help="gain of the Xavier uniform initialisation of query and key kernels")
+    value_gain: float = setting(
+        DEFAULT_GAIN, above=0, high=100,
+        help="gain of the Xavier uniform initialisation of value kernels")
+    # fmt: on
+
+    @property
+    def num_decoder_layers(self) -> int:
+        """The number of layers in the decoder."""
+        return self.decoder_layers or self.num_layers
+
+    @property
+    def longest_source(self) -> int | None:
+        """The longest source that the positions allow, in tokens; None for no limit."""
+        return self._longest(self.source_positions)
+
+    @property
+    def longest_target(self) -> int | None:
+        """The longest target that the positions allow, in tokens; None for no limit."""
+        return self._longest(self.target_positions)
+
+    def _longest(self, trained: int | None) -> int | None:
+        if self.positions != "learned":
+            return None
+        return min(self.max_length, trained or self.max_length)
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        require(self.d_model % 2 == 0, "d_model", "even", self.d_model)
+        if self.d_model % self.num_heads and None in (self.key_dim, self.value_dim):
+            raise UserError(
+                "`num_heads` must divide `d_model`, unless key_dim and value_dim are given. "
+                f"Received: num_heads={self.num_heads}, d_model={self.d_model}."
+            )
+
+
+# --- Data -------------------------------------------------------------------------------------
+
+# Ways for a tokenizer to rewrite text before splitting it; the first is the default.
+NORMALIZATIONS = ("identity", "nfkc", "nmt_nfkc")
+
+# SacreBLEU's tokenisers that need no other package.
+BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "none")
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The text; without `tokenizer`, one with `model.vocab_size` pieces is trained on it.
+
+    Training and the dev loss leave out pairs beyond `max_length` or `max_ratio`; dev BLEU is
+    measured on all pairs.
+    """
+
+    train: tuple[str, ...] = setting(
+        (), help="training text: prefixes of PREFIX.LANG[.gz] or tables FILE.tsv[.gz], with "
+        ":SOURCE-TARGET if their languages differ from the run's; for other tasks, "
+        "files of trees or labelled sentences")
+    valid: tuple[str, ...] = setting((), help="dev text, in the same form")
+    mix: str = setting(
+        "", help="weights of the training texts, such as 1:4, or temperature=5; empty: by size")
+    tag: tuple[str, ...] = setting(
+        (), help="KEY=TAG: text put before each source, by target language or corpus, such as "
+        "de=<2de>")
+    symbols: tuple[str, ...] = setting(
+        (), help="words that a new tokenizer never splits, in addition to one-word tags")
+    source: str = setting("", help="language to translate from, the suffix of its files")
+    target: str = setting("", help="language to translate to")
+    bleu_tokenizer: str = setting(
+        "13a", choices=BLEU_TOKENIZERS, help="sacreBLEU's tokeniser for the target text: zh "
+        "for Chinese, char for others without blanks between words, none for tokenised text")
+    tokenizer: str = setting(
+        "", help="path of an existing SentencePiece model; empty trains one on both languages")
+    separate_vocabularies: bool = setting(
+        False, help="a new tokenizer for each language; needs model.tie_embeddings=false")
+    subword_sampling: float = setting(
+        0.0, low=0, below=1, help="resample subwords at each step: probability of BPE-dropout, "
+        "such as 0.05, or alpha of a unigram vocabulary, such as 0.2; 0: off")
+    tokenizer_kind: str = setting(
+        "bpe", choices=("bpe", "unigram"), help="algorithm of a new tokenizer")
+    normalization: str | None = setting(
+        None, choices=NORMALIZATIONS, help="how a new tokenizer rewrites text; None: identity")
+    character_coverage: float = setting(  # SentencePiece's bounds
+        1.0, low=0.98, high=1.0,
+        help="share of all characters that a new tokenizer has pieces for; others become bytes")
+    max_length: int = setting(
+        256, low=8, high=MAX_TOKENS, help="longest side of a training pair, in tokens with EOS")
+    max_ratio: float = setting(
+        4.0, low=1, high=MAX_FLOAT, help="largest length ratio of the sides of a training pair")
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        if self.tokenizer:
+            left_out = "left out with `data.tokenizer`, which has its own"
+            for name, default in {"normalization": None, "character_coverage": 1}.items():
+                value = getattr(self, name)
+                require(value == default, f"data.{name}", left_out, value)
+        split_tags(self.tag)
+        require_words("data.symbols", self.symbols)
+        if self.mix:
+            mix_weights(self.mix, [1] * len(self.train))
+
+
+def require_words(name: str, symbols: Sequence[str]) -> None:
+    """Raises UserError for a symbol that is empty or has a blank."""
+    for symbol in symbols:
+        fits = bool(symbol) and not any(char.isspace() for char in symbol)
+        require(fits, name, "words without blanks", symbol)
+
+
+def split_tags(tags: Sequence[str]) -> dict[str, str]:
+    """Parses "KEY=TAG" strings into tags by key; raises UserError for any other form."""
+    by_key: dict[str, str] = {}
+    for item in tags:
+        key, _, tag = item.partition("=")
+        fits = key and tag.split() and key not in by_key
+        require(bool(fits), "data.tag", "KEY=TAG, such as de=<2de>, each key once", item)
+        by_key[key] = " ".join(tag.split())
+    return by_key
+
+
+def mix_weights(mix: str, sizes: Sequence[int]) -> list[float]:
+    """Returns the relative weight of each corpus.
+
+    Args:
+        mix: weights separated by colons, such as "1:4"; or "temperature=T", which gives a
+            corpus of n pairs the weight n**(1/T) (Arivazhagan et al. 2019, "Massively
+            Multilingual Neural Machine Translation in the Wild").
+        sizes: number of pairs of each corpus.
+
+    Raises:
+        UserError: if the mix has neither form, the wrong number of weights, or a number that
+            is not above 0.
+    """
+    name, equals, temperature = mix.partition("=")
+    try:
+        numbers = [float(text) for text in (temperature if equals else mix).split(":")]
+    except ValueError:
+        numbers = []
+    by_size = equals and name == "temperature" and len(numbers) == 1
+    if not (by_size or (not equals and len(numbers) == len(sizes))):
+        raise UserError(
+            "`data.mix` must be temperature=T, or weights separated by colons, such as 1:4, "
+            f"one for each of the {len(sizes)} --train. Received: {quoted(mix)}."
+        )
+    if not all(0 < number <= MAX_FLOAT for number in numbers):
+        raise UserError(
+            f"The numbers in `data.mix` must be above 0. Received: {quoted(mix)}. To exclude "
+            "a corpus, leave it out of --train."
+        )
+    if not by_size:
+        return numbers
+    return [(size / max(sizes)) ** (1 / numbers[0]) for size in sizes]
+
+
+# --- Training ---------------------------------------------------------------------------------
+
+BEST_BY = ("bleu", "chrf", "perplexity", "f1", "accuracy")
+
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """The recipe (paper 5). A batch is the data of one update, over all devices."""
+
+    steps: int = setting(100_000, low=1, high=MAX_COUNT, help="updates in total")
+    batch_tokens: int = setting(
+        25_000, low=1, high=MAX_COUNT, help="tokens per side in one update, over all devices")
+    max_tokens_per_device: int | None = setting(
+        None, low=0, high=MAX_COUNT,
+        help="tokens per side that a device processes at once; larger batches accumulate "
+        "gradients, with the same result; 0: no limit; None: 4,096 on a CPU, 0 on a GPU")
+    warmup_steps: int = setting(
+        4_000, low=1, high=MAX_COUNT, help="steps in which the learning rate grows linearly")
+    learning_rate_scale: float = setting(
+        1.0, above=0, high=MAX_FLOAT, help="factor on the paper's learning rate (5.3)")
+    beta_1: float = setting(0.9, low=0, below=1, help="Adam's decay rate of the first moment")
+    beta_2: float = setting(0.98, low=0, below=1, help="Adam's decay rate of the second moment")
+    epsilon: float = setting(1e-9, above=0, high=1, help="term added to Adam's denominator")
+    label_smoothing: float = setting(
+        0.1, low=0, below=1, help="probability spread over the vocabulary (5.4)")
+    clip_norm: float = setting(
+        0.0, low=0, high=MAX_FLOAT, help="largest global norm of the gradient; 0: no clipping")
+    ema_decay: float = setting(
+        0.0, low=0, below=1,
+        help="decay of a moving average, evaluated and saved instead of the weights; 0: off")
+    evaluate_every: int = setting(
+        1_500, low=1, high=MAX_COUNT, help="steps between evaluations on the dev set")
+    best_by: str = setting(
+        "bleu", choices=BEST_BY, help="dev score that decides which weights are best")
+    keep_last: int = setting(
+        5, low=1, high=MAX_COUNT, help="newest checkpoints kept; at least average_last")
+    average_last: int = setting(
+        5, low=1, high=MAX_COUNT, help="newest checkpoints averaged at the end (6.1)")
+    patience: int = setting(
+        0, low=0, high=MAX_COUNT,
+        help="evaluations without a better score after which training ends; 0: off")
+    save_minutes: float = setting(
+        10.0, above=0, high=1_000_000, help="minutes between saves of the state for resuming")
+    precision: str = setting("float32", choices=PRECISIONS, help="Keras's dtype policy")
+    recompute: bool = setting(
+        False,
+        help="recompute layers in the backward pass: less memory, slower, the same result")
+    jit_compile: bool = setting(False, help="compile the train step with XLA")
+    deterministic: bool = setting(
+        False, help="fix the order of additions on a GPU, which is slower; a CPU's always is")
+    init_from: str = setting(
+        "", help="run to start from: its best weights, its tokenizer and, without a model or "
+        "recipe, its training settings; empty: none")
+    freeze: tuple[str, ...] = setting(
+        (), help="layers not to train, as shell patterns: encoder, or !*norm for all but norms")
+    lora_rank: int = setting(
+        0, low=0, high=65_536,
+        help="train only LoRA adapters of this rank, on the weights of init_from; 0: off")
+    schedule_start: int = setting(
+        0, low=0, high=MAX_COUNT, help="steps of the learning-rate schedule to skip")
+    seed: int = setting(
+        1, low=0, high=2**32 - 1,
+        help="seed of initial weights, dropout and the order of batches")
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        enough = self.keep_last >= self.average_last
+        at_least = f"at least average_last ({self.average_last})"
+        require(enough, "keep_last", at_least, self.keep_last)
+
+
+# --- Decoding ---------------------------------------------------------------------------------
+
+DECODING_PRECISIONS = ("float32", "bfloat16", "int8")  # of a loaded model
+MAX_BEAM_SIZE = 1_000
+# A larger exponent of the length penalty could overflow.
+MAX_ALPHA = 10.0
+# Beyond these, logits divided by the temperature soon overflow or become equal.
+TEMPERATURES = (0.01, 100.0)
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True)
+class DecodingConfig:
+    """Beam search (paper 6.1)."""
+
+    beam_size: int = setting(4, low=1, high=MAX_BEAM_SIZE, help="hypotheses kept; 1 is greedy")
+    alpha: float = setting(
+        0.6, low=0, high=MAX_ALPHA, help="exponent of the length penalty; 0 for none")
+    max_extra_length: int = setting(
+        50, low=1, high=10_000, help="how many tokens the output may have more than the input")
+    max_source_length: int = setting(
+        1_024, low=1, high=MAX_TOKENS, help="most input tokens; the rest is cut off")
+    checkpoint: str = setting(
+        "best", choices=("best", "average", "last"), help="weights used by default")
+    batch_tokens: int = setting(
+        4_096, low=1, high=MAX_COUNT, help="source tokens times beams in a batch")
+    min_length: int = setting(
+        0, low=0, high=MAX_TOKENS, help="fewest output tokens, EOS included; 0: off")
+    max_length: int = setting(
+        0, low=0, high=MAX_TOKENS, help="most output tokens, EOS included; 0: off")
+    no_repeat_ngram: int = setting(
+        0, low=0, high=100, help="length of the n-grams that may occur only once; 0: off")
+    lookahead: int = setting(
+        0, low=0, high=MAX_TOKENS,
+        help="stop when no better hypothesis could end within this many tokens; 0: exact")
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        consistent = self.max_length == 0 or self.max_length >= self.min_length
+        expected = f"0 or at least min_length ({self.min_length})"
+        require(consistent, "max_length", expected, self.max_length)
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """Sampling of translations, instead of a search for the best."""
+
+    temperature: float = setting(
+        1.0, low=TEMPERATURES[0], high=TEMPERATURES[1],
+        help="divides the logits: below 1 sharpens the distribution, above 1 flattens it")
+    top_k: int = setting(
+        0, low=0, high=MAX_COUNT, help="draw from this many most probable tokens; 0: all")
+    top_p: float = setting(
+        1.0, above=0, high=1, help="of these, the fewest whose probabilities reach this sum")
+    seed: int = setting(1, low=0, high=2**32 - 1, help="seed of the random numbers")
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+
+
+class SearchOptions(TypedDict, total=False):
+    """Fields of `DecodingConfig` and `SamplingConfig`, as arguments of `translate`."""
+
+    beam_size: int
+    alpha: float
+    max_extra_length: int
+    max_source_length: int
+    batch_tokens: int
+    min_length: int
+    max_length: int
+    no_repeat_ngram: int
+    lookahead: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+
+
+# --- All of them ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +431,10 @@ class Config:
         try:
             record = json.loads(text)
             record.pop("texts", None)  # the hashes of a run's text are no setting
-            names = {name: record.pop(name) for name in ("preset", "task")}
-            values = {
-                f"{section}.{name}": value
-                for section, fields in record.items()
-                for name, value in fields.items()
-            }
+            values = {name: record[name] for name in _NAMES} | flattened(record)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise UserError(f"The configuration is not a valid config.json: {error}.") from None
-        return cls.from_flat(names | values)
+        return cls.from_flat(values)
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any]) -> Self:
@@ -72,15 +444,16 @@ class Config:
             UserError: for an unknown setting, a wrong type or a value out of bounds.
         """
         rest = dict(values)
-        names = {name: Setting(str).check(name, rest.pop(name)) for name in ("preset", "task")}
+        names = {name: setting.check(name, rest.pop(name)) for name, setting in _NAMES.items()}
         return cls(**names).replace(rest)
 
     def replace(self, values: Mapping[str, Any]) -> Self:
         """Returns a copy with `{"section.field": value}` replaced, each value checked."""
         changes: dict[str, dict[str, Any]] = {}
         for dotted, value in values.items():
-            section, name = find_field(dotted, SETTINGS)
-            changes.setdefault(section, {})[name] = SETTINGS[dotted].check(dotted, value)
+            section, _, name = dotted.partition(".")
+            setting = find("setting", dotted, SETTINGS)
+            changes.setdefault(section, {})[name] = setting.check(dotted, value)
         sections = {
             section: dataclasses.replace(getattr(self, section), **fields)
             for section, fields in changes.items()
@@ -109,6 +482,7 @@ def flattened(record: Mapping[Any, Any]) -> dict[str, Any]:
     return flat
 
 
+_NAMES = {"preset": Setting(str), "task": Setting(str)}  # outside the sections
 # The settings of a run by "section.field", and the options of sampling.
 SETTINGS = (
     settings_of(ModelConfig, "model.")
@@ -148,13 +522,9 @@ def _parse_yaml(text: str) -> dict[str, Any]:
             "The file must have sections of settings, such as `model:`. Received: "
             f"{quoted(record)}."
         )
-    return {name: _checked(name, value) for name, value in flattened(record).items()}
-
-
-def _checked(name: str, value: Any) -> Any:
-    if name in ("preset", "task"):  # outside the sections
-        setting = Setting(str)
-    else:
-        find_field(name, SETTINGS)
-        setting = SETTINGS[name]
-    return setting.check(name, parse_value(setting, value) if isinstance(value, str) else value)
+    values = flattened(record)
+    for name, value in values.items():
+        setting = _NAMES.get(name) or find("setting", name, SETTINGS)
+        parsed = parse_value(setting, value) if isinstance(value, str) else value
+        values[name] = setting.check(name, parsed)
+    return values

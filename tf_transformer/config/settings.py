@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tf_transformer.errors import UserError, quoted
-from tf_transformer.strings import strings
+from tf_transformer.errors import UserError, quoted, strings
 
 # Counts fit int32; the largest float is roughly that of float32.
 MAX_COUNT, MAX_FLOAT = 1_000_000_000, 1e38
@@ -71,14 +70,6 @@ class Setting:
             return f"an int {self.bounds}" if type_ is int else str(self.bounds)
         return "None" if type_ is types.NoneType else type_.__name__
 
-    def allows(self, value: Any) -> bool:
-        """Tells whether a value of the right type is within bounds or among the choices."""
-        if value is None:
-            return types.NoneType in self.types
-        if self.bounds is None:
-            return not self.choices or value in self.choices
-        return value in self.bounds
-
     def check(self, name: str, value: Any) -> Any:
         """Returns the value in the setting's type: 2.0 as an int, 2 as a float and so on.
 
@@ -98,16 +89,15 @@ class Setting:
     def fits(self, value: Any) -> bool:
         """Tells whether `check` accepts the value."""
         value = _plain(value)
-        return self._is_of_type(value) and self.allows(value)
-
-    def _is_of_type(self, value: Any) -> bool:
         if self.type == tuple[str, ...]:
             return isinstance(value, (list, tuple)) and all(map(_is_text, value))
-        if type(value) is str:
-            return str in self.types and _is_text(value)
-        if type(value) is float and value.is_integer() and int in self.types:
-            return True
-        return type(value) in self.types or (type(value) is int and float in self.types)
+        if type(value) not in (int, float):
+            allowed = type(value) is not str or (
+                _is_text(value) and (not self.choices or value in self.choices)
+            )
+            return type(value) in self.types and allowed
+        is_number = float in self.types or (int in self.types and value % 1 == 0)
+        return is_number and (self.bounds is None or value in self.bounds)
 
 
 def _plain(value: Any) -> Any:
@@ -131,16 +121,15 @@ def settings_of(section: type, prefix: str = "") -> dict[str, Setting]:
     }
 
 
-def require_allowed(section: Any, prefix: str = "") -> None:
+def convert_fields(section: Any) -> None:
     """Converts the fields of a new dataclass to their types.
 
     Raises:
         UserError: for the first that is of another type or out of range.
     """
-    for name, setting in settings_of(type(section), prefix).items():
-        field = name.removeprefix(prefix)
-        value = setting.check(name, getattr(section, field))
-        object.__setattr__(section, field, value)  # the dataclass is frozen
+    for name, setting in settings_of(type(section)).items():
+        value = setting.check(name, getattr(section, name))
+        object.__setattr__(section, name, value)  # the dataclass is frozen
 
 
 def require(condition: bool, name: str, expected: str, received: object) -> None:
@@ -159,57 +148,34 @@ def parse_assignments(
     """
     values = {}
     for assignment in strings("overrides", assignments):
-        dotted, equals, text = assignment.partition("=")
-        dotted = dotted.strip()
+        name, equals, text = assignment.partition("=")
         if not equals:
-            known = f" `{dotted}`: {settings[dotted].help}." if dotted in settings else ""
             raise UserError(
                 "--set expects section.field=value, such as model.dropout=0.3. "
-                f"Received: {quoted(assignment)}.{known}"
+                f"Received: {quoted(assignment)}."
             )
-        find_field(dotted, settings)
-        values[dotted] = parse_value(settings[dotted], text.strip())
+        setting = find("setting", name.strip(), settings)
+        values[name.strip()] = parse_value(setting, text.strip())
     return values
 
 
-def find_field(dotted: str, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """Splits a setting's name into section and field; raises UserError if it is unknown."""
-    if dotted not in settings:
-        near = _nearest_settings(dotted, settings)
-        hint = " or ".join(map(repr, near))
-        hint = f" Did you mean {hint}?" if near else f" There are: {', '.join(settings)}."
-        raise UserError(f"There is no setting {quoted(dotted)}.{hint}")
-    section, _, name = dotted.partition(".")
-    return section, name
-
-
-def _nearest_settings(dotted: str, settings: Iterable[str]) -> list[str]:
-    """Returns the settings with that field name in any section, or else the nearest name."""
-    by_name: dict[str, list[str]] = {}
-    for full in settings:
-        by_name.setdefault(full.partition(".")[2], []).append(full)
-    name = dotted.rpartition(".")[2]
-    near = by_name.get(name) or difflib.get_close_matches(dotted, settings, n=1, cutoff=0.7)
-    close = difflib.get_close_matches(name, by_name, n=1)
-    return near or [full for field in close for full in by_name[field]]
+def find(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+    """Looks up a name; raises UserError, with what was perhaps meant, if it is unknown."""
+    if name not in known:
+        raise UserError(f"There is no {kind} {quoted(name)}.{nearest(name, known)}")
+    return known[name]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns a hint for an unknown name: the nearest known name, or all of them."""
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}."
+    """Returns a hint for an unknown name.
 
-
-def find_by_name(kind: str, name: str, known: Mapping[str, Any]) -> Any:
-    """Looks up a name; raises UserError, with the nearest known name, if it is unknown."""
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UserError(
-            f"There is no {kind} {quoted(name)}.{hint} There are: {', '.join(known)}."
-        )
-    return known[name]
+    It names the fields of that name in any section, the nearest name, or all names.
+    """
+    known, field = list(known), name.rpartition(".")[2]
+    near = [full for full in known if full.endswith(f".{field}")]
+    near = near or difflib.get_close_matches(name, known, n=1)
+    hint = " or ".join(map(repr, near))
+    return f" Did you mean {hint}?" if near else f" There are: {', '.join(known)}."
 
 
 def _is_text(value: Any) -> bool:

@@ -10,7 +10,7 @@ from tf_transformer.conversion.marian_vocabulary import EOS, PAD, merge_vocabula
 from tf_transformer.conversion.marian_weights import assign_weights, read_weights
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.files import replacing, replacing_folder
+from tf_transformer.files import new_folder, replacing
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
@@ -84,7 +84,7 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
     config = Config().replace(model_settings | _search_settings(record, search))
     model = Transformer(**vars(config.model), name="transformer")
     assign_weights(model, read_weights(checkpoint), vocabulary)
-    with replacing_folder(run, replace=False) as temporary:
+    with new_folder(run) as temporary:
         written = Run.create_or_resume(temporary, config)
         models = {
             written.tokenizer: vocabulary.source_model,

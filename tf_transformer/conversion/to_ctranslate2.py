@@ -13,7 +13,7 @@ from tf_transformer.config import BOS_ID, EOS_ID, UNK_ID
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError, missing_extra
-from tf_transformer.files import replacing_folder
+from tf_transformer.files import new_folder
 from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
 
@@ -55,7 +55,7 @@ def to_ctranslate2(
     spec = _spec(model, tokenizer)
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
-    with replacing_folder(folder, replace=False) as temporary:
+    with new_folder(folder) as temporary:
         spec.save(str(temporary))
         tokenizer.copy(temporary / "tokenizer.model")
 

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, PAD_ID
-from tf_transformer.config.data import mix_weights
+from tf_transformer.config.config import mix_weights
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import SIDES, SideName

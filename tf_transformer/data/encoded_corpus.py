@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from tf_transformer.config import PAD_ID
 from tf_transformer.data.text import SIDES, SideName, identity
 from tf_transformer.errors import UserError
-from tf_transformer.files import replacing_folder, sha256
+from tf_transformer.files import new_folder, sha256
 
 if TYPE_CHECKING:  # corpora are read without TensorFlow
     from tf_transformer.data.tokenizer import Tokenizer
@@ -224,7 +225,8 @@ def write_corpus(
         raise UserError(
             f"{directory} must be new or an encoded corpus. Received: no {INFO_FILE} in it."
         )
-    with replacing_folder(directory) as temporary:
+    shutil.rmtree(directory, ignore_errors=True)
+    with new_folder(directory) as temporary:
         lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
         counts = dict.fromkeys(("read", "kept", "empty", "too_long", "ratio", "cut"), 0)
         sizes = []

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, Generic, Literal, TypeVar
 
 from tf_transformer.config import DataConfig
-from tf_transformer.config.data import split_tags
+from tf_transformer.config.config import split_tags
 from tf_transformer.errors import UserError
 
 SideName = Literal["source", "target"]

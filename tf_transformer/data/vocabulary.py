@@ -19,11 +19,10 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
-from tf_transformer.config.data import split_tags
+from tf_transformer.config.config import split_tags
 from tf_transformer.data.text import Reservoir, corpora
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.errors import UserError, quoted, refuse_string
 from tf_transformer.files import replacing
-from tf_transformer.strings import refuse_string
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}

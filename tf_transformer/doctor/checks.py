@@ -24,9 +24,11 @@ from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE, symbol_pieces, symbols_of
 from tf_transformer.doctor.survey import Pair, Progress, Survey, take_surveys
-from tf_transformer.errors import UserError
-from tf_transformer.tasks.sequences import SequenceTask
-from tf_transformer.tasks.tokenizers import train_configured_tokenizer
+from tf_transformer.errors import UserError, strings
+from tf_transformer.output import ProgressBars
+from tf_transformer.run import Run
+from tf_transformer.tasks.registry import task_named
+from tf_transformer.tasks.sequences import SequenceTask, train_configured_tokenizer
 
 QUICK_PAIRS = 50_000  # training pairs to examine when training starts
 BROKEN = 0.001  # share of lines without a warning, for three checks of characters
@@ -436,7 +438,7 @@ def diagnose(
         findings += check_filters({"train": task.train, "dev": task.valid})
     elif data.tokenizer:
         findings += check_unknown(surveys, Tokenizer(Path(data.tokenizer)), sides)
-    elif config.data.train:  # for the built-in corpus `train` lowers an excessive size
+    else:
         findings += check_trainable(surveys[0], config, task_class)
     return findings
 
@@ -450,3 +452,24 @@ def quick_findings(task: SequenceTask) -> list[str]:
     every = -(-task.train.report.read // QUICK_PAIRS)
     findings = diagnose(type(task), task.run.config, task.data, task, every=every)
     return [f"{finding.check}: {finding.text}" for finding in findings if finding.warning]
+
+
+def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:
+    """Returns all findings; those on the tokenizer and encoded data only if these exist.
+
+    Args:
+        run: a run, whose folder may be empty.
+        test: prefixes of test text, which is compared with the training text.
+    """
+    config, task, named = run.config, None, tuple(strings("test", test))
+    task_class = task_named(config.task).task_class()
+    with ProgressBars() as progress, tempfile.TemporaryDirectory() as folder:
+        if run.tokenizer.exists():
+            task = task_class(run, progress)
+        data, texts = task_class.effective_data(run), named
+        if named:  # as parallel text, like the others
+            tested = config.replace({"data.train": named, "data.valid": named})
+            texts = task_class.effective_data(Run(Path(folder), tested)).valid
+        return diagnose(
+            task_class, config, data, task, test=texts, test_files=named, progress=progress
+        )

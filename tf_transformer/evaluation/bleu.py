@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU, CHRF
 
-from tf_transformer.strings import strings
+from tf_transformer.errors import strings
 
 SAMPLES = 1_000  # bootstrap samples, which sacreBLEU draws with its seed, SACREBLEU_SEED
 

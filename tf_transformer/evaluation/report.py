@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tf_transformer.errors import UserError, missing_extra
+from tf_transformer.errors import UserError, missing_extra, strings
 from tf_transformer.evaluation.bleu import Score, bleu, chrf
-from tf_transformer.strings import strings
-from tf_transformer.tables import Table
+from tf_transformer.output import Table
 
 CAUTION = (
     "Compare only scores of the same kind and signature: kinds differ by several points on the "

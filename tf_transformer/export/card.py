@@ -7,8 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tf_transformer.files import sha256
 from tf_transformer.run import Run, versions
-from tf_transformer.run.run import best_record, data_files, evaluation_of, sha256
+from tf_transformer.run.run import best_record, data_files, evaluation_of
 
 
 def model_card(

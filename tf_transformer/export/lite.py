@@ -20,7 +20,7 @@ from tf_transformer.export.session import Arrays, ClosedError, SavedModelSession
 from tf_transformer.export.translations import sizes
 from tf_transformer.export.versions import CARD, LITE_MODEL, reserved
 from tf_transformer.export.warmup import TEXTS
-from tf_transformer.files import replacing_folder
+from tf_transformer.files import new_folder
 
 
 def export_lite(
@@ -51,7 +51,7 @@ def export_lite(
         raise UserError(
             f"LiteRT needs a model in float32 or int8. Received: {model.compute_dtype}."
         )
-    with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
+    with reserved(base, version) as final, new_folder(final) as folder:
         codec, lite = engine.codec(decoding), None
         if isinstance(engine, LiteEngine):
             lite = engine.lite

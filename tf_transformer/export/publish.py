@@ -19,7 +19,7 @@ from tf_transformer.export.self_test import Check, self_test
 from tf_transformer.export.session import SavedModelSession
 from tf_transformer.export.versions import CARD, check_readable, reserved
 from tf_transformer.export.warmup import Request, replay, write_requests
-from tf_transformer.files import replacing_folder, write_text
+from tf_transformer.files import new_folder, write_text
 
 TOKENIZER = Path("assets.extra", "tokenizer.model")  # of a model that takes only ids
 # TF Serving's --batching_parameters_file. One thread is enough, since a batch uses all cores.
@@ -81,7 +81,7 @@ def publish(
             Python. Nothing is published in that case.
     """
     check_readable(base)
-    with reserved(base, version) as final, replacing_folder(final, replace=False) as folder:
+    with reserved(base, version) as final, new_folder(final) as folder:
         # The temporary name is not a number, so TF Serving ignores the folder.
         _save(exportable, folder)
         write_requests(folder, base.name, exportable.requests)

@@ -9,10 +9,13 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from tf_transformer.config.training import LOGIT_ROWS
 from tf_transformer.fast.keras_model import KerasModel
 from tf_transformer.layers.embedding import OutputProjection, PositionalEmbedding
 from tf_transformer.models.sums import in_parts, sum_over_parts
+
+# Positions whose logits are computed at once. With fewer, accumulating the gradients of the
+# output projection takes longer.
+LOGIT_ROWS = 512
 
 # Maps labels [R], logits [R, V] and weights [R] to the sum of the loss.
 Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.config.model import DEFAULT_GAIN
+from tf_transformer.config.config import DEFAULT_GAIN
 from tf_transformer.layers import Encoder, MeanPooling, PositionalEmbedding
 from tf_transformer.models.base import BaseTransformer, embedding_arguments, stack_arguments
 

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.config.model import DEFAULT_GAIN
+from tf_transformer.config.config import DEFAULT_GAIN
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
 from tf_transformer.layers.embedding import OutputProjection, project_to_logits
 from tf_transformer.models.base import BaseTransformer, embedding_arguments, stack_arguments

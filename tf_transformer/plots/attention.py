@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer.errors import UserError
+from tf_transformer.output import Table
 from tf_transformer.plots.figure import families_for, missing_glyphs_logged, new_figure, save
-from tf_transformer.tables import Table
 
 # Side of a cell in inches and font size of labels, for one panel and for several.
 _ONE = (0.25, 10.0)

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tf_transformer.config import Config
-from tf_transformer.config.presets import TABLE3
-from tf_transformer.config.recipes import RECIPES
-from tf_transformer.tables import Table
+from tf_transformer.config.presets import RECIPES, TABLE3
+from tf_transformer.output import Table
 
-_PAPER = RECIPES["paper"].settings
+_PAPER = RECIPES["paper"]
 # Settings that are compared with Table 3, and the sections of the paper that describe them.
 _MODEL_SOURCES = {
     "model.vocab_size": "5.1",

@@ -10,6 +10,7 @@ from tf_transformer.data.text import ROLES
 from tf_transformer.data.vocabulary import tokenizer_settings
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
+from tf_transformer.output import MARKDOWN, Part, Table, joined
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
 from tf_transformer.run.records import comparable, read_results
@@ -22,7 +23,6 @@ from tf_transformer.run.run import (
 )
 from tf_transformer.studies.cost import Lengths, costs, describe_cost, parameter_count
 from tf_transformer.studies.departures import describe_departures
-from tf_transformer.tables import MARKDOWN, Part, Table, joined
 from tf_transformer.tasks.registry import encoder_outputs
 
 CARD_FILE = "card.md"

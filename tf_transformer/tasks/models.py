@@ -1,12 +1,16 @@
-"""Builds the model of a run, loads it for decoding and limits learned positions."""
+"""Models of runs: built, loaded for decoding, begun from another run, frozen, adapted."""
 
+import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from tf_transformer.config import Config
-from tf_transformer.config.data import split_tags
+from tf_transformer.config.config import split_tags
 from tf_transformer.data.batches import bucket_boundaries
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import always_tagged
@@ -15,11 +19,14 @@ from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.batches import lite_threads
 from tf_transformer.decoding.engine import Ensemble, GraphEngine
 from tf_transformer.decoding.lite import LiteEngine, LiteModel, kept_lite_file
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.export.card import model_card
+from tf_transformer.files import sha256, write_text
+from tf_transformer.models.base import BaseTransformer
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.run.checkpoints import load_some, load_weights
+from tf_transformer.run.run import evaluation_of
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +154,7 @@ def _load_model(run: Run, checkpoint: str | Path | None, precision: str) -> Tran
     return model
 
 
-# --- Learned positions (paper Table 3, row E), usable up to the longest training sentence --
+# --- Learned positions (paper Table 3, row E), usable up to the longest training sentence -----
 
 
 def check_positions(config: Config) -> None:
@@ -184,3 +191,91 @@ def record_positions(run: Run, corpus: EncodedCorpus, *, is_chief: bool = True) 
         before = model.source_positions or 0, model.target_positions or 0
         lengths = list(map(max, lengths, before))
     run.set_positions(*lengths, write=is_chief)
+
+
+# --- Weights of another run, frozen and adapted weights ---------------------------------------
+
+
+def begin(run: Run, model: BaseTransformer, *, is_chief: bool = True) -> None:
+    """Prepares the weights of a built model for training, as the run's configuration asks.
+
+    Args:
+        run: the run to train; if it has a state to resume from, no weight is loaded here.
+        model: its new model.
+        is_chief: whether to record the origin of the weights in the run's origin.json.
+
+    Raises:
+        UserError: if a weight does not fit, a pattern matches no weight, no weight is left to
+            train, or a frozen one would stay random.
+    """
+    training = run.config.training
+    missing: list[str] = []
+    if training.init_from and not run.checkpoints.state_steps():
+        missing = _take_weights(run, Run.open(training.init_from), model, is_chief)
+    if training.lora_rank:
+        model.enable_lora(training.lora_rank)
+    freeze(model, training.freeze)
+    frozen = {weight.path for weight in model.weights if not weight.trainable}
+    if random := frozen & {*missing}:
+        raise UserError(
+            f"Frozen weights must come from {training.init_from}, which lacks "
+            f"{_listed(sorted(random))}. Freeze fewer weights, or keep its task."
+        )
+
+
+def freeze(model: keras.Model, patterns: Sequence[str]) -> None:
+    """Excludes weights from training, by patterns; see the setting `training.freeze`.
+
+    Raises:
+        UserError: if a pattern matches no weight, or nothing is left to train.
+    """
+    for pattern in patterns:
+        inverted = pattern.startswith("!")
+        matched = {w.path for w in model.weights if _matches(w.path, pattern.removeprefix("!"))}
+        if not matched:
+            paths = [part for w in model.weights for part in list(_parts(w.path))[:2]]
+            known = _listed([*dict.fromkeys(paths)], 12)
+            raise UserError(
+                f"--freeze {quoted(pattern)} matches no weight. There are: {known}."
+            )
+        for weight in model.weights:
+            if (weight.path in matched) != inverted:
+                weight.trainable = False
+    if patterns and not model.trainable_variables:
+        raise UserError(f"--freeze leaves nothing to train. Received: {', '.join(patterns)}.")
+
+
+def _matches(path: str, pattern: str) -> bool:
+    return any(fnmatchcase(part, pattern) for part in _parts(path))
+
+
+def _parts(path: str) -> Iterator[str]:
+    """Yields the paths of the layers around a weight, outermost first, then its own path."""
+    names = path.split("/")
+    return ("/".join(names[: end + 1]) for end in range(len(names)))
+
+
+def _take_weights(run: Run, source: Run, model: keras.Model, is_chief: bool) -> list[str]:
+    """Loads what the best checkpoint of `source` has; returns the paths of other weights."""
+    file = source.checkpoints.find("best")
+    missing = load_some(file, model)
+    logger.info("weights: loaded from %s", source.path)
+    if missing:
+        logger.warning(
+            "%s has no weights for %s, which start untrained", source.path, _listed(missing)
+        )
+    if is_chief:
+        origin = {
+            "run": str(source.path),
+            "task": source.config.task,
+            "sha256": sha256(file),
+            "evaluation": evaluation_of(source, file),
+            "anew": missing,
+        }
+        write_text(run.origin, json.dumps(origin, indent=2) + "\n")
+    return missing
+
+
+def _listed(names: Sequence[str], limit: int = 5) -> str:
+    more = f" and {len(names) - limit:,} more" * (len(names) > limit)
+    return ", ".join(names[:limit]) + more

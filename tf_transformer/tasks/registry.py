@@ -1,16 +1,15 @@
-"""The tasks by name, as given to `--task` and stored as `task` in a run's config.json."""
+"""The tasks by name, and what they check before training; nothing here imports TensorFlow."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tf_transformer.config import Config
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.config.settings import find
+from tf_transformer.errors import UserError
 from tf_transformer.run import Run
-from tf_transformer.tasks.classification.labelled import LABELS_FILE, read_labels
-from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE
-from tf_transformer.tasks.transfer import check_source
+from tf_transformer.tasks.classification.labelled import read_labels
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from tf_transformer.tasks.sequences import SequenceTask
@@ -27,10 +26,7 @@ class Entry:
         command: command of `tf-transformer` that uses a trained run.
         search: settings of the search that a preset of another task gets.
         languages: whether its data is text in two languages; otherwise it has its own format.
-        own_file: a file in the run directory that only this task writes.
         encoder_alone: whether its model has no decoder.
-        encoder_outputs: returns the number of classes of a run's encoder-only model; 0 for a
-            model with a decoder.
         options: options for loading and exporting its runs, in addition to the checkpoint.
     """
 
@@ -39,9 +35,7 @@ class Entry:
     command: str
     search: dict[str, Any] = field(default_factory=dict)
     languages: bool = False
-    own_file: str = ""
     encoder_alone: bool = False
-    encoder_outputs: Callable[[Run], int] = lambda run: 0
     options: frozenset[str] = frozenset(("ensemble", "precision"))
 
     @property
@@ -74,15 +68,12 @@ _ENTRIES = (
         {"f1": "F1"},
         "parse",
         {"decoding.alpha": 0.3, "decoding.max_extra_length": 300},  # section 6.3
-        own_file=LEXICON_FILE,
     ),
     Entry(
         "classification",
         {"accuracy": "accuracy", "f1": "macro F1"},
         "classify",
-        own_file=LABELS_FILE,
         encoder_alone=True,
-        encoder_outputs=lambda run: len(read_labels(run)),
         options=frozenset(("precision",)),
     ),
 )
@@ -92,9 +83,7 @@ EXPORTED = ("translation", "classification")  # tasks whose runs can be exported
 
 def task_named(name: str) -> Entry:
     """Returns the task of a configuration; UserError if there is no such task."""
-    if name not in TASKS:
-        raise UserError(f"There is no task {quoted(name)}. There are: {', '.join(TASKS)}.")
-    return TASKS[name]
+    return find("task", name, TASKS)
 
 
 def check_training(config: Config) -> None:
@@ -104,63 +93,101 @@ def check_training(config: Config) -> None:
         UserError: if there is no such task, it does not measure `training.best_by`, its model
             does not fit the run of `training.init_from`, or the task's own check fails.
     """
-    task = task_named(config.task)
-    _check_score(config)
-    if config.training.lora_rank and not config.training.init_from:
+    task, training = task_named(config.task), config.training
+    measured = (*task.scores, "perplexity")
+    if training.best_by not in measured:
         raise UserError(
-            "--lora trains adapters on the weights of another run: add --init-from RUN. "
-            f"Received: --lora {config.training.lora_rank} without it."
+            f"`training.best_by` must be one of {measured} for --task {config.task}. "
+            f"Received: {training.best_by!r}."
         )
-    if config.training.freeze and not config.training.init_from:
+    if training.init_from:
+        _check_source(config, encoder_alone=task.encoder_alone)
+    elif training.lora_rank or training.freeze:
+        given = f"--lora {training.lora_rank}" * bool(training.lora_rank)
         raise UserError(
-            "--freeze keeps weights of another run unchanged: add --init-from RUN. Received: "
-            f"--freeze {config.training.freeze[0]} without it."
+            "--lora and --freeze are for weights of another run: add --init-from RUN. "
+            f"Received: {given or f'--freeze {training.freeze[0]}'} without it."
         )
-    if config.training.init_from:
-        check_source(config, encoder_alone=task.encoder_alone)
     task.task_class().check_config(config)
-
-
-def discard_foreign_files(run: Run) -> None:
-    """Deletes what a start of another task has left in a run that has no state yet."""
-    if not run.checkpoints.state_steps():
-        for name in _foreign_files(run):
-            (run.path / name).unlink()
-
-
-def _foreign_files(run: Run) -> list[str]:
-    """Returns the names of the run's files that only other tasks write."""
-    own = task_named(run.config.task).own_file
-    names = {other.own_file for other in TASKS.values()} - {own, ""}
-    return sorted(name for name in names if (run.path / name).exists())
-
-
-def check_run(run: Run) -> None:
-    """Refuses a run whose config.json names a different task from the one it was trained for.
-
-    Raises:
-        UserError: if there is no such task, or the run has settings or files of another task.
-    """
-    task, data = task_named(run.config.task), run.config.data
-    _check_score(run.config)
-    foreign = _foreign_files(run)
-    if foreign or bool(data.source) != (task.languages and bool(data.train)):
-        reason = f"it has {foreign[0]}" if foreign else "its `data` is for another task"
-        raise UserError(
-            f"{run.path}/config.json has task {run.config.task!r}, but {reason}. Restore "
-            "config.json."
-        )
 
 
 def encoder_outputs(run: Run) -> int:
     """Returns the number of classes of a run's encoder-only model; 0 if it has a decoder."""
-    return task_named(run.config.task).encoder_outputs(run)
+    return len(read_labels(run)) if task_named(run.config.task).encoder_alone else 0
 
 
-def _check_score(config: Config) -> None:
-    measured = (*task_named(config.task).scores, "perplexity")
-    if config.training.best_by not in measured:
-        raise UserError(
-            f"`training.best_by` must be one of {measured} for --task {config.task}. "
-            f"Received: {config.training.best_by!r}."
-        )
+# --- Training that starts from the weights of another run -------------------------------------
+
+_RATES = ("dropout", "attention_dropout", "activation_dropout")
+_POSITIONS = ("source_positions", "target_positions")  # set by training
+# Settings of `model` that affect no weight's shape and may differ from those of the source run.
+_FREE = (*_RATES, "query_key_gain", "value_gain", *_POSITIONS)
+# Settings without effect in an encoder-only model.
+_OUTPUT = ("decoder_layers", "tie_embeddings", "output_bias")
+# Settings of `data` that belong to the languages and tokenizer of the source run.
+_DATA = (
+    "max_length", "max_ratio", "subword_sampling", "source", "target", "bleu_tokenizer",
+)  # fmt: skip
+# Settings that are not taken over from the source run but reset to their defaults.
+_RESET = {
+    "model.source_positions": None,
+    "model.target_positions": None,
+    "training.freeze": (),
+    "training.lora_rank": 0,
+    "training.schedule_start": 0,
+    "decoding.checkpoint": "best",
+}
+
+
+def settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[str, Any]:
+    """Returns what training that begins with a run's weights takes from its configuration.
+
+    That is its model, except dropout rates and trained positions, and its tokenizer. If nothing
+    is `named` and the task is the same, it is also all of its training and search, its
+    languages, its length limits and BLEU's tokeniser. Subwords are sampled at the run's rate,
+    if at all.
+
+    Args:
+        run: the run to begin from.
+        values: the settings so far, by "section.field", with `task`.
+        named: the preset or recipe that the user has named, if any.
+    """
+    theirs = run.config.flat()
+    if not named and run.config.task == values["task"]:
+        theirs |= _RESET
+        kept = ("data.", "training.init_from")
+        names = {name for name in theirs if not name.startswith(kept)}
+        names |= {f"data.{name}" for name in _DATA}
+    else:
+        own = {f"model.{name}" for name in (*_RATES, *_POSITIONS)}
+        names = {name for name in theirs if name.startswith("model.")} - own
+    rate = values["data.subword_sampling"] and theirs["data.subword_sampling"]
+    taken = {"data.tokenizer": str(run.tokenizer), "data.subword_sampling": rate}
+    return taken | {name: theirs[name] for name in names}
+
+
+def _check_source(config: Config, *, encoder_alone: bool) -> None:
+    """Refuses a run of `training.init_from` that is missing or does not fit the configuration.
+
+    Raises:
+        UserError: if it is not a run, lacks best weights or a tokenizer, or if the model or
+            the tokenizer differs.
+    """
+    path = config.training.init_from
+    run = Run.open(path)
+    run.checkpoints.find("best")
+    run.require_tokenizer()
+    free = _FREE + _OUTPUT * encoder_alone
+    expected, received = (
+        {f"model.{name}": value for name, value in vars(model).items() if name not in free}
+        | {"model.decoder_layers": encoder_alone or model.num_decoder_layers}
+        for model in (run.config.model, config.model)
+    )
+    expected["data.tokenizer"] = str(run.tokenizer)
+    received["data.tokenizer"] = config.data.tokenizer
+    for name in expected:
+        if expected[name] != received[name]:
+            raise UserError(
+                f"`{name}` must be {expected[name]!r}, as in {path}, which training starts "
+                f"from. Received: {received[name]!r}."
+            )

@@ -6,9 +6,9 @@ import pytest
 
 from tf_transformer.config import Config
 from tf_transformer.evaluation.metrics import make_metric
+from tf_transformer.output import MARKDOWN, joined
 from tf_transformer.studies.comparison.report import FORMATS, draw_comparison, parts, sections
 from tf_transformer.studies.comparison.results import System, compare, members
-from tf_transformer.tables import MARKDOWN, joined
 
 REFERENCE = ["the cat sat on the mat", "a dog runs in the park", "it rains | today", "yes"]
 FLAWED = ["the cat sat on the", "a dog runs in park", "it rains | today", "no"]

@@ -22,7 +22,7 @@ from tf_transformer.tasks.classification.predictor import build_classifier, load
 from tf_transformer.tasks.classification.task import (
     ClassificationTask,
 )
-from tf_transformer.tasks.transfer import settings_from
+from tf_transformer.tasks.registry import settings_from
 from tf_transformer.training.trainer import compile_model
 
 

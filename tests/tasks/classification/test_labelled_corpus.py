@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from toy_labels import toy_labels
+from helpers import toy_labels
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.batches import BatchPlan

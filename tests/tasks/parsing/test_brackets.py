@@ -1,7 +1,7 @@
 """Bracket scores equal evalb's published ones, and those of small trees by hand."""
 
 import pytest
-from shared_data import lines_of, shared_data
+from helpers import lines_of, shared_data
 
 from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.bracket_rules import (

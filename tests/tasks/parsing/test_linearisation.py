@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from shared_data import lines_of, shared_data
+from helpers import lines_of, shared_data
 
 from tf_transformer.tasks.parsing.brackets import score_sentence, summarise
 from tf_transformer.tasks.parsing.linearisation import (

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from shared_data import lines_of, shared_data
-from toy_trees import toy_trees
+from helpers import lines_of, shared_data, toy_trees
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer

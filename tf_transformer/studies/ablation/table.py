@@ -9,12 +9,12 @@ from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
 from tf_transformer.evaluation.comparison import Spread
 from tf_transformer.files import write_text
+from tf_transformer.output import MARKDOWN, Part, Table, joined
 from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.run import Run
 from tf_transformer.studies.ablation.rows import BASE, ROWS, change, depth
 from tf_transformer.studies.ablation.training import finished_runs, read_settings
 from tf_transformer.studies.cost import TABLE3_PRINTED, Printed, parameter_count
-from tf_transformer.tables import MARKDOWN, Part, Table, joined
 
 PARAMETERS_NOTE = (
     "No vocabulary size gives all of the paper's counts, which contradict each other:\n"

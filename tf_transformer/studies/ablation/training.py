@@ -8,7 +8,7 @@ from pathlib import Path
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, write_text
-from tf_transformer.progress import ProgressBars
+from tf_transformer.output import ProgressBars
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.run import differences
 from tf_transformer.studies.ablation.rows import BASE, ROWS
@@ -47,7 +47,7 @@ def train_rows(
     Raises:
         UserError: if a configuration cannot be trained, or the folder has other content.
     """
-    from tf_transformer.tasks.tokenizers import sized
+    from tf_transformer.tasks.sequences import sized
 
     configs = {**configs, BASE: sized(configs[BASE])}
     _check(configs, output, seeds)

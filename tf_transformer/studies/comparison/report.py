@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.errors import shortened
+from tf_transformer.output import MARKDOWN, Part, Table
 from tf_transformer.plots.figure import STYLES, new_figure, save
 from tf_transformer.studies.comparison.results import Comparison, Scored, Wins
-from tf_transformer.tables import MARKDOWN, Part, Table
 
 # By format: the style of tables, and templates of a section's heading and of a note.
 FORMATS = {

@@ -19,13 +19,12 @@ from tf_transformer.decoding.engine import GraphEngine, only_model
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.files import replacing_folder, write_text
+from tf_transformer.files import new_folder, sha256, write_text
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.output import Part, Table, bar
 from tf_transformer.plots.figure import save
-from tf_transformer.progress import bar
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights
-from tf_transformer.run.run import sha256
 from tf_transformer.studies.heads import MEASUREMENTS
 from tf_transformer.studies.heads.measurements import (
     KINDS,
@@ -35,7 +34,6 @@ from tf_transformer.studies.heads.measurements import (
     measures,
 )
 from tf_transformer.studies.heads.plot import Row, importance_figure, pruning_figure
-from tf_transformer.tables import Part, Table
 
 logger = logging.getLogger(__name__)
 
@@ -294,7 +292,7 @@ def write_pruned_run(
     Raises:
         UserError: if the folder has files or cannot be written; then nothing is written.
     """
-    with replacing_folder(path, replace=False) as temporary:
+    with new_folder(path) as temporary:
         config = run.config.replace({"decoding.checkpoint": "best"})
         written = Run.create_or_resume(temporary, config)
         Tokenizer(run.require_tokenizer()).copy(written.tokenizer)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tf_transformer.strings import strings
-from tf_transformer.tables import Table
+from tf_transformer.errors import strings
+from tf_transformer.output import Table
 
 
 @dataclass(frozen=True)

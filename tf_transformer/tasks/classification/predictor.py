@@ -12,7 +12,7 @@ from tf_transformer.config import PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.errors import Strings, UserError, one_or_more, pairs, quoted, strings
 from tf_transformer.export.exported import ExportedModel, column
 from tf_transformer.export.functions import Outputs, in_groups, of_vectors
 from tf_transformer.export.gate import Gate
@@ -22,7 +22,6 @@ from tf_transformer.export.warmup import TEXTS, Request
 from tf_transformer.models.classifier import Classifier, without_decoder
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.classification.labelled import read_labels, require_labels
 from tf_transformer.tasks.classification.labelled_corpus import sentence_ids
 from tf_transformer.tasks.classification.metrics import ClassScores, score_classes

@@ -33,8 +33,7 @@ from tf_transformer.tasks.classification.predictor import (
     classifier_of,
 )
 from tf_transformer.tasks.models import check_positions
-from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
-from tf_transformer.tasks.sequences import SequenceTask
+from tf_transformer.tasks.sequences import SequenceTask, require_files, write_parallel_text
 
 logger = logging.getLogger(__name__)
 

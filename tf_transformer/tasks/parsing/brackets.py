@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from tf_transformer.errors import UserError
-from tf_transformer.strings import strings
+from tf_transformer.errors import UserError, strings
 from tf_transformer.tasks.parsing.bracket_rules import (
     DELETED_FOR_LENGTH,
     Line,

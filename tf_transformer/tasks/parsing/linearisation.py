@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from tf_transformer.strings import refuse_string
+from tf_transformer.errors import refuse_string
 from tf_transformer.tasks.parsing.trees import MAX_DEPTH, Tree
 
 # Labels of the root in treebanks and parsers; it is not part of the sequence.

@@ -10,9 +10,8 @@ from tf_transformer.decoding.alignment import Attention
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.errors import Strings, UserError, one_or_more, pairs, quoted, strings
 from tf_transformer.run import Run
-from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.models import load_engine
 from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
 from tf_transformer.tasks.parsing.linearisation import Parse, delinearise

@@ -13,7 +13,6 @@ from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
-from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.parsing.brackets import Bracketing
 from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.parsing.linearisation import Parse, normalise
@@ -25,7 +24,12 @@ from tf_transformer.tasks.parsing.treebank import (
     read_treebank,
 )
 from tf_transformer.tasks.parsing.trees import Tree
-from tf_transformer.tasks.sequences import Progress, SequenceTask
+from tf_transformer.tasks.sequences import (
+    Progress,
+    SequenceTask,
+    require_files,
+    write_parallel_text,
+)
 
 WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
 SAMPLES, LONGEST_SAMPLE = 3, 12  # sentences, words

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tf_transformer.errors import UserError, shortened
-from tf_transformer.strings import refuse_string
+from tf_transformer.errors import UserError, refuse_string, shortened
 
 # Deeper nesting means a damaged file: the deepest tree of GUM and CRAFT has 34 levels. The
 # limit makes recursion over trees safe.

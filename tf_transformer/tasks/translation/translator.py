@@ -22,7 +22,7 @@ from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models_of, only_model
 from tf_transformer.decoding.lite import LiteEngine
 from tf_transformer.decoding.text_codec import TextCodec, Translation
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.errors import Strings, UserError, one_or_more, pairs, quoted, strings
 from tf_transformer.evaluation.bleu import Scores, score_translations
 from tf_transformer.export import translations
 from tf_transformer.export.exported import ExportEngine
@@ -32,7 +32,6 @@ from tf_transformer.export.publish import publish
 from tf_transformer.export.versions import read_config
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.strings import Strings, one_or_more, pairs, strings
 from tf_transformer.tasks.models import Card, card_of, load_engine
 
 # Search settings that are options of methods, without their prefix.

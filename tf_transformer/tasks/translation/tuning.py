@@ -15,10 +15,9 @@ from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import SIGNIFICANT, BleuAndLength, Comparison
 from tf_transformer.files import locked
-from tf_transformer.progress import ProgressBars
+from tf_transformer.output import ProgressBars, Table
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_arrays
-from tf_transformer.tables import Table
 from tf_transformer.tasks.models import load_engine
 from tf_transformer.tasks.sequences import Progress
 from tf_transformer.tasks.translation.task import TranslationTask

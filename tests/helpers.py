@@ -1,0 +1,136 @@
+"""What tests share: results made once, corpora with published figures, toy data, snippets."""
+
+import fcntl
+import gzip
+import os
+import pickle
+import random
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tools.compare_commits.comparison import arrays
+
+Made = TypeVar("Made")
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
+    """Returns the result of `make(folder)` in the first process that asks for `name`.
+
+    Another process waits for it and gets a copy of the object; the files are the same.
+    """
+    base = Path(os.environ.get("TF_TRANSFORMER_MADE_ONCE") or factory.getbasetemp())
+    made = base / f"{name}.pickle"
+    with (base / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
+            made.write_bytes(pickle.dumps(make(folder)))
+        return pickle.loads(made.read_bytes())
+
+
+def bits_of(path: Path) -> dict[str, bytes]:
+    """Returns the bytes of each array, except times."""
+    return {name: array.tobytes() for name, array in arrays(path).items()}
+
+
+ROOT = Path(__file__).parent.parent
+
+
+def snippets(page: str) -> list[str]:
+    """The Python blocks of a page, such as "docs/guides/exporting.md", in its order."""
+    return re.findall(r"(?ms)^```python\n(.*?)^```$", (ROOT / page).read_text("utf-8"))
+
+
+_BESIDE = Path(__file__).parents[2] / "shared" / "data"
+FOLDER = Path(os.environ.get("TF_TRANSFORMER_SHARED_DATA", _BESIDE))
+
+
+def shared_data(name: str) -> Path:
+    """The folder of a data set; the test that asks for one that is absent is skipped."""
+    path = FOLDER / name
+    if not path.is_dir():
+        pytest.skip(f"{path} is not there; TF_TRANSFORMER_SHARED_DATA may name its folder")
+    return path
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a plain or gzipped UTF-8 file, split at line feeds only, each as it is."""
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+    return text.removesuffix("\n").split("\n")
+
+
+@dataclass(frozen=True)
+class ScoredOutput:
+    """The translations of a WMT system, the references, and the scores to be found, by name."""
+
+    name: str
+    hypotheses: list[str]
+    references: list[list[str]]
+    scores: dict[str, str]
+
+
+def scored_outputs(test_set: str) -> Iterator[ScoredOutput]:
+    """All systems of bleu-check/wmt17-ende or wmt22-ende."""
+    folder = shared_data("bleu-check") / test_set
+    references = [lines_of(path) for path in sorted(folder.glob("ref*.gz"))]
+    names, *rows = [line.split("\t") for line in lines_of(folder / "scores.tsv")]
+    for system, *scores in rows:
+        hypotheses = lines_of(folder / f"hyp.{system}.de.gz")
+        found = dict(zip(names[1:], scores, strict=True))
+        yield ScoredOutput(system, hypotheses, references, found)
+
+
+def to_the_digits_of(value: float, printed: str) -> str:
+    """The value with as many decimals as a printed one has."""
+    return f"{value:.{len(printed.partition('.')[2])}f}"
+
+
+WORDS = {
+    "animal": ["cat", "dog", "bird", "fish"],
+    "colour": ["red", "blue", "green", "white"],
+    "number": ["one", "two", "three", "four"],
+}
+_FILL = ["the", "a", "of", "is", "very", "was", "here", "there", "we", "saw"]
+
+
+def toy_labels(size: int, seed: int) -> list[str]:
+    """Lines of a label, a TAB and up to ten words, one of which is of the label."""
+    rng = random.Random(seed)
+    lines = []
+    for _ in range(size):
+        label = rng.choice(sorted(WORDS))
+        words = rng.choices(_FILL, k=rng.randrange(1, 10))
+        words.insert(rng.randrange(len(words) + 1), rng.choice(WORDS[label]))
+        lines.append(f"{label}\t{' '.join(words)} .")
+    return lines
+
+
+_DETERMINERS, _NOUNS = ("the", "a"), ("cat", "dog", "bird", "fish")
+_VERBS, _PREPOSITIONS = ("sees", "likes", "finds"), ("near", "with")
+
+
+def toy_trees(number: int, seed: int = 1) -> list[str]:
+    """Trees in Penn brackets, with function tags, traces and the root that GUM has."""
+    rng = random.Random(seed)
+    return [f"(ROOT {_sentence(rng)})" for _ in range(number)]
+
+
+def _sentence(rng: random.Random) -> str:
+    verb = f"(VBZ {rng.choice(_VERBS)})"
+    thing = "(NP (-NONE- *T*-1))" if rng.random() < 0.1 else _noun_phrase(rng)
+    return f"(S {_noun_phrase(rng, '-SBJ')} (VP {verb} {thing}) (. .))"
+
+
+def _noun_phrase(rng: random.Random, function: str = "") -> str:
+    words = f"(DT {rng.choice(_DETERMINERS)}) (NN {rng.choice(_NOUNS)})"
+    if rng.random() < 0.7:
+        return f"(NP{function} {words})"
+    inner = f"(PP (IN {rng.choice(_PREPOSITIONS)}) {_noun_phrase(rng)})"
+    return f"(NP{function} (NP {words}) {inner})"

@@ -1,0 +1,259 @@
+"""Initial weights from another run, frozen and adapted ones."""
+
+import json
+import logging
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import Config, DecodingConfig, ModelConfig
+from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.errors import UserError
+from tf_transformer.export.signatures import Signatures
+from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import load_weights, save_state, save_weights
+from tf_transformer.tasks.models import begin, build_model, freeze
+from tf_transformer.tasks.translation.task import TranslationTask
+from tf_transformer.tasks.translation.translator import Translator, load_translator
+from tf_transformer.training.trainer import compile_model
+
+SHAPE = {"num_layers": 1, "d_model": 8, "d_ff": 12, "num_heads": 2}
+
+
+def transformer(vocab_size: int = 290, seed: int = 1, **options) -> Transformer:
+    keras.utils.set_random_seed(seed)
+    return Transformer(vocab_size, **SHAPE | options)
+
+
+def arrays(model) -> dict[str, np.ndarray]:
+    return {weight.path: weight.numpy() for weight in model.weights}
+
+
+@pytest.fixture
+def source(tmp_path) -> Run:
+    """A run whose best weights are those of `transformer()`."""
+    run = Run.create_or_resume(
+        tmp_path / "old", Config(model=ModelConfig(vocab_size=290, **SHAPE))
+    )
+    save_weights(run.checkpoints.best, transformer())
+    return run
+
+
+def new_run(source: Run, **training) -> Run:
+    config = source.config.replace({"training.init_from": str(source.path)})
+    config = config.replace({f"training.{name}": value for name, value in training.items()})
+    return Run.create_or_resume(source.path.parent / "new", config)
+
+
+def test_every_weight_is_taken_over_and_its_origin_recorded(source):
+    run, model = new_run(source), transformer(seed=2)
+    begin(run, model)
+    for path, value in arrays(transformer()).items():
+        np.testing.assert_array_equal(arrays(model)[path], value, err_msg=path)
+    origin = json.loads(run.origin.read_text())
+    assert origin["run"] == str(source.path) and origin["anew"] == []
+
+
+def test_a_classifier_takes_the_embeddings_and_the_encoder(source, caplog):
+    save_weights(source.checkpoints.best, old := transformer(tie_embeddings=False))
+    keras.utils.set_random_seed(3)
+    model = Classifier(290, 3, **SHAPE)
+    begin(new_run(source), model)
+    names = {path for path in arrays(model) if "classes" not in path}
+    for path in names:
+        there = path.replace("embedding/", "source_embedding/")
+        np.testing.assert_array_equal(arrays(model)[path], arrays(old)[there])
+    assert (
+        "has no weights for classes/kernel, classes/bias, which start untrained" in caplog.text
+    )
+
+
+def test_a_weight_of_a_different_shape_is_refused_by_name(source):
+    with pytest.raises(UserError, match=r"inner/bias of shape \(16,\)\. Received: \(12,\)"):
+        begin(new_run(source), transformer(d_ff=16))
+
+
+def test_a_resumed_run_takes_no_weights(source):
+    run, model = new_run(source), transformer(seed=2)
+    compile_model(model, run.config)
+    model.optimizer.build(model.trainable_variables)
+    save_state(run.checkpoints.state_path(1), model, {})
+    before = arrays(model)
+    begin(run, model)
+    name = "embedding/embeddings"
+    np.testing.assert_array_equal(arrays(model)[name], before[name])
+
+
+# --- Frozen weights ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("patterns", "trained"),
+    [
+        (["encoder"], lambda path: not path.startswith("encoder/")),
+        (["embedding", "*/layer_0/self_attention"],
+         lambda path: "embedding" not in path and "/self_attention/" not in path),
+        (["!*norm"], lambda path: "norm/" in path),
+        (["*/kernel"], lambda path: not path.endswith("/kernel")),
+    ],
+)  # fmt: skip
+def test_a_pattern_freezes_the_layers_and_weights_it_matches(patterns, trained):
+    model = transformer()
+    freeze(model, patterns)
+    assert {w.path for w in model.trainable_weights} == {*filter(trained, arrays(model))}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        (["encoder", "norm"], "--freeze 'norm' matches no weight. There are: embedding, embed"),
+        (["!norm"], "--freeze '!norm' matches no weight"),
+        (["*"], r"leaves nothing to train. Received: \*"),
+    ],
+)
+def test_patterns_that_freeze_nothing_or_everything_are_refused(patterns, message):
+    with pytest.raises(UserError, match=message):
+        freeze(transformer(), patterns)
+
+
+def test_random_weights_are_not_frozen(source):
+    keras.utils.set_random_seed(3)
+    model = Classifier(290, 3, **SHAPE)
+    message = "which lacks classes/bias, classes/kernel. Freeze fewer"
+    with pytest.raises(UserError, match=message):
+        begin(new_run(source, freeze=["classes"]), model)
+
+
+# --- Adapters ---------------------------------------------------------------------------------
+
+
+def test_checkpoints_hold_merged_kernels_and_are_loaded_with_idle_adapters(source, tmp_path):
+    run, model = new_run(source, lora_rank=2), transformer(seed=2)
+    begin(run, model)
+    compile_model(model, run.config)
+    ids = np.random.default_rng(1).integers(4, 290, [4, 6])
+    batch = {"source": ids, "target": ids}
+    for _ in range(30):
+        model.train_on_batch(batch, ids)
+    logits = model(batch)
+    save_weights(tmp_path / "merged.npz", model)
+    plain = transformer(seed=3)
+    load_weights(tmp_path / "merged.npz", plain)
+    np.testing.assert_allclose(plain(batch), logits, atol=1e-5)
+    assert np.abs(transformer()(batch) - logits).max() > 1e-3  # it has learned
+    begin(run, adapted := transformer(seed=4))
+    load_weights(tmp_path / "merged.npz", adapted)
+    np.testing.assert_allclose(adapted(batch), logits, atol=1e-5)
+
+
+def test_lora_trains_only_adapters_and_biases(source):
+    begin(new_run(source, lora_rank=2), model := transformer(seed=2))
+    frozen = {weight.path for weight in model.non_trainable_weights}
+    assert {"embedding/embeddings", "decoder/layer_0/cross_attention/key/kernel"} <= frozen
+    assert all("lora" in w.path or w.path.endswith("bias") for w in model.trainable_weights)
+
+
+DECODING = DecodingConfig(beam_size=2, max_extra_length=50)
+
+
+@pytest.fixture
+def run(run) -> Run:
+    """A copy of the trained run as if its positions were learned, with random weights."""
+    changes = {"model.positions": "learned", "model.max_length": 256}
+    run = Run(run.path, run.config.replace(changes))
+    save_weights(run.checkpoints.best, build_model(run.config))
+    return run
+
+
+@pytest.fixture
+def translator(run) -> Translator:
+    run.set_positions(6, 7)
+    return load_translator(run, "best", decoding=DECODING)
+
+
+def sources(translator: Translator) -> tuple[str, str]:
+    """A text as long as the longest training sentence, and a longer one."""
+    fitting, longer = " ".join(["the"] * 5), " ".join(["the"] * 8)
+    ids = translator.tokenizer.tokenize(tf.constant([fitting, longer]))
+    assert ids.row_lengths().numpy().tolist() == [5, 8]
+    return fitting, longer
+
+
+def limits(run: Run) -> tuple[int | None, int | None]:
+    return run.config.model.longest_source, run.config.model.longest_target
+
+
+def longest(run: Run) -> tuple[int, int]:
+    """The lengths of the longest source and target in the training corpus."""
+    corpus = EncodedCorpus.open(run.data / "train")
+    return int(corpus.source_lengths.max()), int(corpus.target_lengths.max())
+
+
+def test_training_sets_the_lengths_of_its_longest_sentences(run):
+    task = TranslationTask(run, lambda *_: None)
+    assert limits(run) == limits(Run.open(run.path)) == longest(run)
+    assert max(longest(run)) < run.config.data.max_length
+    model = task.build_model()
+    assert (model.longest_source, model.longest_target) == longest(run)
+
+
+def test_a_worker_that_is_not_the_chief_writes_nothing(run):
+    before = (run.path / "config.json").read_bytes()
+    TranslationTask(run, lambda *_: None, may_encode=False)
+    assert limits(run) == longest(run)
+    assert (run.path / "config.json").read_bytes() == before
+
+
+def test_positions_that_an_earlier_run_trained_stay_usable(run, tmp_path):
+    before = Run(shutil.copytree(run.path, tmp_path / "before"), run.config)
+    before.set_positions(40, 5)
+    run = Run(run.path, run.config.replace({"training.init_from": str(before.path)}))
+    TranslationTask(run, lambda *_: None)
+    assert limits(run) == (40, longest(run)[1]) and longest(run)[1] > 5
+
+
+def test_a_resumed_run_keeps_what_earlier_sessions_trained(run):
+    assert run.checkpoints.state_steps()
+    config = run.config
+    run.set_positions(40, 5)
+    resumed = Run.create_or_resume(run.path, config)
+    assert limits(resumed) == (40, 5) and not resumed.changes()
+    TranslationTask(resumed, lambda *_: None)
+    assert limits(resumed) == limits(Run.open(run.path)) == (40, longest(run)[1])
+
+
+def test_sources_are_cut_where_the_trained_positions_end_with_a_warning(translator, caplog):
+    fitting, longer = sources(translator)
+    with caplog.at_level(logging.WARNING, logger="tf_transformer"):
+        whole = translator.translate(fitting)
+        assert not caplog.records
+        cut = translator.translate(longer)
+    assert caplog.messages == ["texts cut at 6 tokens, where the trained positions end: 1"]
+    assert cut == whole
+    assert translator.translate([longer, fitting])[0].num_tokens <= 7
+    assert translator.codec.length_limits([longer]) == [7]
+    (scored,) = translator.score([fitting], [longer * 3])
+    assert scored.num_tokens == 7
+
+
+def test_exported_functions_cut_sources_too(translator):
+    fitting, longer = sources(translator)
+    answer = Signatures(translator.engine, translator.decoding).functions()["serving_default"](
+        tf.constant([fitting, longer])
+    )
+    assert answer["source_cut"].numpy().tolist() == [False, True]
+    translations = answer["translation"].numpy()
+    assert translations[0] == translations[1]
+
+
+def test_without_trained_positions_the_table_is_the_limit(run):
+    assert limits(run) == (256, 256)
+    assert limits(Run(run.path, run.config.replace({"model.positions": "sinusoidal"}))) == (
+        None,
+        None,
+    )

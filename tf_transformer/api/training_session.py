@@ -1,0 +1,105 @@
+"""A training session: opens the run directory, prepares the data, runs the trainer."""
+
+import logging
+from contextlib import nullcontext
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.config import Config
+from tf_transformer.doctor.checks import quick_findings
+from tf_transformer.errors import UserError
+from tf_transformer.files import locked
+from tf_transformer.output import ProgressBars, is_watched
+from tf_transformer.run import Run
+from tf_transformer.run.run import open_for_training
+from tf_transformer.studies.run_card import try_to_write_card
+from tf_transformer.tasks.registry import check_training, task_named
+from tf_transformer.tasks.sequences import SequenceTask, sized
+from tf_transformer.training import devices
+from tf_transformer.training.sessions import Budget, Stopper
+from tf_transformer.training.trainer import Result, Trainer
+
+logger = logging.getLogger(__name__)
+
+
+def train_run(
+    config: Config,
+    output: Path,
+    budget: Budget | None = None,
+    *,
+    num_devices: int | None = None,
+    accept_new_data: bool = False,
+    bars: bool = False,
+) -> tuple[Run, Result | None]:
+    """Trains a run to its end, from its last state if any; logs its scores, writes its card.
+
+    Args:
+        config: the configuration, which is checked first.
+        output: the run directory, locked until the end.
+        budget: limit of this session.
+        num_devices: see `devices.make_strategy`.
+        accept_new_data: resume although the training text has changed.
+        bars: show progress bars in a notebook too.
+
+    Returns:
+        The run, and its result (None on a worker that is not the chief).
+
+    Raises:
+        UserError: if training cannot begin or continue, another process trains in `output`,
+            or another worker is lost.
+        Interrupted: if signals or the budget end the session, after everything is saved.
+    """
+    check_training(config)
+    source = config.training.init_from
+    if source and Path(source).resolve() == Path(output).resolve():
+        raise UserError(f"{source} cannot begin with its own weights. Give another output.")
+    lock = locked(output) if devices.is_chief() else nullcontext()
+    with Stopper(budget) as stopper, lock, devices.lost_workers_explained():
+        trainer = _trainer(
+            config, output, stopper, num_devices, accept_new_data, is_watched(notebook=bars)
+        )
+        result = trainer.train()
+        if result:
+            for line in result.lines():
+                logger.info("%s", line)
+            try_to_write_card(trainer.run)  # last, so that no failure withholds the score
+    return trainer.run, result
+
+
+def _trainer(
+    config: Config,
+    output: Path,
+    stopper: Stopper,
+    num_devices: int | None,
+    accept_new_data: bool,
+    bars: bool,
+) -> Trainer:
+    """Prepares devices, run directory and data."""
+    # First, since it clears TensorFlow's caches and would clear a tokenizer created before.
+    keras.utils.set_random_seed(config.training.seed)
+    if config.training.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    strategy = devices.make_strategy(num_devices)
+    stopper.listen()
+    workers = devices.Workers(strategy)
+    with workers.chief_first():
+        run, task = _prepare(config, output, accept_new_data, bars)
+        if workers.is_chief:
+            for finding in quick_findings(task):
+                logger.warning("warning  %s", finding)
+    logger.info("device: %s", devices.describe(strategy))
+    return Trainer(run, task, workers, stopper, verbose=int(bars))
+
+
+def _prepare(
+    config: Config, output: Path, accept_new_data: bool, bars: bool
+) -> tuple[Run, SequenceTask]:
+    """Opens the run directory and prepares the task's data, which only the chief writes."""
+    is_chief, config = devices.is_chief(), sized(config)
+    run = open_for_training(output, config, accept_new_data) if is_chief else Run.open(output)
+    with ProgressBars(shown=bars) as progress:
+        task = task_named(config.task).task_class()(run, progress, may_encode=is_chief)
+    logger.info("%s", task.describe())
+    return run, task

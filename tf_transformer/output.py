@@ -1,0 +1,111 @@
+"""What the user sees: progress bars and tables of text."""
+
+import sys
+from collections.abc import Iterable, Sequence, Sized
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+from tqdm import tqdm
+
+
+def is_watched(*, notebook: bool = False) -> bool:
+    """Tells whether stderr is a terminal or, with `notebook`, the output of a notebook."""
+    in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
+    return sys.stderr.isatty() or (notebook and in_notebook)
+
+
+def bar(text: str, items: Iterable | None = None, **keywords) -> tqdm:
+    """Returns a tqdm bar that fits the terminal and vanishes when it is closed."""
+    total = keywords.get("total") or (len(items) if isinstance(items, Sized) else None)
+    form = "{n_fmt}/{total_fmt} |{bar}| {remaining} left" if total else "{n:,}, {elapsed}"
+    keywords = {"disable": None, "leave": False, "dynamic_ncols": True} | keywords
+    return tqdm(items, text, bar_format="{desc}: " + form, **keywords)
+
+
+class ProgressBars:
+    """Progress bars, one at a time: `bars("tokenising train", 2048)` sets a bar's count.
+
+    A new text closes the previous bar.
+
+    Args:
+        total: the final count, if it is known.
+        shown: whether to show them; None shows them if stderr is a terminal.
+    """
+
+    def __init__(self, total: int | None = None, shown: bool | None = None) -> None:
+        self._total = total
+        self._disable = None if shown is None else not shown
+        self._text = ""
+        self._bar: tqdm | None = None
+
+    def __call__(self, text: str, done: int) -> None:
+        """Sets the count of the bar named `text`."""
+        if self._bar is None or text != self._text:
+            self.close()
+            self._text = text
+            self._bar = bar(text, total=self._total, disable=self._disable)
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        """Closes the current bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+MARKDOWN = "pipe"  # tabulate's name of the style
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        header: the names of the columns; empty for none.
+        rows: the cells, shown as `str` formats them.
+        align: a letter for each column, "l" or "r"; the last one also serves those after it.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    align: str = "l"
+
+    def text(self, style: str = "simple") -> str:
+        """Formats the table, without a final line break.
+
+        Args:
+            style: "plain"; "simple", with a line below the header; `MARKDOWN`; or
+                "latex_booktabs".
+        """
+        from tabulate import tabulate  # here, so that `--help` need not wait
+
+        rows = [[str(cell) for cell in row] for row in self.rows]
+        if style == MARKDOWN:
+            rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+        columns = max(map(len, [self.header, *rows]))
+        sides = {"l": "left", "r": "right"}
+        align = [sides[letter] for letter in self.align.ljust(columns, self.align[-1])]
+        return tabulate(rows, self.header, style, disable_numparse=True, colalign=align)
+
+    def paragraphs(self) -> list[str]:
+        """Formats a line per row, such as `first cell  header cell; header cell`."""
+        lines = []
+        for first, *others in self.rows:
+            named = zip(self.header[1:], others, strict=True)
+            cells = "; ".join(f"{name} {cell}".strip() for name, cell in named if cell != "")
+            lines.append(f"{first}  {cells}")
+        return lines
+
+
+Part: TypeAlias = str | Table  # of a report: a paragraph, code between ```, or a table
+
+
+def joined(parts: Sequence[Part], style: str = "simple") -> str:
+    """Joins the parts of a report by empty lines; the text ends with a line break."""
+    texts = [part.text(style) if isinstance(part, Table) else part for part in parts]
+    return "\n\n".join(text.strip("\n") for text in texts) + "\n"
