@@ -1,10 +1,36 @@
-"""Private hooks of Keras that losses and an exact train step need, under public names.
+"""Private hooks of Keras and TensorFlow, under public names.
 
 The plain twin is `keras.Model`: `tests/models/test_token_model.py` compares the two.
 """
 
+import weakref
+
 import keras
 from keras.src.losses.loss import scale_loss_for_distribution
+
+
+class GradientRegistry(dict):
+    """The gradients that TensorFlow has registered, each custom one kept by its graph alone.
+
+    TensorFlow registers the gradient function of every `custom_gradient` in a graph under a
+    new name, forever, and the function refers to the graph: no model trained in the process
+    would ever be freed. Here the graph keeps the function, and its end removes the name.
+    """
+
+    def __setitem__(self, name, entry):
+        if name.startswith("CustomGradient-"):
+            graph, gradient = ops.get_default_graph(), entry["type"]
+            graph.custom_gradients = [*getattr(graph, "custom_gradients", ()), gradient]
+            weak = weakref.ref(gradient)
+            entry = entry | {"type": lambda *arguments: weak()(*arguments)}
+            weakref.finalize(graph, self.pop, name, None).atexit = False
+        super().__setitem__(name, entry)
+
+
+if keras.backend.backend() == "tensorflow":
+    from tensorflow.python.framework import ops
+
+    ops.gradient_registry._registry = GradientRegistry(ops.gradient_registry._registry)
 
 
 def share_of_replica(loss):
