@@ -127,14 +127,6 @@ def test_the_moving_average_is_over_the_weights_after_every_step(replicas):
         np.testing.assert_array_equal(weight, last)
 
 
-def test_without_a_moving_average_the_weights_stay_the_same():
-    model, _ = fitted()
-    before = model.get_weights()
-    with averaged_weights(model):
-        for weight, expected in zip(model.get_weights(), before, strict=True):
-            np.testing.assert_array_equal(weight, expected)
-
-
 def test_amsgrad_is_refused():
     with pytest.raises(ValueError, match="no `amsgrad`"):
         Adam(amsgrad=True)

@@ -1,12 +1,22 @@
-"""Attention against equation 1 in NumPy."""
+"""Attention against equation 1 in NumPy, and against Keras's own layer; its masks."""
+
+import inspect
 
 import keras
 import numpy as np
 import pytest
-from contract import Case, check_layer, check_padding_is_ignored, hidden_states
-from numpy_layers import attention, multi_head, randomized
+from contract import (
+    Case,
+    attention,
+    check_layer,
+    check_padding_is_ignored,
+    hidden_states,
+    multi_head,
+    randomized,
+)
 
-from tf_transformer.layers import MultiHeadAttention, causal_mask, scaled_dot_product_attention
+from tf_transformer.layers import MultiHeadAttention, scaled_dot_product_attention
+from tf_transformer.layers.masking import causal_mask, combine_masks, padding_mask
 
 BIAS = {"use_bias": True}
 QUERY, VALUE = hidden_states(2, 3, 8), hidden_states(2, 5, 8, seed=1)
@@ -178,3 +188,105 @@ def test_heads_that_do_not_divide_the_width_are_refused(sizes):
     layer = MultiHeadAttention(num_heads=7, **sizes)
     with pytest.raises(ValueError, match="Received: num_heads=7, d_model=512"):
         layer.build((None, None, 512))
+
+
+# --- Masks -------------------------------------------------------------------------------
+
+KEYS = np.array([[True, True, False], [True, False, False]])  # [B, S]
+CAUSAL = np.tri(3, dtype=bool)[None]  # [1, T, S]
+
+
+def test_padding_has_the_id_0():
+    ids = np.array([[5, 1, 2, 3, 0], [7, 0, 0, 0, 0]])
+    expected = [[True, True, True, True, False], [True, False, False, False, False]]
+    np.testing.assert_array_equal(padding_mask(ids), expected)
+
+
+def test_causal_mask_hides_later_positions():
+    np.testing.assert_array_equal(causal_mask(3), CAUSAL)
+
+
+@pytest.mark.parametrize(
+    ("key_mask", "attention_mask", "expected"),
+    [
+        (KEYS, None, KEYS[:, None, None, :]),
+        (None, CAUSAL, CAUSAL[:, None]),
+        (KEYS, CAUSAL, KEYS[:, None, None, :] & CAUSAL[:, None]),
+        (KEYS.astype("int32"), CAUSAL.astype("int32"), (KEYS[:, None] & CAUSAL)[:, None]),
+    ],
+    ids=["keys", "attention", "both", "integers"],
+)
+def test_combined_mask_fits_the_scores(key_mask, attention_mask, expected):
+    combined = np.asarray(combine_masks(key_mask, attention_mask))
+    assert combined.dtype == bool
+    np.testing.assert_array_equal(combined, expected)
+
+
+# --- Keras's own layer -------------------------------------------------------------------
+
+Q, V, K = (hidden_states(2, n, 8, seed=n) for n in (4, 5, 5 + 2))
+K = K[:, :5, :6]
+PADDING = np.arange(5) < np.array([[5], [3]])
+ALLOWED = np.random.default_rng(1).random((2, 4, 5)) < 0.7
+ALLOWED[..., 0] = True  # results for fully masked rows differ
+
+CALLS = {
+    "value": {},
+    "key": {"key": K},
+    "causal": {"use_causal_mask": True},
+    "attention mask": {"attention_mask": ALLOWED},
+    "value mask": {"value_mask": PADDING},
+    "all": {
+        "key": K, "value_mask": PADDING, "key_mask": np.arange(5) < np.array([[3], [4]]),
+        "attention_mask": ALLOWED, "use_causal_mask": True,
+    },
+}  # fmt: skip
+
+
+def equal_layers(**inputs) -> tuple[keras.layers.Layer, keras.layers.Layer]:
+    ours = MultiHeadAttention(2, key_dim=3, value_dim=5, use_bias=True)
+    theirs = keras.layers.MultiHeadAttention(2, key_dim=3, value_dim=5)
+    ours(Q, V, **inputs), theirs(Q, V, **inputs)
+    for name in ("query", "key", "value", "output"):
+        our, dense = getattr(ours, f"{name}_dense"), getattr(theirs, f"_{name}_dense")
+        our.bias.assign(keras.random.normal(our.bias.shape))
+        dense.kernel.assign(np.asarray(our.kernel).reshape(dense.kernel.shape))
+        dense.bias.assign(np.asarray(our.bias).reshape(dense.bias.shape))
+    return ours, theirs
+
+
+def test_call_takes_the_arguments_of_keras_in_the_same_order():
+    ours, theirs = (
+        list(inspect.signature(cls.call).parameters)
+        for cls in (MultiHeadAttention, keras.layers.MultiHeadAttention)
+    )
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_outputs_and_scores_equal_those_of_keras(name):
+    options = CALLS[name]
+    ours, theirs = equal_layers(**{"key": options["key"]} if "key" in options else {})
+    for scores in (False, True):
+        actual, expected = (
+            layer(Q, V, **options, return_attention_scores=scores) for layer in (ours, theirs)
+        )
+        pairs = zip(keras.tree.flatten(actual), keras.tree.flatten(expected), strict=True)
+        for one, other in pairs:
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_a_third_tensor_is_the_key_and_needs_a_value():
+    ours, theirs = equal_layers(key=K)
+    np.testing.assert_allclose(ours(Q, V, K), theirs(Q, V, K), atol=1e-5)
+    with pytest.raises(ValueError, match="`key` needs a `value`"):
+        ours(Q, key=K)
+
+
+def test_symbolic_scores_have_the_shape_of_eager_ones():
+    layer = MultiHeadAttention(2)
+    inputs = keras.Input((None, 8)), keras.Input((5, 8))
+    outputs, scores = layer(*inputs, return_attention_scores=True)
+    assert (outputs.shape, scores.shape) == ((None, None, 8), (None, 2, None, 5))
+    model = keras.Model(inputs, scores)
+    np.testing.assert_allclose(model([Q, V]).numpy().sum(-1), 1, atol=1e-6)

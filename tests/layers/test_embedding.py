@@ -157,13 +157,6 @@ def test_reversed_embedding_gives_float32_logits_without_a_mask(policy):
     np.testing.assert_allclose(logits, expected, atol=1e-5 if policy == "float32" else 0.05)
 
 
-def test_logits_of_one_vector_per_row_have_no_mask():
-    embedding = PositionalEmbedding(7, 4)
-    embedding(IDS)
-    logits = embedding(hidden_states(2, 4), reverse=True)
-    assert getattr(logits, "_keras_mask", None) is None
-
-
 def test_symbolic_logits_have_the_size_of_the_vocabulary():
     layer = PositionalEmbedding(vocab_size=7, d_model=8, dtype="mixed_bfloat16")
     logits = layer(layer(keras.Input((None,), dtype="int32")), reverse=True)

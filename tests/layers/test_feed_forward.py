@@ -3,8 +3,15 @@
 import keras
 import numpy as np
 import pytest
-from contract import Case, check_layer, check_padding_is_ignored, hidden_states
-from numpy_layers import feed_forward, layer_norm, randomized
+from contract import (
+    Case,
+    check_layer,
+    check_padding_is_ignored,
+    feed_forward,
+    hidden_states,
+    layer_norm,
+    randomized,
+)
 
 from tf_transformer.layers import AddAndNorm, FeedForward
 

@@ -117,7 +117,7 @@ def test_it_can_be_compiled_with_xla():
     ("make", "loss", "expected"),
     [
         (guesser, LOSS, "Received: Dense as its last layer"),
-        (transformer, "mse", "requires the loss LabelSmoothedCrossEntropy"),
+        (transformer, "mse", "require the loss LabelSmoothedCrossEntropy"),
     ],
 )
 def test_other_models_and_losses_are_refused_and_not_compiled(make, loss, expected):

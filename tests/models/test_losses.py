@@ -1,4 +1,4 @@
-"""The loss and its explicit gradient against the formulas with one-hot targets."""
+"""Loss, metrics and learning rate against their formulas."""
 
 import keras
 import numpy as np
@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
+from tf_transformer.models.schedules import TransformerSchedule
 
 EPSILONS = [0.0, 0.1, 0.3]
 
@@ -240,12 +242,6 @@ def test_another_reduction_is_refused():
         LabelSmoothedCrossEntropy(reduction="none")
 
 
-def test_weights_of_rows_can_be_a_column():
-    labels, logits = np.array([1, 3, 2]), random_batch()[1][:, 0]
-    loss, weights = LabelSmoothedCrossEntropy(first_label=1), np.array([0.5, 3, 1], "float32")
-    assert loss(labels, logits, weights[:, None]) == loss(labels, logits, weights)
-
-
 def test_labels_can_be_a_column_but_have_no_other_rank():
     labels, logits = random_batch()
     loss = LabelSmoothedCrossEntropy(0.1)
@@ -264,3 +260,153 @@ def test_losses_of_replicas_add_up_to_the_loss_as_keras_expects():
     both = strategy.run(lambda: loss(tf.constant(labels), tf.constant(logits)))
     total = strategy.reduce("SUM", both, axis=None)
     np.testing.assert_allclose(total, loss(labels, logits), rtol=1e-6)
+
+
+# --- Metrics -----------------------------------------------------------------------------
+
+METRICS = [Perplexity, TokenAccuracy, TokenCount]
+SHAPES = [(1, 3), (4, 7), (2, 5)]  # batches of different sizes
+
+
+def ragged_batch(batch: int, length: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels [B, T] with padding at random ends, and logits [B, T, 6]."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(1, 6, [batch, length])
+    lengths = rng.integers(1, length + 1, [batch, 1])
+    labels[np.arange(length) >= lengths] = 0
+    return labels, rng.normal(0, 2, [batch, length, 6]).astype("float32")
+
+
+def batches() -> list[tuple[np.ndarray, np.ndarray]]:
+    return [ragged_batch(*shape, seed) for seed, shape in enumerate(SHAPES)]
+
+
+def real_tokens(data) -> tuple[np.ndarray, np.ndarray]:
+    """All real labels [N] and their logits [N, V]."""
+    labels = np.concatenate([labels[labels != 0] for labels, _ in data])
+    logits = np.concatenate([logits[labels != 0] for labels, logits in data])
+    return labels, logits.astype("float64")
+
+
+def reference(metric: type, data) -> float:
+    labels, logits = real_tokens(data)
+    if metric is TokenCount:
+        return len(labels)
+    if metric is TokenAccuracy:
+        return (logits.argmax(-1) == labels).mean()
+    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    return np.exp(-np.log(probabilities[np.arange(len(labels)), labels]).mean())
+
+
+def updated(metric: type, data):
+    result = metric()
+    for labels, logits in data:
+        result.update_state(labels, logits)
+    return result
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_metric_covers_all_real_tokens_of_all_batches(metric):
+    result = float(updated(metric, batches()).result())
+    assert result == pytest.approx(reference(metric, batches()), rel=1e-5)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_padding_does_not_change_a_metric(metric):
+    labels, logits = ragged_batch(4, 7, seed=1)
+    padded = np.pad(labels, [(0, 2), (0, 3)]), np.pad(logits, [(0, 2), (0, 3), (0, 0)])
+    padded[1][4:] = [9, 0, 0, 0, 0, 0]  # a model that predicts padding
+    before = float(updated(metric, [(labels, logits)]).result())
+    assert float(updated(metric, [padded]).result()) == pytest.approx(before, rel=1e-6)
+
+
+@pytest.mark.parametrize(("metric", "value"), [(Perplexity, 1), (TokenAccuracy, 0)])
+def test_a_metric_of_no_tokens_is_finite(metric, value):
+    assert float(metric().result()) == value
+    labels, logits = np.zeros([2, 3], int), np.zeros([2, 3, 6], "float32")
+    assert float(updated(metric, [(labels, logits)]).result()) == value
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_bfloat16_logits_are_computed_in_float32(metric):
+    labels, logits = ragged_batch(4, 7, seed=1)
+    half = tf.cast(logits, "bfloat16")
+    exact = labels, tf.cast(half, "float32").numpy()
+    result = float(updated(metric, [(labels, half)]).result())
+    assert result == pytest.approx(reference(metric, [exact]), rel=1e-5)
+
+
+def test_evaluate_reports_metrics_without_smoothing_and_per_token():
+    model = keras.Sequential([keras.Input((None, 6)), keras.layers.Activation("linear")])
+    model.compile(loss=LabelSmoothedCrossEntropy(0.3), metrics=[metric() for metric in METRICS])
+    specs = tf.TensorSpec([None, None, 6]), tf.TensorSpec([None, None], tf.int64)
+    data = tf.data.Dataset.from_generator(
+        lambda: ((logits, labels) for labels, logits in batches()), output_signature=specs
+    )
+    data = data.apply(tf.data.experimental.assert_cardinality(len(SHAPES)))
+    logs = model.evaluate(data, return_dict=True, verbose=0)
+    for metric, name in zip(METRICS, ("perplexity", "accuracy", "tokens"), strict=True):
+        assert logs[name] == pytest.approx(reference(metric, batches()), rel=1e-5)
+    assert np.exp(logs["loss"]) > 1.1 * logs["perplexity"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_rows_with_one_label_have_the_metrics_of_as_many_tokens(metric):
+    """Only the logits of tokens have a column for label 0."""
+    labels, logits = ragged_batch(1, 7, seed=3)
+    logits[..., 0] = -1e9
+    rows = metric(first_label=1)
+    rows.update_state(labels[0], logits[0, :, 1:])
+    tokens = float(updated(metric, [(labels, logits)]).result())
+    assert float(rows.result()) == pytest.approx(tokens, rel=1e-5)
+    assert metric.from_config(rows.get_config()).first_label == 1
+
+
+@pytest.mark.parametrize("metric", [Perplexity, TokenAccuracy])
+def test_weights_that_sum_to_less_than_one_give_the_same_mean(metric):
+    labels, logits = ragged_batch(4, 5, seed=0)
+    small, whole = metric(), metric()
+    small.update_state(labels, logits, np.full(4, 1 / 256, "float32"))
+    whole.update_state(labels, logits)
+    assert float(small.result()) == pytest.approx(float(whole.result()), rel=1e-6)
+
+
+# --- The learning rate -------------------------------------------------------------------
+
+
+def paper_rate(step_num: int, d_model: int, warmup_steps: int) -> float:
+    """Equation 3 with the paper's names; steps count from 1."""
+    return d_model**-0.5 * min(step_num**-0.5, step_num * warmup_steps**-1.5)
+
+
+@pytest.mark.parametrize(("d_model", "warmup_steps"), [(512, 4_000), (1024, 4_000), (128, 1)])
+@pytest.mark.parametrize("update", [1, 2, 100, 3_999, 4_000, 4_001, 100_000, 300_000])
+def test_the_rate_of_an_update_follows_equation_3(d_model, warmup_steps, update):
+    schedule = TransformerSchedule(d_model, warmup_steps)
+    rate = schedule(np.int64(update - 1))  # Keras calls the first update step 0
+    assert float(rate) == pytest.approx(paper_rate(update, d_model, warmup_steps), rel=1e-5)
+
+
+def test_a_start_skips_steps_and_a_scale_multiplies_the_rate():
+    plain, other = (TransformerSchedule(512, 100, *more) for more in ((), (2.5, 70)))
+    for step in (0, 29, 30, 5_000):
+        assert float(other(step)) == pytest.approx(2.5 * float(plain(step + 70)), rel=1e-6)
+
+
+def test_the_first_update_of_an_optimizer_has_the_rate_of_step_1():
+    optimizer = keras.optimizers.SGD(TransformerSchedule(64, 10))
+    weight = keras.Variable(np.zeros(1, "float32"))
+    moved = 0.0
+    for update in (1, 2, 3):
+        assert float(optimizer.learning_rate) == pytest.approx(paper_rate(update, 64, 10))
+        optimizer.apply([np.ones(1, "float32")], [weight])
+        moved += paper_rate(update, 64, 10)
+        assert float(weight[0]) == pytest.approx(-moved, rel=1e-5)
+
+
+def test_schedule_survives_serialisation_inside_an_optimizer():
+    optimizer = keras.optimizers.Adam(TransformerSchedule(64, 10, scale=2.0))
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert float(again.learning_rate) == float(optimizer.learning_rate)
+    config = again.get_config()["learning_rate"]["config"]
+    assert config == {"d_model": 64, "warmup_steps": 10, "scale": 2.0, "start": 0}

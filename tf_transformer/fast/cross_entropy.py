@@ -1,8 +1,4 @@
-"""Label-smoothed cross-entropy (paper 5.4) with an explicit gradient.
-
-The plain twin, one-hot targets and automatic differentiation, is in
-`tests/fast/test_cross_entropy.py`.
-"""
+"""Label-smoothed cross-entropy (paper 5.4) with an explicit gradient."""
 
 from keras import ops
 

@@ -87,12 +87,6 @@ def learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
     return float(optimizer.learning_rate)
 
 
-def follows_schedule(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Tells whether the learning rate is a schedule."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    return isinstance(inner.get_config()["learning_rate"], dict)
-
-
 @contextmanager
 def averaged_weights(model: keras.Model) -> Iterator[None]:
     """Replaces the weights with their moving average, if there is one, within the context."""

@@ -1,6 +1,6 @@
 """Layers that are recomputed in the backward pass instead of stored (Chen et al. 2016).
 
-The plain twin is the layer itself: `tests/fast/test_recompute.py` compares the gradients.
+The plain twin is the layer itself: `tests/fast/test_operations.py` compares the gradients.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Matrix products, transposes and head projections in few operations, for fast decoding steps.
 
-The plain twins are in `tests/fast/test_tensors.py`: NumPy's transpose, x @ kernel + bias, and
-separate products for queries, keys and values.
+The plain twins are in `tests/fast/test_operations.py`: NumPy's transpose, x @ kernel +
+bias, and separate products for queries, keys and values.
 """
 
 import keras

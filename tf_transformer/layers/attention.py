@@ -14,7 +14,7 @@ from tf_transformer.fast.tensors import (
     project_to_qkv_heads,
     side_by_side,
 )
-from tf_transformer.layers.feed_forward import Dense, refuse_quantization
+from tf_transformer.layers.feed_forward import Dense
 from tf_transformer.layers.masking import causal_mask, combine_masks, join_masks
 
 # Added in float32 whatever `floatx` is. Finite, so that a fully masked row does not become NaN.
@@ -227,9 +227,6 @@ class MultiHeadAttention(keras.layers.Layer):
             raise ValueError(f"`enable_lora` needs a built layer. Received: {self.name}.")
         for dense in (self.query_dense, self.key_dense, self.value_dense, self.output_dense):
             dense.enable_lora(rank, **options)
-
-    def quantize(self, mode=None, type_check=True, config=None):
-        refuse_quantization(self, mode)
 
     def compute_output_spec(
         self, query, value=None, *args, return_attention_scores=False, **kwargs

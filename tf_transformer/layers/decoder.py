@@ -11,8 +11,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.fast.dropout import Dropout
-from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.fast.tensors import mask_of
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
@@ -218,22 +216,7 @@ class DecoderLayer(TransformerLayer):
         return outputs, tuple(self.self_attention.scores_spec(target, key) for key in keys)
 
     def get_config(self):
-        return super().get_config() | {
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.rate,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "norm_first": self.norm_first,
-            "norm_epsilon": self.norm_epsilon,
-            "attention_bias": self.attention_bias,
-            "query_key_gain": self.query_key_gain,
-            "value_gain": self.value_gain,
-            "cross_attention": bool(self.cross_attention),
-        }
+        return super().get_config() | {"cross_attention": bool(self.cross_attention)}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -302,32 +285,7 @@ class Decoder(Stack):
         self.value_gain = value_gain
         self.cross_attention = cross_attention
         self.recompute = recompute
-        policy = self.dtype_policy
-        self.dropout = Dropout(dropout, name="dropout", dtype=policy)
-        self.layers = [
-            DecoderLayer(
-                num_heads,
-                d_ff,
-                key_dim=key_dim,
-                value_dim=value_dim,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                activation_dropout=activation_dropout,
-                activation=activation,
-                norm_first=norm_first,
-                norm_epsilon=norm_epsilon,
-                attention_bias=attention_bias,
-                query_key_gain=query_key_gain,
-                value_gain=value_gain,
-                cross_attention=cross_attention,
-                name=f"layer_{i}",
-                dtype=policy,
-            )
-            for i in range(num_layers)
-        ]
-        self.norm = None
-        if norm_first:
-            self.norm = LayerNormalization(norm_epsilon, name="norm", dtype=policy)
+        self.make_layers(DecoderLayer, cross_attention=cross_attention)
 
     def build(self, target_shape, encoder_output_shape=None):
         self.build_layers(target_shape, encoder_output_shape)
@@ -367,21 +325,4 @@ class Decoder(Stack):
         return self.last_norm(beams), extended
 
     def get_config(self):
-        return super().get_config() | {
-            "num_layers": self.num_layers,
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.rate,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "norm_first": self.norm_first,
-            "norm_epsilon": self.norm_epsilon,
-            "attention_bias": self.attention_bias,
-            "query_key_gain": self.query_key_gain,
-            "value_gain": self.value_gain,
-            "cross_attention": self.cross_attention,
-            "recompute": self.recompute,
-        }
+        return super().get_config() | {"cross_attention": self.cross_attention}

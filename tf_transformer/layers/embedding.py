@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from tf_transformer.fast.tensors import project
-from tf_transformer.layers.feed_forward import refuse_quantization
 from tf_transformer.layers.masking import padding_mask
 from tf_transformer.layers.positions import PositionalEncoding
 
@@ -92,9 +91,6 @@ class PositionalEmbedding(PositionalEncoding):
         _require_ids(inputs)
         return keras.KerasTensor((*inputs.shape, self.d_model), self.compute_dtype)
 
-    def quantize(self, mode=None, type_check=True, config=None):
-        refuse_quantization(self, mode)
-
     def get_config(self):
         return super().get_config() | {
             "vocab_size": self.vocab_size,
@@ -139,9 +135,6 @@ class OutputProjection(keras.layers.Layer):
 
     def compute_output_spec(self, inputs):
         return keras.KerasTensor((*inputs.shape[:-1], self.vocab_size), "float32")
-
-    def quantize(self, mode=None, type_check=True, config=None):
-        refuse_quantization(self, mode)
 
     def get_config(self):
         config = {"vocab_size": self.vocab_size, "output_bias": self.use_bias}

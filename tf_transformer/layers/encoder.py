@@ -6,8 +6,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.fast.dropout import Dropout
-from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.fast.tensors import mask_of
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
@@ -133,23 +131,6 @@ class EncoderLayer(TransformerLayer):
             return outputs
         return outputs, self.self_attention.scores_spec(inputs, inputs)
 
-    def get_config(self):
-        return super().get_config() | {
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.rate,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "norm_first": self.norm_first,
-            "norm_epsilon": self.norm_epsilon,
-            "attention_bias": self.attention_bias,
-            "query_key_gain": self.query_key_gain,
-            "value_gain": self.value_gain,
-        }
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Encoder(Stack):
@@ -214,31 +195,7 @@ class Encoder(Stack):
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
         self.recompute = recompute
-        policy = self.dtype_policy
-        self.dropout = Dropout(dropout, name="dropout", dtype=policy)
-        self.layers = [
-            EncoderLayer(
-                num_heads,
-                d_ff,
-                key_dim=key_dim,
-                value_dim=value_dim,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                activation_dropout=activation_dropout,
-                activation=activation,
-                norm_first=norm_first,
-                norm_epsilon=norm_epsilon,
-                attention_bias=attention_bias,
-                query_key_gain=query_key_gain,
-                value_gain=value_gain,
-                name=f"layer_{i}",
-                dtype=policy,
-            )
-            for i in range(num_layers)
-        ]
-        self.norm = None
-        if norm_first:
-            self.norm = LayerNormalization(norm_epsilon, name="norm", dtype=policy)
+        self.make_layers(EncoderLayer)
 
     def build(self, inputs_shape):
         self.build_layers(inputs_shape)
@@ -255,22 +212,3 @@ class Encoder(Stack):
             use_causal_mask=use_causal_mask,
             return_attention_scores=return_attention_scores,
         )
-
-    def get_config(self):
-        return super().get_config() | {
-            "num_layers": self.num_layers,
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.rate,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "norm_first": self.norm_first,
-            "norm_epsilon": self.norm_epsilon,
-            "attention_bias": self.attention_bias,
-            "query_key_gain": self.query_key_gain,
-            "value_gain": self.value_gain,
-            "recompute": self.recompute,
-        }

@@ -10,14 +10,6 @@ from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.fast.tensors import project
 
 
-def refuse_quantization(layer: keras.layers.Layer, mode: str | None) -> None:
-    """Raises a ValueError, where Keras would only warn and skip the layer."""
-    raise ValueError(
-        f"{type(layer).__name__} cannot be quantized: it computes in floating point only, "
-        f"bfloat16 included. Received: mode={mode!r}."
-    )
-
-
 class Dense(keras.layers.Dense):
     """Keras's Dense with fewer operations around its matrix product.
 
@@ -35,7 +27,10 @@ class Dense(keras.layers.Dense):
             self.lora_kernel_a.assign(a)
 
     def quantize(self, mode=None, type_check=True, config=None):
-        refuse_quantization(self, mode)
+        raise ValueError(
+            f"{self.name} cannot be quantized: it computes in floating point only, bfloat16 "
+            f"included. Received: mode={mode!r}."
+        )
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

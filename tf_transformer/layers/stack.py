@@ -1,8 +1,12 @@
 """Base classes of encoder and decoder layers, and of stacks of N such layers."""
 
+from typing import Any
+
 import keras
 
+from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.keras_model import sublayers
+from tf_transformer.fast.normalization import LayerNormalization
 from tf_transformer.fast.recompute import recomputed
 
 
@@ -23,6 +27,28 @@ class TransformerLayer(keras.layers.Layer):
                 layer.enable_lora(rank, **options)
             else:
                 layer.trainable = False
+
+    def shared_arguments(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor that layers and stacks have in common."""
+        return {
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.rate,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": self.activation,
+            "norm_first": self.norm_first,
+            "norm_epsilon": self.norm_epsilon,
+            "attention_bias": self.attention_bias,
+            "query_key_gain": self.query_key_gain,
+            "value_gain": self.value_gain,
+        }
+
+    def get_config(self):
+        activation = keras.activations.serialize(self.activation)
+        return super().get_config() | self.shared_arguments() | {"activation": activation}
 
     def _sublayers(self) -> list[keras.layers.Layer]:
         return [value for value in vars(self).values() if isinstance(value, keras.layers.Layer)]
@@ -52,7 +78,18 @@ class Stack(TransformerLayer):
             layers' inputs.
     """
 
-    recompute: bool
+    def make_layers(self, layer_class: type[TransformerLayer], **options: Any) -> None:
+        """Creates the dropout, the layers with these further arguments, and the final norm."""
+        policy = self.dtype_policy
+        self.dropout = Dropout(self.rate, name="dropout", dtype=policy)
+        options |= self.shared_arguments()
+        self.layers = [
+            layer_class(**options, name=f"layer_{i}", dtype=policy)
+            for i in range(self.num_layers)
+        ]
+        self.norm = None
+        if self.norm_first:
+            self.norm = LayerNormalization(self.norm_epsilon, name="norm", dtype=policy)
 
     def build_layers(self, *shapes):
         """Builds every layer for these input shapes, and the final norm for the first one."""
@@ -88,6 +125,10 @@ class Stack(TransformerLayer):
         if not kwargs.get("return_attention_scores"):
             return specs[-1]
         return specs[-1][0], [scores for _, scores in specs]
+
+    def get_config(self):
+        config = {"num_layers": self.num_layers, "recompute": self.recompute}
+        return super().get_config() | config
 
     def _sublayers(self):
         return [*super()._sublayers(), *self.layers]

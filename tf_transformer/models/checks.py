@@ -6,40 +6,25 @@ from typing import Any
 
 import keras
 
-from tf_transformer.fast.optimizers import follows_schedule
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.metrics import TokenCount, TokenMean
 
 logger = logging.getLogger(__name__)
 
 
-def only_loss(loss):
-    """Returns the loss, unpacked from a list or dictionary with only one."""
-    losses = keras.tree.flatten(loss)
-    return losses[0] if len(losses) == 1 else loss
-
-
-def check_loss(loss, own: Mapping[str, Any], others: Mapping[str, Any]) -> None:
-    """Raises ValueError if an argument of `compile` would have no effect with this loss.
-
-    Args:
-        loss: the loss.
-        own: arguments that take effect only with `LabelSmoothedCrossEntropy`.
-        others: Keras's arguments.
-    """
-    if isinstance(loss, LabelSmoothedCrossEntropy):
-        if others.get("loss_weights") is not None:
-            raise ValueError(
-                "`loss_weights` is for several losses; a model with one has sample weights. "
-                f"Received: loss_weights={others['loss_weights']!r}."
-            )
-        return
-    for name, value in own.items():
-        if value:
-            raise ValueError(
-                f"`{name}` requires the loss LabelSmoothedCrossEntropy. "
-                f"Received: loss={loss!r}."
-            )
+def check_loss(loss, loss_weights, in_parts: bool) -> None:
+    """Raises ValueError if an argument of `compile` would have no effect with this loss."""
+    ours = isinstance(loss, LabelSmoothedCrossEntropy)
+    if ours and loss_weights is not None:
+        raise ValueError(
+            "`loss_weights` is for several losses; a model with one has sample weights. "
+            f"Received: loss_weights={loss_weights!r}."
+        )
+    if in_parts and not ours:
+        raise ValueError(
+            "`max_tokens_per_device` and `chunked_loss` require the loss "
+            f"LabelSmoothedCrossEntropy. Received: loss={loss!r}."
+        )
 
 
 def check_labels(first_label: int, loss, metrics: Sequence[keras.metrics.Metric]) -> None:
@@ -55,20 +40,8 @@ def check_labels(first_label: int, loss, metrics: Sequence[keras.metrics.Metric]
             )
 
 
-def most_tokens(number: int | None) -> int | None:
-    """Returns `max_tokens_per_device`, with None for 0; raises ValueError below 0."""
-    if number is not None and number < 0:
-        raise ValueError(
-            "`max_tokens_per_device` must be at least 1, or 0 or None for the whole batch. "
-            f"Received: {number}."
-        )
-    return number or None
-
-
 def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
     """Raises ValueError if `fit` would ignore, or misread, some of its arguments."""
-    if follows_schedule(model.optimizer):
-        _refuse_plateau(arguments.get("callbacks"))
     if not isinstance(model.loss, LabelSmoothedCrossEntropy):
         return
     if not model.trainable_variables:
@@ -86,17 +59,6 @@ def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
         raise ValueError(
             "`class_weight` is for one label per row. Give the tokens' weights as sample "
             f"weights [B, T]. Received: class_weight={arguments['class_weight']!r}."
-        )
-
-
-def _refuse_plateau(callbacks) -> None:
-    """Raises at once the error that Keras would raise at the first plateau."""
-    plateau = keras.callbacks.ReduceLROnPlateau
-    if any(isinstance(callback, plateau) for callback in keras.tree.flatten(callbacks or [])):
-        raise ValueError(
-            "ReduceLROnPlateau cannot change the learning rate of a schedule. Leave it out "
-            "(TransformerSchedule decays by itself; EarlyStopping stops at a plateau), or "
-            "compile with a number as the learning rate."
         )
 
 

@@ -11,8 +11,6 @@ from tf_transformer.models.checks import (
     check_fit,
     check_labels,
     check_loss,
-    most_tokens,
-    only_loss,
     warn_of_padding,
 )
 from tf_transformer.models.chunked_loss import ChunkedLoss
@@ -80,8 +78,8 @@ class TokenModel(KerasModel):
 
         Raises:
             RuntimeError: if Keras's backend is not TensorFlow.
-            ValueError: for a negative `max_tokens_per_device`; for `chunked_loss`, if the model
-                does not end in the projection to logits; for it and `max_tokens_per_device`, if
+            ValueError: for `chunked_loss`, if the model does not end in the projection to
+                logits; for it and `max_tokens_per_device`, if
                 the loss is not `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`;
                 for a loss or metric of this package with another `first_label` than the model.
         """
@@ -91,10 +89,10 @@ class TokenModel(KerasModel):
                 "compile keras.Model(model.inputs, model.outputs), which has Keras's own step. "
                 f"Received: backend {keras.backend.backend()!r}."
             )
-        loss = only_loss(loss)
-        max_tokens_per_device = most_tokens(max_tokens_per_device)
-        own = {"max_tokens_per_device": max_tokens_per_device, "chunked_loss": chunked_loss}
-        check_loss(loss, own, kwargs)
+        losses = keras.tree.flatten(loss)
+        loss = losses[0] if len(losses) == 1 else loss
+        in_parts = bool(max_tokens_per_device or chunked_loss)
+        check_loss(loss, kwargs.get("loss_weights"), in_parts)
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
         objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
         check_labels(self.first_label, loss, objects)
@@ -109,11 +107,11 @@ class TokenModel(KerasModel):
             optimizer, loss, metrics=metrics, weighted_metrics=weighted_metrics, **kwargs
         )
         self.replace_mean_loss(keras.metrics.Mean("loss", dtype=full_precision()))
-        self.max_tokens_per_device = max_tokens_per_device
+        self.max_tokens_per_device = max_tokens_per_device or None
         # Bypasses Keras's `__setattr__`, which would track layers and metrics a second time.
         object.__setattr__(self, "_chunked_loss", chunks)
         object.__setattr__(self, "_metric_objects", objects)
-        if max_tokens_per_device is not None or chunked_loss:
+        if in_parts:
             warn_of_padding(metrics)
 
     def get_compile_config(self):

@@ -57,6 +57,9 @@ class Transformer(BaseTransformer):
 
     Attributes:
         config: the `ModelConfig` of these arguments.
+        vocab_size: V.
+        longest_source: the longest source allowed, in tokens; None for no limit.
+        longest_target: the longest target allowed, in tokens; None for no limit.
         source_embedding: the embedding of sources; if tied, also `target_embedding` and
             `projection`.
         target_embedding: the embedding of targets.
@@ -144,6 +147,9 @@ class Transformer(BaseTransformer):
         super().__init__(inputs, logits, name=name, trainable=trainable)
         self.dtype_policy = policy
         self.config = config
+        self.vocab_size = vocab_size
+        self.longest_source = config.longest_source
+        self.longest_target = config.longest_target
         self.source_embedding = source_embedding
         self.target_embedding = target_embedding
         self.encoder = encoder
@@ -152,21 +158,6 @@ class Transformer(BaseTransformer):
 
     def get_config(self):
         return super().get_config() | dataclasses.asdict(self.config)
-
-    @property
-    def vocab_size(self) -> int:
-        """V, the number of columns of the logits."""
-        return self.config.vocab_size
-
-    @property
-    def longest_source(self) -> int | None:
-        """The longest source allowed, in tokens; None for no limit."""
-        return self.config.longest_source
-
-    @property
-    def longest_target(self) -> int | None:
-        """The longest target allowed, in tokens; None for no limit."""
-        return self.config.longest_target
 
     # --- Attention weights ---------------------------------------------------------------
 
