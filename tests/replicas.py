@@ -8,8 +8,12 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID
 from tf_transformer.fast.optimizers import Adam
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy
-from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
+from tf_transformer.models.losses import (
+    LabelSmoothedCrossEntropy,
+    Perplexity,
+    TokenAccuracy,
+    TokenCount,
+)
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.models.transformer import Transformer
 

@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.beam_search import beam_search
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy
-from tf_transformer.models.schedules import TransformerSchedule
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy, TransformerSchedule
 from tf_transformer.models.transformer import Transformer
 
 # The first token of a source tells whether to copy or to reverse the others.

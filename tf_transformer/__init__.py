@@ -21,9 +21,9 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
     from tf_transformer.models.losses import (
         LabelSmoothedCrossEntropy as LabelSmoothedCrossEntropy,
     )
-    from tf_transformer.models.metrics import Perplexity as Perplexity
-    from tf_transformer.models.metrics import TokenAccuracy as TokenAccuracy
-    from tf_transformer.models.schedules import TransformerSchedule as TransformerSchedule
+    from tf_transformer.models.losses import Perplexity as Perplexity
+    from tf_transformer.models.losses import TokenAccuracy as TokenAccuracy
+    from tf_transformer.models.losses import TransformerSchedule as TransformerSchedule
     from tf_transformer.models.transformer import Transformer as Transformer
     from tf_transformer.tasks.classification.predictor import (
         SentenceClassifier as SentenceClassifier,

@@ -9,7 +9,7 @@ import pytest
 import tf_transformer.config.presets
 from tf_transformer.config.presets import PRESETS, RECIPES, TABLE3, TABLE4, preset, recipe
 from tf_transformer.errors import UserError
-from tf_transformer.models.schedules import TransformerSchedule
+from tf_transformer.models.losses import TransformerSchedule
 
 # Table 3, first line, with the sentence above it: d_k = d_v = d_model / h unless changed.
 PAPER_BASE = {

@@ -10,9 +10,9 @@ from keras import ops
 from replicas import batches, distance, fitted, transformer
 
 from tf_transformer.config import Config, TrainingConfig
-from tf_transformer.fast.dropout import Dropout
-from tf_transformer.fast.normalization import LayerNormalization
-from tf_transformer.fast.tensors import (
+from tf_transformer.fast.operations import (
+    Dropout,
+    LayerNormalization,
     outer_shape,
     project_to_heads,
     project_to_qkv_heads,
@@ -21,7 +21,7 @@ from tf_transformer.fast.tensors import (
 )
 from tf_transformer.layers import Decoder, Encoder
 from tf_transformer.layers.feed_forward import AddAndNorm
-from tf_transformer.training.recipe import compile_model
+from tf_transformer.training.trainer import compile_model
 
 X = np.arange(2 * 3 * 4 * 5, dtype="float32").reshape(2, 3, 4, 5)
 

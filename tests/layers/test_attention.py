@@ -16,7 +16,7 @@ from contract import (
 )
 
 from tf_transformer.layers import MultiHeadAttention, scaled_dot_product_attention
-from tf_transformer.layers.masking import causal_mask, combine_masks, padding_mask
+from tf_transformer.layers.attention import causal_mask, combine_masks, padding_mask
 
 BIAS = {"use_bias": True}
 QUERY, VALUE = hidden_states(2, 3, 8), hidden_states(2, 5, 8, seed=1)

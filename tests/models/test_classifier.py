@@ -12,8 +12,7 @@ from tf_transformer.errors import UserError
 from tf_transformer.fast.optimizers import Adam
 from tf_transformer.layers import MeanPooling
 from tf_transformer.models.classifier import OF_DECODERS, Classifier, without_decoder
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy
-from tf_transformer.models.metrics import TokenAccuracy
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy, TokenAccuracy
 from tf_transformer.models.transformer import Transformer
 
 SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 2}

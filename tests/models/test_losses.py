@@ -5,9 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy
-from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
-from tf_transformer.models.schedules import TransformerSchedule
+from tf_transformer.models.losses import (
+    LabelSmoothedCrossEntropy,
+    Perplexity,
+    TokenAccuracy,
+    TokenCount,
+    TransformerSchedule,
+)
 
 EPSILONS = [0.0, 0.1, 0.3]
 

@@ -22,8 +22,12 @@ from replicas import (
 
 from tf_transformer.fast.optimizers import Adam
 from tf_transformer.models.classifier import Classifier
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy
-from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
+from tf_transformer.models.losses import (
+    LabelSmoothedCrossEntropy,
+    Perplexity,
+    TokenAccuracy,
+    TokenCount,
+)
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import restore_state, save_state

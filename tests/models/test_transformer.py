@@ -11,9 +11,12 @@ from small_transformer import SOURCE, TARGET, VARIANTS, VOCAB_SIZE, logits_of, m
 from tf_transformer.config import BOS_ID, ModelConfig
 from tf_transformer.config.presets import TABLE3
 from tf_transformer.fast.optimizers import Adam, LossScaleOptimizer, step_of
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy
-from tf_transformer.models.metrics import Perplexity, TokenCount
-from tf_transformer.models.schedules import TransformerSchedule
+from tf_transformer.models.losses import (
+    LabelSmoothedCrossEntropy,
+    Perplexity,
+    TokenCount,
+    TransformerSchedule,
+)
 from tf_transformer.models.transformer import Transformer
 
 # --- Equivalences ------------------------------------------------------------------------

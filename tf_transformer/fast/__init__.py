@@ -1,5 +1,4 @@
-"""Custom gradients, fused operations, and what needs private names of Keras.
+"""Custom gradients, fused operations, and private hooks of Keras and TensorFlow.
 
-A test compares each with its plain twin. `layers/` uses only the modules that are pure Keras:
-dropout, normalization, recompute and tensors.
+`layers/` uses `operations` and `keras_model`, which are pure Keras.
 """

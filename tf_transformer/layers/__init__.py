@@ -4,14 +4,20 @@ Shapes: B batch, S source length, T target length, D d_model, F d_ff, H heads, K
 V vocabulary, W beam width.
 """
 
-from tf_transformer.layers.attention import MultiHeadAttention, scaled_dot_product_attention
+from tf_transformer.layers.attention import (
+    MultiHeadAttention,
+    causal_mask,
+    padding_mask,
+    scaled_dot_product_attention,
+)
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
-from tf_transformer.layers.embedding import PositionalEmbedding
-from tf_transformer.layers.encoder import Encoder, EncoderLayer
+from tf_transformer.layers.embedding import (
+    PositionalEmbedding,
+    PositionalEncoding,
+    sinusoidal_positions,
+)
+from tf_transformer.layers.encoder import Encoder, EncoderLayer, MeanPooling
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
-from tf_transformer.layers.masking import causal_mask, padding_mask
-from tf_transformer.layers.pooling import MeanPooling
-from tf_transformer.layers.positions import PositionalEncoding, sinusoidal_positions
 
 # fmt: off
 __all__ = [

@@ -11,11 +11,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.fast.tensors import mask_of
-from tf_transformer.layers.attention import MultiHeadAttention
+from tf_transformer.fast.operations import mask_of
+from tf_transformer.layers.attention import MultiHeadAttention, causal_mask, combine_masks
+from tf_transformer.layers.encoder import Stack, TransformerLayer
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
-from tf_transformer.layers.masking import causal_mask, combine_masks
-from tf_transformer.layers.stack import Stack, TransformerLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -1,4 +1,4 @@
-"""The encoder (paper 3.1, left half of Figure 1)."""
+"""The encoder (paper 3.1, left half of Figure 1), and what it shares with the decoder."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,139 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.fast.tensors import mask_of
-from tf_transformer.layers.attention import MultiHeadAttention
+from tf_transformer.fast.keras_model import sublayers
+from tf_transformer.fast.operations import Dropout, LayerNormalization, mask_of, recomputed
+from tf_transformer.layers.attention import MultiHeadAttention, causal_mask, combine_masks
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
-from tf_transformer.layers.masking import causal_mask, combine_masks
-from tf_transformer.layers.stack import Stack, TransformerLayer
+
+# --- Base classes ------------------------------------------------------------------------
+
+
+class TransformerLayer(keras.layers.Layer):
+    """An encoder or decoder layer, or a stack of them."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def enable_lora(self, rank: int, **options) -> None:
+        """Adapts the kernels of attention and feed-forward networks; freezes the norms.
+
+        Arguments are those of `keras.layers.Dense.enable_lora`.
+        """
+        for layer in self._sublayers():
+            if hasattr(layer, "enable_lora"):
+                layer.enable_lora(rank, **options)
+            else:
+                layer.trainable = False
+
+    def shared_arguments(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor that layers and stacks have in common."""
+        return {
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.rate,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": self.activation,
+            "norm_first": self.norm_first,
+            "norm_epsilon": self.norm_epsilon,
+            "attention_bias": self.attention_bias,
+            "query_key_gain": self.query_key_gain,
+            "value_gain": self.value_gain,
+        }
+
+    def get_config(self):
+        activation = keras.activations.serialize(self.activation)
+        return super().get_config() | self.shared_arguments() | {"activation": activation}
+
+    def _sublayers(self) -> list[keras.layers.Layer]:
+        return [value for value in vars(self).values() if isinstance(value, keras.layers.Layer)]
+
+    def compute_output_shape(self, inputs_shape, *others):
+        return inputs_shape
+
+    @classmethod
+    def from_config(cls, config):
+        layer = super().from_config(config)
+        if not layer.trainable:  # which Keras's constructor does not pass on
+            for part in sublayers(layer, recursive=True):
+                part.trainable = False
+        return layer
+
+
+class Stack(TransformerLayer):
+    """Dropout on the embedded input (paper 5.4), then N layers.
+
+    With `norm_first`, a final LayerNorm follows, since the residual path has none.
+
+    Attributes:
+        dropout: the dropout on the input.
+        layers: the layers.
+        norm: the final norm, or None.
+        recompute: recomputes each layer in the backward pass, so that training stores only the
+            layers' inputs.
+    """
+
+    def make_layers(self, layer_class: type[TransformerLayer], **options: Any) -> None:
+        """Creates the dropout, the layers with these further arguments, and the final norm."""
+        policy = self.dtype_policy
+        self.dropout = Dropout(self.rate, name="dropout", dtype=policy)
+        options |= self.shared_arguments()
+        self.layers = [
+            layer_class(**options, name=f"layer_{i}", dtype=policy)
+            for i in range(self.num_layers)
+        ]
+        self.norm = None
+        if self.norm_first:
+            self.norm = LayerNormalization(self.norm_epsilon, name="norm", dtype=policy)
+
+    def build_layers(self, *shapes):
+        """Builds every layer for these input shapes, and the final norm for the first one."""
+        for layer in self.layers:
+            layer.build(*shapes)
+        if self.norm:
+            self.norm.build(shapes[0])
+
+    def call_layers(self, x, *inputs, training, return_attention_scores, **options):
+        """Applies the layers to x, each with the same other inputs.
+
+        Returns:
+            The output; with `return_attention_scores`, a pair of it and a list of each layer's
+            scores.
+        """
+        x, scores = self.dropout(x, training=training), []
+        options |= {"training": training, "return_attention_scores": return_attention_scores}
+        recompute = self.recompute and training and not return_attention_scores
+        for layer in self.layers:
+            x = (recomputed(layer) if recompute else layer)(x, *inputs, **options)
+            if return_attention_scores:
+                x, weights = x
+                scores.append(weights)
+        x = self.last_norm(x)
+        return (x, scores) if return_attention_scores else x
+
+    def last_norm(self, x):
+        """Applies the final layer norm, if there is one."""
+        return self.norm(x) if self.norm else x
+
+    def compute_output_spec(self, *args, **kwargs):
+        specs = [layer.compute_output_spec(*args, **kwargs) for layer in self.layers]
+        if not kwargs.get("return_attention_scores"):
+            return specs[-1]
+        return specs[-1][0], [scores for _, scores in specs]
+
+    def get_config(self):
+        config = {"num_layers": self.num_layers, "recompute": self.recompute}
+        return super().get_config() | config
+
+    def _sublayers(self):
+        return [*super()._sublayers(), *self.layers]
+
+
+# --- The encoder -------------------------------------------------------------------------
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -212,3 +340,32 @@ class Encoder(Stack):
             use_causal_mask=use_causal_mask,
             return_attention_scores=return_attention_scores,
         )
+
+
+# --- Its output as one vector ------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class MeanPooling(keras.layers.Layer):
+    """Mean over unmasked positions: [B, S, D] -> float32 [B, D]; zeros if there are none.
+
+    Computed in float32 whatever the policy: a bfloat16 sum over many positions loses small
+    terms.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**(kwargs | {"dtype": "float32"}))
+        self.supports_masking = True
+
+    def call(self, inputs, mask=None):
+        if mask is None:
+            return ops.mean(inputs, axis=1)
+        weights = ops.cast(mask, "float32")[..., None]  # [B, S, 1]
+        count = ops.maximum(ops.sum(weights, axis=1), 1.0)
+        return ops.sum(inputs * weights, axis=1) / count
+
+    def compute_mask(self, inputs, mask=None):
+        return None
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape[0], inputs_shape[2]

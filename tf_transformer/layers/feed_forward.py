@@ -5,9 +5,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from tf_transformer.fast.dropout import Dropout
-from tf_transformer.fast.normalization import LayerNormalization
-from tf_transformer.fast.tensors import project
+from tf_transformer.fast.operations import Dropout, LayerNormalization, project
 
 
 class Dense(keras.layers.Dense):

@@ -8,7 +8,11 @@ import keras
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.config import DEFAULT_GAIN
 from tf_transformer.layers import Encoder, MeanPooling, PositionalEmbedding
-from tf_transformer.models.base import BaseTransformer, embedding_arguments, stack_arguments
+from tf_transformer.models.transformer import (
+    BaseTransformer,
+    embedding_arguments,
+    stack_arguments,
+)
 
 # Settings of `ModelConfig` without effect in a model that has no decoder.
 OF_DECODERS = ("decoder_layers", "tie_embeddings", "output_bias", "target_positions")

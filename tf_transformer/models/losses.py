@@ -1,11 +1,13 @@
-"""Label-smoothed cross-entropy over real tokens (paper 5.4)."""
+"""Loss and metrics over real tokens (paper 5.4), and the learning rate (paper 5.3)."""
 
 import keras
 from keras import ops
 
-from tf_transformer.fast.cross_entropy import smoothed_cross_entropy
 from tf_transformer.fast.keras_model import share_of_replica
-from tf_transformer.layers.masking import padding_mask
+from tf_transformer.fast.operations import smoothed_cross_entropy, softmax_statistics
+from tf_transformer.layers.attention import padding_mask
+
+# --- Loss --------------------------------------------------------------------------------
 
 
 def labels_of(logits, labels):
@@ -110,3 +112,128 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def get_config(self):
         names = ("label_smoothing", "first_label", "scatter")
         return super().get_config() | {name: getattr(self, name) for name in names}
+
+
+# --- Metrics -----------------------------------------------------------------------------
+
+
+def full_precision(dtype=None) -> str:
+    """Returns `dtype` (`floatx` if None), or float32 if that is more precise.
+
+    float16 overflows beyond 65,504 tokens, and bfloat16 cannot count beyond 256.
+    """
+    return keras.backend.result_type(dtype or keras.config.floatx(), "float32")
+
+
+class TokenMean(keras.metrics.Metric):
+    """Mean of a per-token value over all real tokens seen since the last reset.
+
+    Args:
+        first_label: the label of column 0 of the logits; see `LabelSmoothedCrossEntropy`.
+
+    Raises:
+        ValueError: in `update_state`, if labels and logits do not match.
+    """
+
+    default_name: str
+
+    def __init__(self, name: str | None = None, first_label: int = 0, dtype=None, **kwargs):
+        super().__init__(name=name or self.default_name, dtype=full_precision(dtype), **kwargs)
+        self.first_label = first_label
+        self.total = self.add_weight(name="total", initializer="zeros", dtype=self.dtype)
+        self.count = self.add_weight(name="count", initializer="zeros", dtype=self.dtype)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        y_true = labels_of(y_pred, y_true)
+        weights = token_weights(y_true, sample_weight)
+        values = self.token_values(y_true, ops.cast(y_pred, "float32"))
+        self.total.assign_add(ops.sum(values * weights))
+        self.count.assign_add(ops.sum(weights))
+
+    def token_values(self, labels, logits):
+        """Returns the values [B, T] of labels [B, T] and logits [B, T, V]."""
+        raise NotImplementedError
+
+    def result(self):
+        return ops.divide_no_nan(self.total, self.count)
+
+    def get_config(self):
+        return super().get_config() | {"first_label": self.first_label}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Perplexity(TokenMean):
+    """Exponential of the mean negative log-likelihood per token, never smoothed (Table 3)."""
+
+    default_name = "perplexity"
+
+    def token_values(self, labels, logits):
+        _, log_sum, _, label_logits = softmax_statistics(labels, logits, self.first_label)
+        return log_sum - label_logits
+
+    def result(self):
+        return ops.exp(super().result())
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TokenAccuracy(TokenMean):
+    """Fraction of real tokens whose label has the highest logit, alone or tied."""
+
+    default_name = "accuracy"
+
+    def token_values(self, labels, logits):
+        # The loss computes the maximum and the label's logit anyway; an argmax would be extra.
+        _, _, maximum, label_logits = softmax_statistics(labels, logits, self.first_label)
+        return ops.cast(label_logits >= maximum, "float32")
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TokenCount(TokenMean):
+    """Number of real target tokens since the last reset, each times its sample weight."""
+
+    default_name = "tokens"
+
+    def token_values(self, labels, logits):
+        return ops.ones_like(labels, "float32")
+
+    def result(self):
+        return self.total + 0.0
+
+
+# --- Learning rate (equation 3) ----------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Learning rate scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
+
+    Steps count from 1. Keras counts from 0, for which the formula would give 0 and waste the
+    first update.
+
+    Args:
+        d_model: D.
+        warmup_steps: steps of linear growth; 4,000 in the paper.
+        scale: 1 in the paper.
+        start: steps of the schedule to skip.
+    """
+
+    def __init__(
+        self, d_model: int, warmup_steps: int = 4_000, scale: float = 1.0, start: int = 0
+    ):
+        self.d_model = d_model
+        self.warmup_steps = warmup_steps
+        self.scale = scale
+        self.start = start
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32") + (self.start + 1.0)
+        decay = ops.minimum(step**-0.5, step * self.warmup_steps**-1.5)
+        return self.scale * self.d_model**-0.5 * decay
+
+    def get_config(self):
+        return {
+            "d_model": self.d_model,
+            "warmup_steps": self.warmup_steps,
+            "scale": self.scale,
+            "start": self.start,
+        }

@@ -22,8 +22,7 @@ from tf_transformer.decoding.lite import LiteEngine, LiteModel, kept_lite_file
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.export.card import model_card
 from tf_transformer.files import sha256, write_text
-from tf_transformer.models.base import BaseTransformer
-from tf_transformer.models.transformer import Transformer
+from tf_transformer.models.transformer import BaseTransformer, Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_some, load_weights
 from tf_transformer.run.run import evaluation_of

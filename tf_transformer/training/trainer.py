@@ -15,10 +15,14 @@ import tensorflow as tf
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.fast.optimizers import Adam, averaged_weights, learning_rate, step_of
-from tf_transformer.layers.stack import Stack
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy
-from tf_transformer.models.metrics import Perplexity, TokenAccuracy, TokenCount
-from tf_transformer.models.schedules import TransformerSchedule
+from tf_transformer.layers.encoder import Stack
+from tf_transformer.models.losses import (
+    LabelSmoothedCrossEntropy,
+    Perplexity,
+    TokenAccuracy,
+    TokenCount,
+    TransformerSchedule,
+)
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run, checkpoints

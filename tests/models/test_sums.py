@@ -17,7 +17,7 @@ from replicas import (
 )
 
 from tf_transformer.fast.optimizers import LossScaleOptimizer
-from tf_transformer.models import chunked_loss
+from tf_transformer.models import sums
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 
 UNTIED = {"tie_embeddings": False, "norm_first": True}
@@ -27,7 +27,7 @@ BIASED = {"output_bias": True, "positions": "learned", "max_length": 12}
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
     """Makes chunks of a few rows, the last one filled up."""
-    monkeypatch.setattr(chunked_loss, "LOGIT_ROWS", 7)
+    monkeypatch.setattr(sums, "LOGIT_ROWS", 7)
 
 
 class GradientRecorder(keras.optimizers.SGD):
