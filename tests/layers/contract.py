@@ -202,36 +202,6 @@ def layer_norm(layer, x, epsilon: float = 1e-6) -> np.ndarray:
     return layer.gamma.numpy() * centred / deviation + layer.beta.numpy()
 
 
-def add_and_norm(layer, x, sublayer) -> np.ndarray:
-    """Figure 1's residual connection around a function; with `norm_first`, pre-LN."""
-    if layer.norm_first:
-        return x + sublayer(layer_norm(layer.norm, x))
-    return layer_norm(layer.norm, x + sublayer(x))
-
-
-def before(layer, x) -> np.ndarray:
-    """The input of a sublayer inside Add & Norm."""
-    return layer_norm(layer.norm, x) if layer.norm_first else x
-
-
-def encoder_layer(layer, x, mask=None) -> np.ndarray:
-    """The left half of Figure 1."""
-    attend, feed = layer.self_attention, layer.feed_forward
-    x = add_and_norm(layer.self_attention_norm, x, lambda x: multi_head(attend, x, x, mask))
-    return add_and_norm(layer.feed_forward_norm, x, lambda x: feed_forward(feed, x))
-
-
-def decoder_layer(layer, x, encoder_output) -> np.ndarray:
-    """The right half of Figure 1."""
-    causal = np.tri(x.shape[1], dtype=bool)
-    attend, cross, feed = layer.self_attention, layer.cross_attention, layer.feed_forward
-    x = add_and_norm(layer.self_attention_norm, x, lambda x: multi_head(attend, x, x, causal))
-    x = add_and_norm(
-        layer.cross_attention_norm, x, lambda x: multi_head(cross, x, encoder_output)
-    )
-    return add_and_norm(layer.feed_forward_norm, x, lambda x: feed_forward(feed, x))
-
-
 def randomized(layer) -> None:
     """Gives every weight random values, as initial biases of 0 and scales of 1 hide errors."""
     random = np.random.default_rng(2)

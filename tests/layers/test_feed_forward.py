@@ -54,11 +54,6 @@ def test_dropout_follows_the_activation_in_training_only():
     np.testing.assert_allclose(layer(np.abs(X)), kept)
 
 
-def test_an_unknown_activation_is_refused():
-    with pytest.raises(ValueError, match="activation function identifier: geluu"):
-        FeedForward(d_ff=20, activation="geluu")
-
-
 def test_any_activation_survives_serialisation():
     for activation in ("gelu", keras.ops.tanh, keras.activations.gelu):
         layer = FeedForward(8, activation)
@@ -89,11 +84,3 @@ def test_pre_ln_normalises_the_input_of_the_sublayer():
 def test_an_unbuilt_layer_wraps_a_sublayer_in_one_line():
     layer = AddAndNorm(norm_first=True)
     np.testing.assert_allclose(layer(X, 2 * layer.before(X)), X + 2 * layer.norm(X), rtol=1e-6)
-
-
-def test_dropout_applies_to_the_sublayers_output_in_training_only():
-    layer = AddAndNorm(dropout=0.5, norm_first=True)
-    ones = np.ones((1, 50, 8), "float32")
-    dropped = np.asarray(layer(ones, ones, training=True)) - ones
-    assert set(np.unique(dropped)) == {0.0, 2.0}
-    np.testing.assert_array_equal(layer(ones, ones, training=False), 2 * ones)

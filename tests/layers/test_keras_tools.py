@@ -1,15 +1,9 @@
-"""Keras's tools work on these layers or refuse them, and so does its JAX backend."""
-
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
+"""Keras's tools work on these layers as on its own, or refuse them."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from command_line import environment
 from contract import hidden_states
 
 from tf_transformer.layers import DecoderLayer, EncoderLayer, FeedForward, MultiHeadAttention
@@ -33,12 +27,6 @@ def test_a_clone_has_equal_layers_and_weights_of_its_own():
     assert np.any(clone(INPUTS) != model(INPUTS))
     clone.set_weights(model.get_weights())
     np.testing.assert_array_equal(clone(INPUTS), model(INPUTS))
-
-
-def test_a_summary_lists_layers_without_their_sublayers():
-    lines: list[str] = []
-    make_model().summary(print_fn=lambda text, **_: lines.append(text), expand_nested=True)
-    assert "DecoderLayer" in "".join(lines) and "cross_attention" not in "".join(lines)
 
 
 def test_an_exported_model_gives_the_same_outputs(tmp_path):
@@ -156,13 +144,3 @@ def test_lora_needs_a_built_layer_and_works_only_once(layer):
 
 
 # Not a dependency: TensorFlow imports JAX if installed, which delays every process by 0.5 s.
-@pytest.mark.skipif(find_spec("jax") is None, reason="needs JAX")
-def test_layers_compute_train_and_are_saved_on_jax(tmp_path):
-    program = Path(__file__).with_name("on_jax.py")
-    done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        env=environment() | {"KERAS_BACKEND": "jax"},
-    )
-    assert done.stdout.endswith("done\n"), done.stderr
