@@ -16,6 +16,7 @@ from tf_transformer.layers.embedding import OutputProjection
 IDS = np.array([[5, 1, 2, 3], [6, 3, 0, 0]], "int32")
 HIDDEN = hidden_states(2, 3, 8)
 LEARNED = {"positions": "learned", "max_length": 4}
+TOKENS = PositionalEmbedding(7, 8, **LEARNED)
 
 CASES = [
     Case(PositionalEmbedding, {"vocab_size": 7, "d_model": 8}, {"inputs": IDS}),
@@ -93,13 +94,6 @@ def test_initial_embeddings_have_the_scale_of_their_positions():
     assert np.std(layer.embeddings * 8.0) == pytest.approx(1.0, rel=0.05)
 
 
-def test_the_error_for_floats_recommends_the_other_layer():
-    layer = PositionalEmbedding(vocab_size=7, d_model=8)
-    for inputs in (keras.Input((None,)), HIDDEN):
-        with pytest.raises(ValueError, match="use PositionalEncoding. Received: float32"):
-            layer(inputs)
-
-
 @pytest.mark.parametrize("positions", [{}, LEARNED], ids=["sinusoidal", "learned"])
 def test_vectors_get_the_same_positions_as_tokens(positions):
     embedding = PositionalEmbedding(vocab_size=7, d_model=8, **positions)
@@ -114,24 +108,6 @@ def test_vectors_get_the_same_positions_as_tokens(positions):
     np.testing.assert_allclose(layer(vectors[:, :2], offset=2), expected[:, 2:], atol=1e-6)
 
 
-def test_inputs_of_another_rank_are_refused():
-    for layer in (PositionalEncoding(), PositionalEncoding(**LEARNED)):
-        with pytest.raises(ValueError, match=r"reshape .* Received: shape=\(1, 4, 4, 8\)"):
-            layer(hidden_states(1, 4, 4, 8))
-    for ids in (IDS[0], IDS[..., None]):
-        with pytest.raises(ValueError, match=r"must be integer ids \[B, T\].* Received: int32"):
-            PositionalEmbedding(7, 8)(ids)
-
-
-def test_inputs_beyond_the_learned_positions_are_refused():
-    layer = PositionalEmbedding(vocab_size=7, d_model=8, **LEARNED)
-    assert layer(IDS).shape == (2, 4, 8)
-    with pytest.raises(ValueError, match="Received: 5 positions, max_length=4"):
-        layer(np.ones((2, 5), "int32"))
-    with pytest.raises(ValueError, match="Received: 5 positions, max_length=4"):
-        layer(IDS[:, :2], offset=3)
-
-
 @pytest.mark.parametrize("positions", [{}, LEARNED], ids=["sinusoidal", "learned"])
 def test_offset_continues_a_sequence(positions):
     layer = PositionalEmbedding(vocab_size=7, d_model=8, **positions)
@@ -139,11 +115,6 @@ def test_offset_continues_a_sequence(positions):
     for column in range(4):
         step = layer(IDS[:, column : column + 1], offset=column)
         np.testing.assert_allclose(step[:, 0], whole[:, column], atol=1e-6)
-
-
-def test_only_real_tokens_are_unmasked():
-    layer = PositionalEmbedding(vocab_size=7, d_model=8)
-    np.testing.assert_array_equal(layer(IDS)._keras_mask, IDS != 0)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
@@ -196,6 +167,22 @@ def test_invalid_arguments_are_refused(arguments, message):
         PositionalEmbedding(vocab_size=7, **arguments)
 
 
-def test_vectors_of_odd_width_are_refused():
-    with pytest.raises(ValueError, match="must be even. Received: d_model=7"):
-        PositionalEncoding().build((None, None, 7))
+@pytest.mark.parametrize(
+    ("layer", "inputs", "reason"),
+    [
+        (TOKENS, keras.Input((None,)), "use PositionalEncoding. Received: float32"),
+        (TOKENS, HIDDEN, "use PositionalEncoding. Received: float32"),
+        (TOKENS, IDS[0], r"must be integer ids \[B, T\].* Received: int32"),
+        (TOKENS, np.ones((2, 5), "int32"), "Received: 5 positions, max_length=4"),
+        (PositionalEncoding(), hidden_states(1, 4, 8, 8), r"Received: shape=\(1, 4, 8, 8\)"),
+        (PositionalEncoding(), HIDDEN[..., 1:], "must be even. Received: d_model=7"),
+    ],
+)
+def test_other_inputs_are_refused(layer, inputs, reason):
+    with pytest.raises(ValueError, match=reason):
+        layer(inputs)
+
+
+def test_an_offset_counts_towards_the_learned_positions():
+    with pytest.raises(ValueError, match="Received: 5 positions, max_length=4"):
+        TOKENS(IDS[:, :2], offset=3)
