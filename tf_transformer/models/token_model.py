@@ -86,9 +86,9 @@ class TokenModel(KerasModel):
         Raises:
             RuntimeError: if Keras's backend is not TensorFlow.
             ValueError: for `chunked_loss`, if the model does not end in the projection to
-                logits; for it and `max_tokens_per_device`, if
-                the loss is not `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`;
-                for a loss or metric of this package with another `first_label` than the model.
+                logits; for it and `max_tokens_per_device`, if the loss is not
+                `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`; for a loss or
+                metric of this package with another `first_label` than the model.
         """
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
