@@ -38,7 +38,7 @@ def test_a_training_leaves_no_graph_and_no_gradient_behind():
 
 
 def test_a_graph_keeps_its_custom_gradients():
-    x = tf.constant(np.arange(6.0).reshape(1, 2, 3))
+    x = tf.constant(np.arange(9.0).reshape(1, 3, 3))
     cube = tf.function(lambda x: transpose(x, (0, 2, 1)) ** 3, autograph=False)
 
     def repeated(x):
