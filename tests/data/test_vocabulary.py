@@ -203,18 +203,10 @@ def test_a_tag_that_occurs_in_the_text_is_refused_with_its_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        *(
-            ({"tag": (tag,)}, "`data.tag` must be KEY=TAG")
-            for tag in ("de", "=a", "de=", "de= ")
-        ),
-        ({"tag": ("de=<a>", "de=<b>")}, "`data.tag` must be KEY=TAG"),
-        ({"symbols": ("a b",)}, "`data.symbols` must be words without blanks"),
-    ],
+    "settings", [*({"tag": (t,)} for t in ("de", "=a", "de= ")), {"tag": ("de=<a>", "de=<b>")}]
 )
-def test_malformed_tags_and_symbols_are_refused(settings, expected):
-    with pytest.raises(UserError, match=expected):
+def test_malformed_tags_are_refused(settings):
+    with pytest.raises(UserError, match="`data.tag` must be KEY=TAG"):
         DataConfig(**settings)
 
 

@@ -151,21 +151,7 @@ def test_other_files_and_their_folders_are_refused_and_left_alone(tmp_path, outp
     assert [*tmp_path.iterdir()] == [file] and file.read_text() == "years of work"
 
 
-def with_binary_config(path: Path) -> None:
-    path.mkdir()
-    (path / "config.json").write_bytes(b"\xff\xfe{")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda path: None,
-        Path.touch,
-        Path.mkdir,
-        lambda path: (path / "config.json").mkdir(parents=True),
-        with_binary_config,
-    ],
-)
+@pytest.mark.parametrize("make", [lambda path: None, Path.touch, Path.mkdir])
 def test_only_a_run_directory_can_be_opened(tmp_path, make):
     make(tmp_path / "one")
     with pytest.raises(UserError, match="one is not a run directory"):

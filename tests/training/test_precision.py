@@ -71,17 +71,6 @@ def test_products_are_computed_in_half_precision(policy):
 
 
 @HALF
-def test_logits_loss_and_weights_are_float32(policy):
-    model = transformer(dtype=policy)
-    compile_model(model, Config())
-    inputs, labels = batch(3, 1)
-    logits = model(inputs)
-    assert logits.dtype == tf.float32
-    assert model.loss(labels, logits).dtype == tf.float32
-    assert {weight.dtype for weight in model.trainable_variables} == {"float32"}
-
-
-@HALF
 def test_padding_does_not_change_the_output_in_half_precision(policy):
     model = transformer(dtype=policy)
     inputs, _ = batch(3, 2)

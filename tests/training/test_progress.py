@@ -28,18 +28,6 @@ from tf_transformer.training.sessions import Stopper
 from tf_transformer.training.trainer import compile_model
 
 
-def test_steps_advance_the_position_and_a_new_period_keeps_it():
-    progress = Progress()
-    for seconds in (0.5, 0.25):
-        progress.add_step(seconds)
-    progress.means = [np.ones(2)]
-    assert (progress.data_step, progress.period_steps) == (2, 2)
-    assert progress.period_seconds == 0.75
-    progress.start_period()
-    assert (progress.data_step, progress.period_steps, progress.means) == (2, 0, [])
-    assert progress.period_seconds == 0
-
-
 @pytest.mark.parametrize(
     ("steps_per_epoch", "replicas", "data_step", "changes"),
     [
