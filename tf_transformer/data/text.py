@@ -32,25 +32,6 @@ Role = Literal["train", "valid"]
 ROLES: dict[Role, str] = {"train": "training text", "valid": "dev text"}
 
 
-Item = TypeVar("Item")
-
-
-class Reservoir(list, Generic[Item]):
-    """A uniform sample of the items offered, at most `size` (Vitter 1985, algorithm R)."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size, self.offered, self._random = size, 0, Random(1)
-
-    def offer(self, item: Item) -> None:
-        """Takes the item, or not; perhaps another one leaves."""
-        self.offered += 1
-        if len(self) < self.size:
-            self.append(item)
-        elif (slot := int(self._random.random() * self.offered)) < self.size:
-            self[slot] = item
-
-
 def resolve_prefix(prefix: str | Path, language: str) -> Path:
     """Finds PREFIX.language, or else PREFIX.language.gz.
 
@@ -352,3 +333,22 @@ def identity(files: Sequence[Path]) -> str:
         return ""
     hashes = "\n".join(map(content_hash, files))
     return hashlib.sha256(hashes.encode()).hexdigest()[:16]
+
+
+Item = TypeVar("Item")
+
+
+class Reservoir(list, Generic[Item]):
+    """A uniform sample of the items offered, at most `size` (Vitter 1985, algorithm R)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.offered, self._random = size, 0, Random(1)
+
+    def offer(self, item: Item) -> None:
+        """Takes the item, or not; perhaps another one leaves."""
+        self.offered += 1
+        if len(self) < self.size:
+            self.append(item)
+        elif (slot := int(self._random.random() * self.offered)) < self.size:
+            self[slot] = item
