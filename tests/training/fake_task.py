@@ -43,7 +43,7 @@ def batch(step: int) -> Arrays:
 
 
 class FakeTask:
-    """Implements `training.task.Task`.
+    """Implements `training.trainer.Task`.
 
     Args:
         scores: dev scores of successive evaluations; an exception among them is raised.

@@ -60,7 +60,7 @@ class Run:
 
     Attributes:
         texts: hash of the training and of the dev text of the last session, by role; see
-            `data.texts.identity`. Empty for a run that was never trained.
+            `data.text.identity`. Empty for a run that was never trained.
     """
 
     def __init__(

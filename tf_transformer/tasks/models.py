@@ -60,7 +60,7 @@ def load_engine(
         litert: whether to search in LiteRT; see `decoding.lite`.
         threads: number of LiteRT threads; by default by the model's width.
         tag: text to put before each source; "" if the sources already have their tags; see
-            `data.tags`.
+            `data.vocabulary`.
 
     Raises:
         UserError: if a run lacks the checkpoint or a tokenizer; if the tokenizers differ; if a

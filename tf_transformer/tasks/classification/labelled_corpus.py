@@ -91,7 +91,7 @@ def labelled_dataset(
         corpus: a `LabelledCorpus`.
         plan: the batches of `corpus`.
         sampler: segments the sentences anew at every step; None for the ids of the corpus.
-        **options: as in `datasets.make_dataset`.
+        **options: as in `batches.dataset_of`.
 
     Returns:
         `({"source": [B, S]}, classes [B])`, all int32 and padded with PAD.
