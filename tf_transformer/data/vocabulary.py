@@ -79,28 +79,36 @@ def train_tokenizer(
             "There is no text to train a tokenizer on: every line is empty or longer than "
             f"{LINE_BYTES:,} bytes."
         )
-    model = io.BytesIO()
+    options = {
+        "vocab_size": vocab_size,
+        "model_type": kind,
+        "character_coverage": character_coverage,
+        "user_defined_symbols": sorted(set(symbols)),
+    }
     try:
-        with _rule_arguments(normalization) as rule:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(sample),
-                model_writer=model,
-                vocab_size=vocab_size,
-                model_type=kind,
-                character_coverage=character_coverage,
-                user_defined_symbols=sorted(set(symbols)),
-                byte_fallback=True,
-                minloglevel=2,
-                **rule,
-                **SPECIAL_IDS,
-            )
+        model = _train_model(sample, normalization, **options)
     except RuntimeError as error:
         raise _explain(str(error), vocab_size) from None
+    with replacing(path) as temporary:
+        temporary.write_bytes(model)
+
+
+def _train_model(lines: Sequence[str], normalization: str, **options: object) -> bytes:
+    model = io.BytesIO()
+    with _rule_arguments(normalization) as rule:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            byte_fallback=True,
+            minloglevel=2,
+            **options,
+            **rule,
+            **SPECIAL_IDS,
+        )
     proto = sentencepiece_proto.ModelProto.FromString(model.getvalue())
     proto.normalizer_spec.name = normalization
     proto.normalizer_spec.ClearField("normalization_rule_tsv")  # a temporary file's path
-    with replacing(path) as temporary:
-        temporary.write_bytes(proto.SerializeToString())
+    return proto.SerializeToString()
 
 
 @contextmanager
