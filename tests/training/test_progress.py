@@ -19,9 +19,9 @@ from tf_transformer.models.token_model import TokenModel
 from tf_transformer.training.devices import Workers
 from tf_transformer.training.progress import (
     MOST_SKIPPED,
-    Progress,
     ProgressBar,
     StepWatch,
+    TrainingProgress,
     duration,
 )
 from tf_transformer.training.sessions import Stopper
@@ -42,8 +42,8 @@ def test_other_batches_resume_at_the_same_position_in_the_data(
     steps_per_epoch, replicas, data_step, changes
 ):
     """2.5 epochs have been seen, before and after."""
-    progress = Progress(data_step=250, steps_per_epoch=100)
-    now = Progress(steps_per_epoch=steps_per_epoch, replicas=replicas)
+    progress = TrainingProgress(data_step=250, steps_per_epoch=100)
+    now = TrainingProgress(steps_per_epoch=steps_per_epoch, replicas=replicas)
     assert progress.moved_to(now) == changes
     assert progress.data_step == data_step
     assert (progress.steps_per_epoch, progress.replicas) == (steps_per_epoch, replicas)
@@ -69,7 +69,7 @@ class Watched:
 
     def __init__(self, **training: object) -> None:
         self.model = compiled()
-        self.progress = Progress()
+        self.progress = TrainingProgress()
         self.stopper = Stopper()
         self.saved: list[int] = []
         self.watch = StepWatch(

@@ -24,7 +24,7 @@ from tf_transformer.run.checkpoints import (
     save_state,
 )
 from tf_transformer.training.devices import Workers
-from tf_transformer.training.progress import Progress
+from tf_transformer.training.progress import TrainingProgress
 from tf_transformer.training.sessions import Budget, Interrupted, Stopper
 from tf_transformer.training.trainer import Trainer, make_optimizer
 
@@ -277,7 +277,7 @@ def test_updates_skipped_by_float16_are_made_up_for(tmp_path, half_precision):
     model = compiled_model(run.config)
     model.optimizer.build(model.trainable_variables)
     model.optimizer.dynamic_scale.assign(2.0**120)  # halved after each overflow, so about 100
-    progress = Progress(steps_per_epoch=FakeTask.steps_per_epoch)
+    progress = TrainingProgress(steps_per_epoch=FakeTask.steps_per_epoch)
     save_state(run.checkpoints.state_path(0), model, progress.to_arrays())
     trainer = Trainer(run, rising())
     trainer.train()

@@ -29,7 +29,7 @@ STEPS_BEFORE_ESTIMATE = 50  # the remaining time is announced after so many step
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """Position in the data and running means, saved in every state.
 
     Attributes:
@@ -108,7 +108,7 @@ class Progress:
         return changes
 
 
-_NUMBERS = tuple(f.name for f in dataclasses.fields(Progress) if f.name != "means")
+_NUMBERS = tuple(f.name for f in dataclasses.fields(TrainingProgress) if f.name != "means")
 
 
 def _totals(model: TokenModel) -> list[keras.Variable]:
@@ -169,7 +169,7 @@ class StepWatch(keras.callbacks.Callback):
 
     def __init__(
         self,
-        progress: Progress,
+        progress: TrainingProgress,
         training: TrainingConfig,
         stopper: Stopper,
         vote: Callable[[Stopper, bool], tuple[bool, bool]],

@@ -29,7 +29,7 @@ from tf_transformer.run import Run, checkpoints
 from tf_transformer.run.checkpoints import BestWeights, add_record
 from tf_transformer.run.records import Record, line, write_tensorboard
 from tf_transformer.training import devices
-from tf_transformer.training.progress import Progress, ProgressBar, StepWatch
+from tf_transformer.training.progress import ProgressBar, StepWatch, TrainingProgress
 from tf_transformer.training.sessions import Stopper
 
 logger = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class Trainer:
             self.model.optimizer.build(self.model.trainable_variables)
         self.evaluate = self.task.evaluator(self.model)
         epoch = self.task.steps_per_epoch
-        self.progress = Progress(steps_per_epoch=epoch, replicas=self.replicas)
+        self.progress = TrainingProgress(steps_per_epoch=epoch, replicas=self.replicas)
 
     def train(self) -> Result | None:
         """Trains to the end.
@@ -193,7 +193,7 @@ class Trainer:
         path = self.folder.latest_state()
         self.workers.barrier()  # all see the same states before any is deleted
         self.workers.on_chief(self.folder.clear, path)
-        before = None if path is None else Progress.restore(path, self.model)
+        before = None if path is None else TrainingProgress.restore(path, self.model)
         size = self._part_size(before.max_tokens_per_device if before else None)
         self.progress.max_tokens_per_device = size
         self.model.max_tokens_per_device = size if 0 < size < self.share else None
@@ -209,7 +209,7 @@ class Trainer:
         sizes = (self.halved, self.training.max_tokens_per_device, recorded, default)
         return next(size for size in sizes if size is not None)
 
-    def _resume(self, before: Progress) -> None:
+    def _resume(self, before: TrainingProgress) -> None:
         now, self.progress = self.progress, before
         changes = " and ".join(self.progress.moved_to(now))
         if self.halved:  # in this session, which has said so
