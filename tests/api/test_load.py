@@ -105,12 +105,6 @@ def test_mixing_a_string_and_a_list_is_refused(translator):
         translator.align(["a"], ["b", "c"])
 
 
-@pytest.mark.parametrize("layer", [0, 2, -1])
-def test_the_layer_of_an_alignment_is_counted_from_one(translator, layer):
-    with pytest.raises(UserError, match=f"`layer` must be an int from 1 to 1.*{layer}"):
-        translator.align("a", layer=layer)
-
-
 def test_translations_are_scored_and_evaluated(trained_run, translator, texts, capsys):
     best = translator.translate(texts[0])
     scored = translator.score(texts[0], str(best))
@@ -137,7 +131,7 @@ def test_attention_is_a_picture_and_an_alignment_pairs_of_words(translator, text
     assert translator.attention(texts[0])._repr_png_().startswith(b"\x89PNG")
     alignment = translator.align(texts[0])
     assert alignment.target == str(translator.translate(texts[0]))
-    assert translator.align([texts[0]], [alignment.target], layer=1) == [alignment]
+    assert translator.align([texts[0]], [alignment.target]) == [alignment]
     assert str(alignment).split()[0].startswith("0-") or alignment.pairs[0][0] > 0
 
 

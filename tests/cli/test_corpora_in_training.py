@@ -147,8 +147,8 @@ def test_tune_refuses_a_tag_for_the_dev_text_of_the_run(run, capsys):
 def test_alignments_do_not_count_the_tag(run):
     texts, targets = ["A dog runs."], ["Ein Hund rennt."]
     plain, tagged = (load_translator(run, None, tag=tag) for tag in ("", "<2de>"))
-    (literal,) = plain.align([f"<2de> {texts[0]}"], targets, layer=1)
-    (found,) = tagged.align(texts, targets, layer=1)
+    (literal,) = plain.align([f"<2de> {texts[0]}"], targets)
+    (found,) = tagged.align(texts, targets)
     assert found.pairs == [(source - 1, target) for source, target in literal.pairs if source]
 
 

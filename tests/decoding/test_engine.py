@@ -12,7 +12,6 @@ from trained import assert_same, with_settings
 from tf_transformer.config import BOS_ID
 from tf_transformer.decoding.beam_search import beam_search
 from tf_transformer.decoding.engine import Ensemble
-from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tasks.translation.translator import Translator
 
@@ -197,13 +196,6 @@ def test_alignments_are_the_largest_weights_of_the_step_that_predicts_the_piece(
         assert {word for _, word in found.pairs} == set(
             range(len(target.split()) if source else 0)
         )
-
-
-def test_a_layer_that_does_not_exist_is_refused(translator):
-    assert translator.align(["a"], ["b"], layer=1) == translator.align(["a"], ["b"])
-    for layer in (0, 2):
-        with pytest.raises(UserError, match="`layer` must be an int .*1.*. Received"):
-            translator.align(["a"], ["b"], layer=layer)
 
 
 def test_blank_texts_have_no_alignment(translator):

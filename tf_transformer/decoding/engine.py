@@ -197,7 +197,7 @@ class GraphEngine(Engine):
         self.compiled = functools.lru_cache(maxsize=32)(self._compile)
         self._log_probs_of = tf.function(self.log_probs, [IDS, IDS], autograph=False)
         self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
-        self._nearest_of = functools.cache(self._compile_nearest)
+        self._nearest_of = tf.function(self._nearest, [IDS, IDS], autograph=False)
 
     def codec(self, decoding: DecodingConfig) -> TextCodec:
         """Returns the codec between text and ids within the limits of `decoding`."""
@@ -302,7 +302,6 @@ class GraphEngine(Engine):
         sources: Sequence[str],
         targets: Sequence[str],
         decoding: DecodingConfig,
-        layer: int | None = None,
     ) -> list[Alignment]:
         """Returns the aligned words of each pair, by cross-attention; see `nearest_pieces`.
 
@@ -310,12 +309,11 @@ class GraphEngine(Engine):
             sources: sentences, with words separated by spaces.
             targets: their translations, one for each source.
             decoding: limits of the lengths, and tokens in a batch.
-            layer: the decoder layer, from 0; `alignment.default_layer` if None.
 
         Raises:
             ValueError: if the model is an ensemble.
         """
-        forced = self._forced(self._nearest_of(layer), sources, targets, decoding)
+        forced = self._forced(self._nearest_of, sources, targets, decoding)
         codec = self.codec(decoding)
         tag = codec.tag_words
         alignments = []
@@ -446,22 +444,14 @@ class GraphEngine(Engine):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         return -tf.reduce_sum(tf.where(labels == PAD_ID, 0.0, losses), axis=1)
 
-    def cross_weights(
-        self, source: tf.Tensor, labels: tf.Tensor, layer: int | None = None
-    ) -> tf.Tensor:
-        """Returns the cross-attention of one decoder layer, [B, H, T, S].
-
-        Args:
-            source: int32 [B, S].
-            labels: int32 [B, T].
-            layer: from 0; `alignment.default_layer` if None.
+    def cross_weights(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Returns the cross-attention that alignments are read from, [B, H, T, S].
 
         Raises:
             ValueError: if the model is an ensemble.
         """
         model = only_model(self.model)
-        if layer is None:
-            layer = default_layer(model.config.num_decoder_layers)
+        layer = default_layer(model.config.num_decoder_layers)
         return model.cross_attention_weights(source, _inputs(labels), layer)
 
     def _weights(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -469,11 +459,8 @@ class GraphEngine(Engine):
         weights = only_model(self.model).attention_weights(source, _inputs(labels))
         return {name: tf.stack(tf.unstack(layers), 1) for name, layers in weights.items()}
 
-    def _compile_nearest(self, layer: int | None) -> Callable:
-        def nearest(source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-            return nearest_pieces(self.cross_weights(source, labels, layer), source)
-
-        return tf.function(nearest, [IDS, IDS], autograph=False)
+    def _nearest(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        return nearest_pieces(self.cross_weights(source, labels), source)
 
 
 def _rules(source: tf.Tensor, decoding: DecodingConfig) -> dict:

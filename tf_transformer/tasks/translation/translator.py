@@ -15,11 +15,11 @@ from tf_transformer.config import (
     SearchOptions,
 )
 from tf_transformer.config.combinations import check
-from tf_transformer.config.settings import Bounds, Setting, nearest
+from tf_transformer.config.settings import Setting, nearest
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models_of, only_model
+from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models_of
 from tf_transformer.decoding.lite import LiteEngine
 from tf_transformer.decoding.text_codec import TextCodec, Translation
 from tf_transformer.errors import Strings, UserError, one_or_more, pairs, quoted, strings
@@ -217,27 +217,20 @@ class Translator:
 
     # fmt: off
     @overload
-    def align(self, source: str, target: str | None = None, *,
-              layer: int | None = None) -> Alignment: ...
+    def align(self, source: str, target: str | None = None) -> Alignment: ...
     @overload
-    def align(self, source: Strings, target: Strings | None = None, *,
-              layer: int | None = None) -> list[Alignment]: ...
+    def align(self, source: Strings, target: Strings | None = None) -> list[Alignment]: ...
     # fmt: on
-    def align(self, source, target=None, *, layer=None):
+    def align(self, source, target=None):
         """Aligns the words of a sentence with those of its translation, by attention weights.
 
         Args:
             source: a sentence, or a list of them.
             target: its translation; a list for a list; None for the model's translation.
-            layer: the decoder layer whose attention to use, counted from 1; by default layer
-                5 of 6, or the same relative depth in other models.
         """
         engine = self._graph("align")
-        if layer is not None:
-            last = only_model(engine.model).config.num_decoder_layers
-            layer = Setting(int, Bounds(low=1, high=last)).check("layer", layer) - 1
         one, sources, targets = self._pairs(source, target)
-        aligned = engine.align(sources, targets, self.decoding, layer)
+        aligned = engine.align(sources, targets, self.decoding)
         return aligned[0] if one else aligned
 
     # fmt: off
