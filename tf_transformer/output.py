@@ -79,8 +79,7 @@ class Table:
         """Formats the table, without a final line break.
 
         Args:
-            style: "plain"; "simple", with a line below the header; `MARKDOWN`; or
-                "latex_booktabs".
+            style: "plain"; "simple", with a line below the header; or `MARKDOWN`.
         """
         from tabulate import tabulate  # here, so that `--help` need not wait
 

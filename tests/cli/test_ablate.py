@@ -17,7 +17,7 @@ from tf_transformer.config.presets import train_command
 from tf_transformer.files import locked
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
-from tf_transformer.studies.ablation.rows import ROWS
+from tf_transformer.studies.ablation import ROWS
 
 # One layer, which excludes the C rows, of two or more layers.
 SETTINGS = (

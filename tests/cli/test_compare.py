@@ -37,7 +37,6 @@ def test_a_run_equals_its_export_its_translations_and_its_copies(
     rows = [row for row in printed.out.splitlines() if "1.0000" in row]
     assert len(rows) == 3  # p-values of no difference
     assert sum(" ± 0.00" in row for row in printed.out.splitlines()) == 1
-    assert "updates" in printed.out
     assert "has seen these lines" in printed.err
 
 
@@ -51,7 +50,7 @@ def test_settings_of_an_export_are_compared_unless_its_card_is_unreadable(
     words += ["--source", "test.en", "--reference", "test.de", "--metric", "bleu"]
     assert main(words) == 0
     [row] = [row for row in capsys.readouterr().out.splitlines() if "beam_size" in row]
-    assert row.split()[-2:] == ["4", "2"]
+    assert row.split()[-4:] == ["4", "|", "2", "|"]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,6 @@ def test_settings_of_an_export_are_compared_unless_its_card_is_unreadable(
             "test.de nowhere --source empty",
             "must have the same number of lines.* Received: test.de with 20, empty with 0",
         ),
-        ("test.de short --output a.gif", "must end in .png, .svg or .pdf"),
     ],
 )
 def test_incomparable_systems_are_refused_before_any_translation(texts, capsys, line, expected):

@@ -17,11 +17,11 @@ from tf_transformer.data.encoded_corpus import EncodedCorpus, FilterReport, enco
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPECIAL_IDS, train_tokenizer
-from tf_transformer.doctor import checks
 from tf_transformer.doctor.checks import (
     TEXT_CHECKS,
     Count,
     Finding,
+    Survey,
     check_control_characters,
     check_copies,
     check_empty,
@@ -37,9 +37,8 @@ from tf_transformer.doctor.checks import (
     judge,
     percent,
     quick_findings,
+    take_surveys,
 )
-from tf_transformer.doctor.survey import Survey, take_surveys
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.task import TranslationTask
 
@@ -109,7 +108,7 @@ def test_a_small_corpus_is_kept_whole_and_in_order(surveys):
 
 
 def test_a_large_corpus_is_sampled_evenly_and_its_memory_does_not_grow(surveys, monkeypatch):
-    monkeypatch.setattr("tf_transformer.doctor.survey.SAMPLE_PAIRS", 1_000)
+    monkeypatch.setattr("tf_transformer.doctor.checks.SAMPLE_PAIRS", 1_000)
     lines = [(f"line {number}", "x") for number in range(20_000)]
     train, dev = surveys(lines, lines[-1_500:])
     numbers = [pair.number for pair in train.sample]
@@ -146,13 +145,6 @@ def test_progress_names_the_split_and_counts_all_pairs_that_are_read(surveys):
     assert calls == [("reading train", 10_000), ("reading train", 20_000)]
 
 
-def test_misaligned_files_are_refused(surveys, write, tmp_path):
-    write("train", TRAIN)
-    (tmp_path / "train.de").write_text("eins\n")
-    with pytest.raises(UserError, match="same number of lines"):
-        take_surveys({"train": [str(tmp_path / "train")]}, DataConfig(source="en", target="de"))
-
-
 # --- Findings ----------------------------------------------------------------------------
 
 
@@ -162,11 +154,6 @@ def test_misaligned_files_are_refused(surveys, write, tmp_path):
 )
 def test_a_small_share_is_not_shown_as_zero(share, text):
     assert percent(share) == text
-
-
-def test_a_line_begins_with_its_verdict():
-    assert str(Finding("copies", "fine")) == "ok       copies: fine"
-    assert str(Finding("copies", "odd", warning=True)) == "warning  copies: odd"
 
 
 def test_every_count_above_the_limit_is_a_warning_with_its_location():
@@ -291,11 +278,6 @@ def test_untranslated_copies_are_found(surveys):
     assert finding.text.endswith("train.en:981.")
 
 
-def test_one_file_used_for_both_sides_is_found(surveys):
-    (finding,) = check_copies(surveys(TRAIN, copied(DEV)), DATA)
-    assert finding.warning and "100 of 100 pairs of dev (100%)" in finding.text
-
-
 def test_numbers_and_punctuation_may_be_equal(surveys):
     splits = surveys([("1984", "1984"), ("...", "..."), ("", "")])
     assert not check_copies(splits, DATA)[0].warning
@@ -341,7 +323,7 @@ def test_sources_with_another_translation_overlap_too(surveys):
 
 
 def test_overlap_is_sought_in_all_of_train_not_in_its_sample(surveys, monkeypatch):
-    monkeypatch.setattr("tf_transformer.doctor.survey.SAMPLE_PAIRS", 100)
+    monkeypatch.setattr("tf_transformer.doctor.checks.SAMPLE_PAIRS", 100)
     (finding,) = check_overlap(surveys(TRAIN, DEV[:90] + TRAIN[::100]), DATA)
     assert finding.text.startswith("10 of 100 pairs of dev (10%) are also in train.")
 
@@ -387,11 +369,10 @@ def encode(tokenizer, tmp_path) -> Callable[..., EncodedCorpus]:
     return lambda pairs: encode_corpus([pairs], tokenizer, tmp_path / "encoded", **limits)
 
 
-@pytest.mark.parametrize(("vocab_size", "word"), [(599, "only 599"), (601, "wastes memory")])
-def test_a_model_of_another_size_is_found(tokenizer, vocab_size, word):
-    (finding,) = check_size(tokenizer, vocab_size)
-    assert finding.warning and word in finding.text
-    assert finding.text.endswith("Use --set model.vocab_size=600.")
+def test_a_model_of_another_size_is_found(tokenizer):
+    (finding,) = check_size(tokenizer, 599)
+    assert finding.warning
+    assert finding.text.endswith("and the model 599. Use --set model.vocab_size=600.")
     assert check_size(tokenizer, 600) == [Finding("vocabulary", "600 pieces, as in the model")]
 
 
@@ -486,14 +467,6 @@ def test_dev_sentences_in_the_training_text_are_a_quick_warning(copied_task):
     """As in this run, whose dev set is the beginning of its training text."""
     (line,) = quick_findings(copied_task({}))
     assert line.startswith("overlap: 40 of 40 pairs of dev (100%) are also in train.")
-
-
-def test_quick_findings_examine_a_sample_of_a_large_corpus(copied_task, monkeypatch):
-    monkeypatch.setattr(checks, "QUICK_PAIRS", 75)
-    (line,) = quick_findings(copied_task({}))
-    assert line.startswith(
-        "overlap: 10 of 40 pairs of dev (25%) are also in a sample of train (1 pair in 4)"
-    )
 
 
 @pytest.mark.parametrize(

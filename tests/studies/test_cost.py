@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.presets import PRESETS, TABLE3
-from tf_transformer.errors import UserError
 from tf_transformer.models.classifier import Classifier, without_decoder
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.studies.cost import (
@@ -18,9 +17,7 @@ from tf_transformer.studies.cost import (
     TABLE3_PRINTED,
     Lengths,
     costs,
-    describe_cost,
     parameter_count,
-    sustained_rate,
     training_flops,
 )
 
@@ -140,37 +137,10 @@ def test_costs_accumulate_over_evaluations():
     assert (first.step, first.target_tokens, first.seconds) == (10, 100, 2.0)
     assert (second.step, second.target_tokens, second.seconds) == (20, 300, 3.0)
     assert second.counted == 30 * training_flops(SMALL, lengths)
-    assert f"9.5 TFLOP/s: {3.0 * 8 * 9.5e12:.2e}" in describe_cost(second, 8, 9.5)[-2]
 
 
-def test_the_cost_of_base_is_that_of_table_2():
-    """12 hours on eight P100 (5.2)."""
-    record = {"step": 100_000, "train_seconds": 12 * 3600.0, "tokens_per_second": 1.0}
-    text = "\n".join(describe_cost(*costs([record], SMALL, None), 8, 9.5))
-    assert "9.5 TFLOP/s: 3.28e+18" in text and "base 3.3e+18, big 2.3e+19" in text
-
-
-def test_unknown_costs_are_named():
-    text = "\n".join(describe_cost(costs(HISTORY, SMALL, None)[-1]))
-    assert "unknown, the run's data/ is gone" in text
-    assert "P100 9.5" in text and "--sustained-tflops" in text
-
-
-def test_training_that_took_no_time_has_no_rate():
-    record = {"step": 1, "train_seconds": 0.0, "tokens_per_second": 0.0}
-    lengths = Lengths.of(np.array([3]), np.array([4]))
-    text = "\n".join(describe_cost(*costs([record], SMALL, lengths)))
-    assert "counted from the model: 0.00e+00\n" in text
-    with_time = "\n".join(describe_cost(costs(HISTORY, SMALL, lengths)[-1]))
-    rate = 300 / 4 * training_flops(SMALL, lengths) / 3.0
-    assert f", or {rate:.2e} per second and device" in with_time
-
-
-def test_the_rate_is_the_papers_or_the_users():
-    rates = [sustained_rate(*given) for given in [(None, None), ("P100", None), (None, 40.0)]]
-    assert rates == [None, 9.5, 40.0]
-    with pytest.raises(UserError, match="'H100', only for K80, .* Use --sustained-tflops"):
-        sustained_rate("H100", None)
+def test_without_lengths_no_flops_are_counted():
+    assert [cost.counted for cost in costs(HISTORY, SMALL, None)] == [None, None]
 
 
 # Table 3 from top to bottom: perplexity, BLEU, parameters in millions where printed.

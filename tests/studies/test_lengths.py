@@ -3,15 +3,7 @@
 import pytest
 
 from tf_transformer.evaluation.bleu import Interval, bleu, bleu_interval
-from tf_transformer.studies.lengths import (
-    Bucket,
-    LengthCurve,
-    bleu_by_bucket,
-    buckets,
-    lengths_figure,
-)
-
-REFERENCES = [f"der kleine Hund Nummer {number} schläft im Garten ." for number in range(40)]
+from tf_transformer.studies.lengths import Bucket, LengthCurve, buckets, lengths_figure
 
 
 @pytest.mark.parametrize(
@@ -43,6 +35,9 @@ def test_each_sentence_is_in_the_bucket_of_its_length():
     assert all(a.last + 1 == b.first for a, b in zip(found, found[1:], strict=False))
 
 
+REFERENCES = [f"der kleine Hund Nummer {number} schläft im Garten ." for number in range(40)]
+
+
 def test_the_interval_contains_the_score_and_narrows_with_more_sentences():
     hypotheses = [
         line.replace("Hund", "Kater") if number % 3 else line
@@ -66,14 +61,6 @@ def test_short_translations_have_a_low_length_ratio():
 def test_blank_references_have_no_interval():
     with pytest.raises(ValueError, match="`references` must have a token"):
         bleu_interval(["a", "b"], ["", " "])
-
-
-def test_a_bucket_is_scored_on_its_sentences_only():
-    groups = buckets([3] * 20 + [12] * 20, 8, 1)
-    hypotheses = REFERENCES[:20] + ["falsch"] * 20
-    short, long = bleu_by_bucket(groups, hypotheses, REFERENCES)
-    assert short.value == pytest.approx(100)
-    assert long.value < 1
 
 
 GROUPS = [Bucket(1, 8, [0] * 30), Bucket(9, 16, [1] * 1200), Bucket(17, 30, [2] * 20)]

@@ -15,17 +15,11 @@ from tf_transformer.evaluation.comparison import Spread
 from tf_transformer.evaluation.metrics import SACREBLEU, make_metric
 from tf_transformer.export.versions import find_export, read_config
 from tf_transformer.files import write_text
-from tf_transformer.output import MARKDOWN, ProgressBars, Table, joined
+from tf_transformer.output import MARKDOWN, Part, ProgressBars, Table, joined
 from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.run import differences, evaluation_of
-from tf_transformer.studies.comparison.results import (
-    Comparison,
-    System,
-    compare,
-    cost_of,
-    shared_settings,
-)
+from tf_transformer.studies.comparison import System, compare_outputs, shared_settings
 from tf_transformer.training.sessions import DONE, train_in_turn
 
 SETTINGS_FILE, TABLE_FILE = "seeds.json", "seeds.md"
@@ -122,7 +116,7 @@ def compare_systems(
     metrics: Sequence[str] = tuple(SACREBLEU),
     tokenize: str | None = None,
     most: int = 5,
-) -> Comparison:
+) -> list[Part]:
     """Compares each system with the first.
 
     Args:
@@ -135,6 +129,9 @@ def compare_systems(
         metrics: names of metrics.
         tokenize: sacreBLEU's tokeniser; by default that of the first run or export.
         most: maximum gains, and maximum losses, to show.
+
+    Returns:
+        The parts of a report in Markdown, for `tables.joined`.
     """
     exports = {path: _config_of(path) for path, seeds in runs.items() if not seeds}
     tags = {
@@ -154,13 +151,13 @@ def compare_systems(
             systems.append(System(name, [texts[path]]))
         elif seeds := runs[path]:
             outputs = [_translated(run.path, sources, tags[run.path]) for run in seeds]
-            systems.append(System(name, outputs, shared_settings(seeds), cost_of(seeds)))
+            systems.append(System(name, outputs, shared_settings(seeds)))
         else:
             config = exports[path]
             outputs = [_translated(Path(path), sources)]
             systems.append(System(name, outputs, config.flat() if config else {}))
     by_name = {name: make_metric(name, references, tokenize) for name in metrics}
-    return compare(systems, by_name, sources, references, most, tokenize)
+    return compare_outputs(systems, by_name, sources, references, most, tokenize)
 
 
 def _config_of(path: str) -> Config | None:

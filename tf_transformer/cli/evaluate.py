@@ -19,7 +19,6 @@ from tf_transformer.cli.options import (
     decoding_config,
     open_model,
     open_run,
-    picture,
     read_some_pairs,
     require_writable,
     single_line,
@@ -34,11 +33,10 @@ from tf_transformer.evaluation.metrics import SACREBLEU
 from tf_transformer.evaluation.report import Entry, format_report, moses_tokenize, report
 from tf_transformer.export.versions import find_export
 from tf_transformer.files import replacing, sha256
-from tf_transformer.output import ProgressBars, Table, joined
+from tf_transformer.output import MARKDOWN, ProgressBars, Table
 from tf_transformer.run import Run
 from tf_transformer.run.records import read_results
-from tf_transformer.studies.comparison.report import FORMATS, draw_comparison, parts, sections
-from tf_transformer.studies.comparison.results import members
+from tf_transformer.studies.comparison import members
 from tf_transformer.tasks.parsing.bracket_rules import CUTOFF, DELETED
 from tf_transformer.tasks.parsing.brackets import SentenceScore, Status, score_lines, summarise
 from tf_transformer.tasks.parsing.linearisation import ROOTS
@@ -309,23 +307,19 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     add("--tokenize", choices=BLEU_TOKENIZERS, help=tokenize)
     text = "show at most N sentences that are better and N that are worse (default: 5)"
     add("--sentences", type=int_from(0, 1_000), default=5, metavar="N", help=text)
-    text = "format of the report (default: text)"
-    add("--format", choices=[*FORMATS], default="text", help=text)
-    add("--output", metavar="FILE", help="draw the scores as .png, .svg or .pdf")
     add_model_options(parser, "--tag")
 
 
 def run_compare(options: argparse.Namespace) -> None:
-    """Compares each system with the first on one test set, and prints a report.
+    """Compares each system with the first on one test set, and prints a report in Markdown.
 
     The report has scores with confidence intervals, tests of their differences by paired
-    bootstrap and approximate randomisation, the sentences that differ most, lengths, settings
-    and cost.
+    bootstrap and approximate randomisation, the sentences that differ most, lengths and
+    settings.
     """
     paths: list[str] = options.systems
     if len(set(paths)) < max(2, len(paths)):
         raise UserError(f"compare takes two different systems or more. Received: {paths}.")
-    output = picture(options.output) if options.output else None
     references = [_lines(path) for path in options.reference]
     sources = _lines(options.source) if options.source else []
     finished = {path: _lines(path) for path in paths if Path(path).is_file()}
@@ -340,7 +334,7 @@ def run_compare(options: argparse.Namespace) -> None:
     if runs:
         import_tensorflow_quietly()
         use_threads()
-    compared = compare_systems(
+    report_parts = compare_systems(
         paths,
         finished,
         runs,
@@ -354,14 +348,7 @@ def run_compare(options: argparse.Namespace) -> None:
     # All seeds of `train --seeds` have seen the same text, so the first represents them.
     if trained := [str(seeds[0].path) for seeds in runs.values() if seeds]:
         _seen_before(trained, sources, references, options.tag)
-    shown, style = parts(sections(compared), options.format), FORMATS[options.format][0]
-    if options.format == "text":
-        print_report(*shown)
-    else:  # for pasting
-        sys.stdout.write(joined(shown, style))
-    if output:
-        draw_comparison(compared, output)
-        logger.info("%s", output)
+    print_report(*report_parts, style=MARKDOWN)
 
 
 def _lines(path: str) -> list[str]:

@@ -25,14 +25,17 @@ from tf_transformer.cli.training_options import (
 )
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
-from tf_transformer.files import locked, write_text
 from tf_transformer.output import MARKDOWN
 from tf_transformer.plots.figure import new_figure, save
-from tf_transformer.run import Run, holds_other_files
-from tf_transformer.studies.ablation import table
-from tf_transformer.studies.ablation.rows import BASE, ROWS, Scale, plan_rows, select_rows
-from tf_transformer.studies.ablation.training import train_rows
-from tf_transformer.studies.heads import MEASUREMENTS
+from tf_transformer.run import Run
+from tf_transformer.studies.ablation import (
+    ROWS,
+    parameters_table,
+    plan_rows,
+    select_rows,
+    train_rows,
+    write_report,
+)
 from tf_transformer.training.sessions import DONE, FAILED, STOPPED
 
 logger = logging.getLogger(__name__)
@@ -71,17 +74,14 @@ def run_ablate(options: argparse.Namespace) -> int:
     """
     output = Path(options.output or f"runs/ablate-{options.scale}")
     if options.table:
-        print_report(*table.write_report(output), style=MARKDOWN)
+        print_report(*write_report(output), style=MARKDOWN)
         return DONE
     rows = select_rows(options.rows)
     configs = plan_rows(
-        [BASE, *(row for row in rows if row != BASE)],
-        Scale.of(options.scale, options.steps),
-        given_settings(options),
-        options.set,
+        rows, options.scale, options.steps, given_settings(options), options.set
     )
     if options.params_only:
-        print_report(table.parameters_table(configs), table.PARAMETERS_NOTE, style=MARKDOWN)
+        print_report(parameters_table(configs), style=MARKDOWN)
         return DONE
     seconds = seconds_of(options.stop_after, "ablate")
     import_tensorflow_quietly()
@@ -96,7 +96,7 @@ def run_ablate(options: argparse.Namespace) -> int:
     if status not in (DONE, FAILED):
         logger.info("run the same command again to resume")
         return DONE if status == STOPPED else status
-    print_report(*table.write_report(output), style=MARKDOWN)
+    print_report(*write_report(output), style=MARKDOWN)
     return status
 
 
@@ -131,30 +131,22 @@ def run_heads(options: argparse.Namespace) -> None:
     pairs = read_some_pairs(options.source, options.reference)[: options.limit]
     translator = open_model(options)
 
-    from tf_transformer.studies.heads.measurements import HeadMasks
-    from tf_transformer.studies.heads.study import (
-        fitting_pairs,
-        measure_heads,
-        write_pruned_run,
-    )
+    from tf_transformer.studies.heads import fitting_pairs, measure_heads, write_pruned_run
 
-    checkpoint = run.weights(options.checkpoint)
-    with locked(output):
-        study = measure_heads(
-            translator.engine,
-            translator.decoding,
-            fitting_pairs(pairs, translator.codec),
-            output,
-            checkpoint=checkpoint,
-            tokenize=run.config.data.bleu_tokenizer,
-            with_bleu=not options.no_bleu,
-            iterative=options.iterative,
-        )
-    print_report(*study.tables())
+    study = measure_heads(
+        translator.engine,
+        translator.decoding,
+        fitting_pairs(pairs, translator.codec),
+        output,
+        checkpoint=run.weights(options.checkpoint),
+        tokenize=run.config.data.bleu_tokenizer,
+        with_bleu=not options.no_bleu,
+        iterative=options.iterative,
+    )
+    print_report(study.table())
     if options.write:
         pruned = study.order[: len(study.order) - options.keep]
-        model = translator.model
-        write_pruned_run(run, model, HeadMasks(model), pruned, Path(options.write))
+        write_pruned_run(run, translator.model, pruned, Path(options.write))
         logger.info("%s: %d of %d heads pruned", options.write, len(pruned), len(study.order))
 
 
@@ -173,11 +165,6 @@ def _check_heads(options: argparse.Namespace, run: Run, output: Path) -> None:
                 f"--write must not be the folder of --output or contain it. Received: {path}."
             )
         require_writable("--write", path)
-    if not (output / MEASUREMENTS).exists() and holds_other_files(output):
-        raise UserError(
-            f"{output} exists but was not created by `tf-transformer heads`. Give --output a "
-            "new folder."
-        )
     new_figure(1, 1)  # fails early without matplotlib
 
 
@@ -196,7 +183,6 @@ def add_lengths(parser: argparse.ArgumentParser) -> None:
     add("--least", type=int_from(1), default=20, metavar="N", help=least)
     output = "picture to write, .png, .svg or .pdf (default: lengths.png)"
     add("--output", default="lengths.png", metavar="FILE", help=output)
-    add("--data", metavar="FILE", help="write the figures as JSON")
     add_model_options(parser, "--checkpoint", "--tag")
     add_search_options(parser)
 
@@ -211,8 +197,6 @@ def run_lengths(options: argparse.Namespace) -> None:
     for run in runs:
         run.weights(options.checkpoint)
     decodings = [decoding_config(options, run) for run in runs]
-    if options.data:
-        require_writable("--data", Path(options.data))
     pairs = read_some_pairs(options.source, options.reference)
     for number, (_, text) in enumerate(pairs, start=1):
         if not text.strip():
@@ -223,9 +207,9 @@ def run_lengths(options: argparse.Namespace) -> None:
     import_tensorflow_quietly()
     use_threads()
 
-    from tf_transformer.studies.lengths import lengths_figure, lengths_table, measure, to_json
+    from tf_transformer.studies.lengths import lengths_figure, lengths_table, measure_lengths
 
-    groups, curves = measure(
+    groups, curves = measure_lengths(
         runs,
         [source for source, _ in pairs],
         [reference for _, reference in pairs],
@@ -235,14 +219,10 @@ def run_lengths(options: argparse.Namespace) -> None:
         width=options.width,
         least=options.least,
     )
-    if options.data:
-        text = to_json(options.source, options.reference, groups, curves)
-        write_text(Path(options.data), text)
-        logger.info("%s", options.data)
     save(lengths_figure(groups, curves), path)
     logger.info("%s", path)
     lines = [
-        f"{curve.label}: trained up to {curve.reach}, cuts at {curve.limit:,} pieces"
+        f"{curve.label}: trained {curve.reach}, cuts at {curve.limit:,} pieces"
         for curve in curves
     ]
     print_report("\n".join(lines), lengths_table(groups, curves))

@@ -33,8 +33,8 @@ from tf_transformer.plots.figure import short_names
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
 from tf_transformer.run.records import comparable
-from tf_transformer.studies.cost import sustained_rate
-from tf_transformer.studies.run_card import write_card
+from tf_transformer.studies.cost import SUSTAINED_TFLOPS
+from tf_transformer.studies.run_card import write_run_card
 from tf_transformer.tasks.registry import check_training, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
 
@@ -327,8 +327,8 @@ def add_card(parser: argparse.ArgumentParser) -> None:
     rate = parser.add_mutually_exclusive_group()
     text = "also estimate FLOPs as time x devices x this sustained rate of a device, in TFLOP/s"
     rate.add_argument("--sustained-tflops", type=float_from(1e-6, 1e6), metavar="X", help=text)
-    text = "also estimate FLOPs at the rate that the paper assumes for a K80, K40, M40 or P100"
-    rate.add_argument("--gpu", metavar="NAME", help=text)
+    text = "also estimate FLOPs at the rate that the paper assumes for this GPU"
+    rate.add_argument("--gpu", choices=[*SUSTAINED_TFLOPS], help=text)
 
 
 def run_card(options: argparse.Namespace) -> None:
@@ -338,9 +338,9 @@ def run_card(options: argparse.Namespace) -> None:
     with their signature, the cost beside the paper's Table 2, and versions.
     """
     run = open_run(options.run, None)
-    rate = sustained_rate(options.gpu, options.sustained_tflops)
+    rate = SUSTAINED_TFLOPS[options.gpu] if options.gpu else options.sustained_tflops
     import_tensorflow_quietly()  # for the tokenised corpus
-    print_report(*write_card(run, rate), style=MARKDOWN)
+    print_report(*write_run_card(run, rate), style=MARKDOWN)
 
 
 # --- average -----------------------------------------------------------------------------

@@ -1,35 +1,38 @@
 """The checks of text, tokenizer and encoded corpora before training.
 
-A check of the text takes the surveys of all splits, train first, and the settings of the data.
-Every check returns its warnings, or a single finding if there are none. A defect above its
-limit, a share of the lines, is a warning; docs/guides/doctor.md lists the limits and the clean
-corpora that pass.
+One pass over the text takes a sample of each split in bounded memory. A check of the text takes
+these surveys, train first, and the settings of the data. Every check returns its warnings, or a
+single finding if there are none. A defect above its limit, a share of the lines, is a warning;
+docs/guides/doctor.md lists the limits and the clean corpora that pass.
 """
 
 import math
 import re
 import tempfile
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import UNK_ID, Config, DataConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus
-from tf_transformer.data.text import SIDES, SideName
+from tf_transformer.data.text import SIDES, ParallelText, Reservoir, SideName, corpora
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE, symbol_pieces, symbols_of
-from tf_transformer.doctor.survey import Pair, Progress, Survey, take_surveys
 from tf_transformer.errors import UserError, strings
 from tf_transformer.output import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named
 from tf_transformer.tasks.sequences import SequenceTask, train_configured_tokenizer
 
+SAMPLE_PAIRS = 100_000  # pairs of a split held in memory
+PROGRESS_EVERY = 10_000
 QUICK_PAIRS = 50_000  # training pairs to examine when training starts
 BROKEN = 0.001  # share of lines without a warning, for three checks of characters
 MAX_SKEW = 3.0  # factor by which a pair's length ratio may differ from the median
@@ -46,7 +49,118 @@ _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 _ENTITY = re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,5});")
 _NOT_MOSES = re.compile(rf"(?!&(?:amp|apos|quot|lt|gt|#124|#91|#93);){_ENTITY.pattern}")
 
+Progress = Callable[[str, int], None]
+Key = str | tuple[str, str]  # a source sentence, or a pair
+
+
+# --- Survey --------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """A sentence pair and its index in the split, from 0."""
+
+    source: str
+    target: str
+    number: int
+
+    def text(self, side: SideName) -> str:
+        """Returns the sentence of one side."""
+        return self.source if side == "source" else self.target
+
+    @property
+    def keys(self) -> tuple[str, tuple[str, str]]:
+        """The source and the pair, by which other splits are searched for them."""
+        source = self.source.strip()
+        return source, (source, self.target.strip())
+
+
+@dataclass
+class Survey:
+    """Sample of a split.
+
+    Attributes:
+        name: "train", "dev" or "test".
+        corpora: the texts of the split.
+        files: the user's files, if the corpora were made from files of another form.
+        every: only every `every`-th pair of the files was examined.
+        pairs: number of examined pairs.
+        sample: a uniform sample of these in order, or all if they are few.
+        shared: keys of examined pairs that the samples of other splits have too.
+    """
+
+    name: str
+    corpora: Sequence[ParallelText]
+    files: Sequence[str] = ()
+    every: int = 1
+    pairs: int = 0
+    sample: Reservoir[Pair] = field(default_factory=lambda: Reservoir(SAMPLE_PAIRS))
+    shared: set[Key] = field(default_factory=set)
+    _starts: list[int] = field(default_factory=list)
+
+    def location(self, index: int, side: SideName = "source") -> str:
+        """Formats the location of a pair as FILE:LINE, or "FILE, pair N", for messages."""
+        corpus = bisect_right(self._starts, index) - 1
+        number = index - self._starts[corpus] + 1
+        if self.files:
+            return f"{self.files[corpus]}, pair {number}"
+        return f"{self.corpora[corpus].file(side)}:{number}"
+
+    def read(self, progress: Progress, wanted: Set[Key] = frozenset()) -> None:
+        """Reads the corpora, without tags; `shared` becomes the keys that are `wanted`."""
+        read = 0
+        for corpus in self.corpora:
+            self._starts.append(read)
+            for index, texts in enumerate(corpus.plain_pairs(), read):
+                read = index + 1
+                if read % PROGRESS_EVERY == 0:
+                    progress(f"reading {self.name}", read)
+                if index % self.every == 0:
+                    pair = Pair(*texts, index)
+                    if wanted:
+                        self.shared.update(key for key in pair.keys if key in wanted)
+                    self.sample.offer(pair)
+                    self.pairs += 1
+        self.sample.sort(key=lambda pair: pair.number)
+
+
 Surveys = Sequence[Survey]
+
+
+def take_surveys(
+    texts: Mapping[str, Sequence[str]],
+    data: DataConfig,
+    files: Mapping[str, Sequence[str]] | None = None,
+    *,
+    every: int = 1,
+    progress: Progress = lambda step, done: None,
+) -> list[Survey]:
+    """Reads the text of each split once, and the training text last.
+
+    Args:
+        texts: names of corpora for "train", first, and for "dev" and "test"; a split without
+            any is left out.
+        data: settings of the corpora.
+        files: see `Survey`; by split.
+        every: examine only every `every`-th training pair.
+        progress: called with the name of the current step and the number of pairs read.
+
+    Raises:
+        UserError: see `corpora` and `ParallelText.plain_pairs`.
+    """
+    train, *others = surveys = [
+        Survey(name, corpora(names, data), files[name] if files else ())
+        for name, names in texts.items()
+        if names
+    ]
+    train.every = every
+    for other in others:
+        other.read(progress)
+    keys = {key for other in others for pair in other.sample for key in pair.keys}
+    train.read(progress, keys)
+    return surveys
+
+
+# --- Findings ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -266,14 +380,9 @@ def check_size(tokenizer: Tokenizer, size: int) -> list[Finding]:
     pieces = tokenizer.vocab_size
     if pieces == size:
         return [Finding("vocabulary", f"{pieces:,} pieces, as in the model")]
-    consequence = (
-        f"the model only {size:,}: training fails at the first larger id"
-        if pieces > size
-        else f"the model {size:,}: the rest wastes memory and time"
-    )
     text = (
-        f"the tokenizer has {pieces:,} pieces, {consequence}. "
-        f"Use --set model.vocab_size={pieces}."
+        f"the tokenizer has {pieces:,} pieces, and the model {size:,}. Use --set "
+        f"model.vocab_size={pieces}."
     )
     return [Finding("vocabulary", text, warning=True)]
 
@@ -282,7 +391,7 @@ def check_trainable(
     train: Survey, config: Config, task_class: type[SequenceTask]
 ) -> list[Finding]:
     """Checks that a tokenizer of the configured size can be trained on the sample of train."""
-    sources, targets = map(train.texts, SIDES)
+    sources, targets = ([pair.text(side) for pair in train.sample] for side in SIDES)
     apart = config.data.separate_vocabularies
     together = sources + targets if task_class.prose else sources
     texts = [sources, targets] if apart else [together]

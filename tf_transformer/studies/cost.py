@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.errors import UserError, quoted
 
 
 @dataclass(frozen=True)
@@ -82,13 +81,19 @@ class Lengths:
         return cls(int(s.sum()), int(t.sum()), int(s @ s), int(t @ t), int(s @ t))
 
 
+def head_sizes(model: ModelConfig) -> tuple[int, int]:
+    """Returns d_k and d_v; d_model / num_heads where the model does not set them."""
+    usual = model.d_model // model.num_heads
+    return model.key_dim or usual, model.value_dim or usual
+
+
 def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
     """Counts the parameters of a model (paper 3.2.2, 3.3 and 3.4) without building it.
 
     The model is a `Transformer`, or with `encoder_outputs` an encoder with that many outputs.
     """
     d_model, heads = model.d_model, model.num_heads
-    key_dim, value_dim = (size or d_model // heads for size in (model.key_dim, model.value_dim))
+    key_dim, value_dim = head_sizes(model)
     attention = 2 * d_model * heads * (key_dim + value_dim)
     if model.attention_bias:
         attention += heads * (2 * key_dim + value_dim) + d_model
@@ -128,8 +133,7 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
 
     With C = `encoder_outputs`, only the encoder is counted, and D C for each sentence.
     """
-    head = model.d_model // model.num_heads
-    heads = model.num_heads * ((model.key_dim or head) + (model.value_dim or head))
+    heads = model.num_heads * sum(head_sizes(model))
     feed_forward = 2 * model.d_model * model.d_ff
     projections = model.d_model * heads
     encoder = (2 * projections + feed_forward) * lengths.source + heads * lengths.source_squared
@@ -183,55 +187,3 @@ def costs(
         )  # fmt: skip
         results.append(Cost(record["step"], round(tokens), seconds, flops))
     return results
-
-
-def describe_cost(
-    cost: Cost,
-    devices: int = 1,
-    sustained_tflops: float | None = None,
-    unit: str = "target tokens",
-) -> list[str]:
-    """Formats the cost as Markdown beside the paper's Table 2.
-
-    Args:
-        cost: the cost of training.
-        devices: number of devices of all workers.
-        sustained_tflops: sustained rate of one device, if known; see `sustained_rate`.
-        unit: name of the tokens.
-    """
-    of_paper = ", ".join(f"{name} {flops:.1e}" for name, flops in TABLE2_FLOPS.items())
-    lines = [
-        f"- {unit} seen: {cost.target_tokens:,}, in {cost.step:,} updates",
-        f"- time of training: {cost.seconds:,.0f} s on {devices} "
-        f"{'device' if devices == 1 else 'devices'}",
-    ]
-    if cost.counted is None:
-        lines.append("- FLOPs counted from the model: unknown, the run's data/ is gone")
-    else:
-        work = cost.seconds * devices
-        rate = f", or {cost.counted / work:.2e} per second and device" if work else ""
-        lines.append(f"- FLOPs counted from the model: {cost.counted:.2e}{rate}")
-    if sustained_tflops is None:
-        rates = ", ".join(f"{name} {rate}" for name, rate in SUSTAINED_TFLOPS.items())
-        lines.append(
-            "- FLOPs as the paper counts: give the sustained rate of a device, with "
-            f"--sustained-tflops or --gpu (the paper's: {rates} TFLOP/s)"
-        )
-    else:
-        estimated = cost.seconds * devices * sustained_tflops * 1e12  # (6.1)
-        lines.append(
-            f"- FLOPs as the paper counts, time x devices x {sustained_tflops:g} TFLOP/s: "
-            f"{estimated:.2e}"
-        )
-    lines.append(f"- Table 2, English-German, counted in this way: {of_paper}")
-    return lines
-
-
-def sustained_rate(gpu: str | None, tflops: float | None) -> float | None:
-    """Returns the rate from --gpu or --sustained-tflops; raises UserError for other GPUs."""
-    if gpu is not None and gpu not in SUSTAINED_TFLOPS:
-        raise UserError(
-            f"The paper gives no sustained rate for {quoted(gpu)}, only for "
-            f"{', '.join(SUSTAINED_TFLOPS)}. Use --sustained-tflops instead."
-        )
-    return SUSTAINED_TFLOPS[gpu] if gpu else tflops

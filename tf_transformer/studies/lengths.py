@@ -1,8 +1,6 @@
 """BLEU by source length: measurements, table, JSON and picture."""
 
 import functools
-import itertools
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +55,7 @@ class LengthCurve:
     @property
     def reach(self) -> str:
         """Formats `longest`."""
-        return "an unknown length" if self.longest is None else str(self.longest)
+        return f"up to {'an unknown length' if self.longest is None else self.longest}"
 
 
 def buckets(lengths: Sequence[int], width: int, least: int) -> list[Bucket]:
@@ -88,7 +86,7 @@ def buckets(lengths: Sequence[int], width: int, least: int) -> list[Bucket]:
     return result
 
 
-def measure(
+def measure_lengths(
     runs: Sequence[Run],
     sources: Sequence[str],
     references: Sequence[str],
@@ -119,35 +117,27 @@ def measure(
         logger.warning("the tokenizers differ: lengths are in pieces of %s", runs[0].path)
     pieces = first.tokenize(tf.constant(sources)).row_lengths().numpy() + 1  # EOS
     groups = buckets(pieces.tolist(), width, least)
-    curves, tokenize = [], runs[0].config.data.bleu_tokenizer
+    tokenize = runs[0].config.data.bleu_tokenizer
+    curves = []
     for run, decoding, tag in zip(runs, decodings, tags, strict=True):
         name = str(run.path)
         engine = load_engine(run, checkpoint, tag=tag)
         with ProgressBars(len(sources)) as bars:
             report = functools.partial(bars, f"{name}: translated")
-            ranked = engine.translate(sources, decoding, progress=report)
-        hypotheses = [best for best, *_ in ranked]
-        intervals = bleu_by_bucket(groups, hypotheses, references, tokenize)
+            hypotheses = [
+                best for best, *_ in engine.translate(sources, decoding, progress=report)
+            ]
+        intervals = [
+            bleu_interval(
+                [hypotheses[row] for row in group.rows],
+                [references[row] for row in group.rows],
+                tokenize,
+            )
+            for group in groups
+        ]
         longest, limit = _longest_in_training(run), engine.codec(decoding).source_limit
         curves.append(LengthCurve(name, intervals, longest, limit))
     return groups, curves
-
-
-def bleu_by_bucket(
-    groups: Sequence[Bucket],
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    tokenize: str = "13a",
-) -> list[Interval]:
-    """Computes BLEU of the sentences of each bucket, with one of sacreBLEU's tokenisers."""
-    return [
-        bleu_interval(
-            [hypotheses[row] for row in group.rows],
-            [references[row] for row in group.rows],
-            tokenize,
-        )
-        for group in groups
-    ]
 
 
 def _longest_in_training(run: Run) -> int | None:
@@ -170,38 +160,6 @@ def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> Ta
     return Table(header, rows, "r")
 
 
-def to_json(
-    source: str, reference: str, groups: Sequence[Bucket], curves: Sequence[LengthCurve]
-) -> str:
-    """Returns the JSON that docs/guides/lengths.md describes."""
-    content = {
-        "source": source,
-        "reference": reference,
-        "signature": curves[0].intervals[0].signature,
-        "runs": [
-            {
-                "run": curve.label,
-                "longest_in_training": curve.longest,
-                "cut_at": curve.limit,
-                "buckets": [
-                    {
-                        "first": group.first,
-                        "last": group.last,
-                        "sentences": len(group.rows),
-                        "bleu": bleu.value,
-                        "low": bleu.low,
-                        "high": bleu.high,
-                        "length_ratio": bleu.length_ratio,
-                    }
-                    for group, bleu in zip(groups, curve.intervals, strict=True)
-                ],
-            }
-            for curve in curves
-        ],
-    }
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-
-
 def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
     """Returns a figure of BLEU with 95 % intervals above, and output / reference below.
 
@@ -213,7 +171,7 @@ def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
     shift = _SHIFT * groups[-1].last
     names = short_names([Path(curve.label) for curve in curves])
     for number, (curve, name) in enumerate(zip(curves, names, strict=True)):
-        label = f"{name}, trained up to {curve.reach}"
+        label = f"{name}, trained {curve.reach}"
         positions = [centre + shift * (number - (len(curves) - 1) / 2) for centre in centres]
         style = STYLES[number % len(STYLES)]
         _draw_curve(above, below, positions, curve, label, style)
@@ -246,19 +204,17 @@ def _draw_curve(above, below, positions, curve: LengthCurve, label: str, style) 
         [max(0.0, bleu.high - bleu.value) for bleu in curve.intervals],
     ]
     above.errorbar(positions, values, yerr=errors, capsize=3, label=label, **style)
-    ratios = [bleu.length_ratio for bleu in curve.intervals]
-    below.plot(positions, ratios, **style)
+    below.plot(positions, [bleu.length_ratio for bleu in curve.intervals], **style)
 
 
 def _marks(curves: Sequence[LengthCurve], last: int) -> dict[int, str]:
-    """Returns the labels of vertical lines in the picture, by length."""
-    longest = [curve.longest for curve in curves if curve.longest is not None]
-    named = {
-        "longest in training": longest,
-        "sources are cut": [curve.limit for curve in curves],
-    }
-    return {
-        length: ", ".join(name for name, lengths in named.items() if length in lengths)
-        for length in sorted({*itertools.chain(*named.values())})
-        if length <= last
-    }
+    """Returns the labels of vertical lines up to `last`, by length."""
+    marks: dict[int, str] = {}
+    for curve in curves:
+        for length, name in (
+            (curve.longest, "longest in training"),
+            (curve.limit, "sources are cut"),
+        ):
+            if length is not None and length <= last and name not in marks.get(length, ""):
+                marks[length] = f"{marks[length]}, {name}" if length in marks else name
+    return marks

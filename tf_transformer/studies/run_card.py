@@ -1,11 +1,12 @@
-"""A run's card in Markdown: model, data, scores and cost."""
+"""A run's card in Markdown: model, departures from the paper, data, scores and cost."""
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
-from tf_transformer.config import ModelConfig
-from tf_transformer.config.presets import train_command
+from tf_transformer.config import Config
+from tf_transformer.config.presets import RECIPES, TABLE3, train_command
 from tf_transformer.data.text import ROLES
 from tf_transformer.data.vocabulary import tokenizer_settings
 from tf_transformer.errors import UserError
@@ -21,16 +22,47 @@ from tf_transformer.run.run import (
     describe_origin,
     evaluation_of,
 )
-from tf_transformer.studies.cost import Lengths, costs, describe_cost, parameter_count
-from tf_transformer.studies.departures import describe_departures
+from tf_transformer.studies.cost import (
+    TABLE2_FLOPS,
+    Lengths,
+    costs,
+    head_sizes,
+    parameter_count,
+)
 from tf_transformer.tasks.registry import encoder_outputs
 
 CARD_FILE = "card.md"
 
 logger = logging.getLogger(__name__)
 
+_PAPER = RECIPES["paper"]
+# Settings that are compared with Table 3, and the sections of the paper that describe them.
+_MODEL_SOURCES = {
+    "model.vocab_size": "5.1",
+    "model.num_layers": "3.1",
+    "model.d_model": "3.1",
+    "model.d_ff": "3.3",
+    "model.num_heads": "3.2.2",
+    "model.key_dim": "3.2.2",
+    "model.value_dim": "3.2.2",
+    "model.dropout": "5.4",
+    "model.positions": "3.5",
+    "training.label_smoothing": "5.4",
+    "training.steps": "5.2",
+    "training.evaluate_every": "6.1, ten minutes",
+    "training.average_last": "6.1",
+}
+# Names of the run and its files, and settings that do not affect its results.
+_NEUTRAL = (
+    "preset", "task", "data.train", "data.valid", "data.source", "data.target",
+    "data.tokenizer", "model.max_length", "training.keep_last", "training.save_minutes",
+    "training.seed", "training.deterministic",
+)  # fmt: skip
+# Always in effect, so always reported.
+_ALWAYS = ("data.max_length", "data.max_ratio", "data.normalization", "data.character_coverage")
 
-def write_card(run: Run, sustained_tflops: float | None = None) -> list[Part]:
+
+def write_run_card(run: Run, sustained_tflops: float | None = None) -> list[Part]:
     """Writes RUN/card.md from the files of a run, even during training.
 
     Args:
@@ -43,7 +75,26 @@ def write_card(run: Run, sustained_tflops: float | None = None) -> list[Part]:
     Raises:
         UserError: if the run has no evaluation yet, or the file cannot be written.
     """
-    parts = _parts(run, sustained_tflops)
+    best = best_record(run)
+    if best is None:
+        raise UserError(
+            f"{run.path} has no evaluation yet, so there is no card. Train the run until its "
+            "first evaluation."
+        )
+    sections: dict[str, list[Part]] = {
+        "Model": _model(run),
+        "Departures from the paper": _departures(run),
+        "Data": _data(run),
+        "Changes during training": _changes(run),
+        "Dev set": [_scores(run, best)],
+        "Test sets": _tests(run),
+        "Cost": _cost(run, sustained_tflops),
+        "Versions": [_versions(run)],
+        "Command": [f"```\n{train_command(run.config, run.path)}\n```"],
+    }
+    parts: list[Part] = [f"# {run.path.name}"]
+    for title, content in sections.items():
+        parts += [f"## {title}", *content] if content else []
     write_text(run.path / CARD_FILE, joined(parts, MARKDOWN))
     return parts
 
@@ -51,74 +102,31 @@ def write_card(run: Run, sustained_tflops: float | None = None) -> list[Part]:
 def try_to_write_card(run: Run) -> None:
     """Writes the card at the end of training; a failure is only a warning."""
     try:
-        write_card(run)
+        write_run_card(run)
     except (UserError, OSError) as error:
         logger.warning("warning  no card was written: %s", error)
-
-
-def _parts(run: Run, sustained_tflops: float | None) -> list[Part]:
-    best = best_record(run)
-    if best is None:
-        raise UserError(
-            f"{run.path} has no evaluation yet, so there is no card. Train the run until its "
-            "first evaluation."
-        )
-    own = tokenizer_settings(run.tokenizer)
-    sections: dict[str, list[Part]] = {
-        "Model": _model(run),
-        "Departures from the paper": [_code(describe_departures(run.config, own))],
-        "Data": _data(run),
-        "Changes during training": _changes(run),
-        "Dev set": [_scores(run, best)],
-        "Test sets": _tests(run),
-        "Cost": _cost(run, sustained_tflops),
-        "Versions": [_versions(run)],
-        "Command": [_code([train_command(run.config, run.path)])],
-    }
-    parts: list[Part] = [f"# {run.path.name}"]
-    for title, content in sections.items():
-        parts += [f"## {title}", *content] if content else []
-    return parts
 
 
 def _model(run: Run) -> list[Part]:
     config, outputs = run.config, encoder_outputs(run)
     model, training = config.model, config.training
-    kind = f"an encoder and a classifier of {outputs} labels" if outputs else "a Transformer"
+    kind = f"a Transformer of {model.num_layers} + {model.num_decoder_layers} layers"
+    if outputs:
+        kind = f"an encoder of {model.num_layers} layers and a classifier of {outputs} labels"
     norm = "before each sublayer" if model.norm_first else "after each sublayer"
     done = max((record["step"] for record in run.history()), default=0)
     updates = f"{done:,}" if done == training.steps else f"{done:,} of {training.steps:,}"
-    return [
-        f"Preset {config.preset or 'none'}: {kind}, of {_layers(model, outputs)}, "
-        f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, "
-        f"{model.vocab_size:,} word pieces, {parameter_count(model, outputs):,} "
-        f"parameters; {model.positions} positions, norms {norm}, dropout {_rates(model)}.",
+    parts: list[Part] = [
+        f"Preset {config.preset or 'none'}: {kind}, d_model {model.d_model}, "
+        f"d_ff {model.d_ff}, {model.num_heads} heads, {model.vocab_size:,} word pieces, "
+        f"{parameter_count(model, outputs):,} parameters; {model.positions} positions, norms "
+        f"{norm}, dropout {model.dropout:g}.",
         f"Trained for {updates} updates of {training.batch_tokens:,} positions with "
         f"Adam, {training.warmup_steps:,} of them warm-up, label smoothing "
         f"{training.label_smoothing:g}, {training.precision}, seed {training.seed}.",
-        *_origin(run),
     ]
-
-
-def _origin(run: Run) -> list[Part]:
     lines = describe_origin(run)
-    return ["\n".join(lines)] if lines else []
-
-
-def _layers(model: ModelConfig, outputs: int) -> str:
-    """Formats the number of layers, of each stack if they differ."""
-    layers, decoder_layers = model.num_layers, model.num_decoder_layers
-    if outputs or decoder_layers == layers:
-        return f"{layers} layers"
-    return f"{layers} layers in the encoder and {decoder_layers} in the decoder"
-
-
-def _rates(model: ModelConfig) -> str:
-    """Formats the dropout rates; those that the paper lacks only if used."""
-    attention, inner = model.attention_dropout, model.activation_dropout
-    rates = {"attention weights": attention, "activations": inner}
-    beside = [f", {rate:g} on {name}" for name, rate in rates.items() if rate]
-    return f"{model.dropout:g}{''.join(beside)}"
+    return [*parts, "\n".join(lines)] if lines else parts
 
 
 def _data(run: Run) -> list[Part]:
@@ -162,37 +170,33 @@ def _scores(run: Run, best: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _options(result: dict) -> str:
-    """Lists the options of a result that change translations, unless they are defaults."""
-    options = {
-        result["precision"]: result["precision"] != "float32",
-        "LiteRT": result["litert"],
-        f"ensemble of {1 + len(result['ensemble'])}": result["ensemble"],
-        f"tag {result['tag']}": result["tag"],
-    }
-    return "".join(f", {text}" for text, given in options.items() if given)
-
-
 def _tests(run: Run) -> list[Part]:
     """Tabulates the scores from `evaluate --record`, with counts of lines seen in training."""
-    rows = [
-        [
-            ", ".join(result["files"]),
-            f"{result['lines']:,}",
-            _first_score(result),
-            f"{result['checkpoint']}, beam {result['decoding']['beam_size']}, "
-            f"alpha {result['decoding']['alpha']:g}{_options(result)}",
-            _seen(result),
-        ]
-        for result in read_results(run.results)
-    ]
+    rows = []
+    for result in read_results(run.results):
+        kind, score = next(iter(result["scores"].items()))
+        rows.append(
+            [
+                ", ".join(result["files"]),
+                f"{result['lines']:,}",
+                f"{kind} {score['value']:.2f} {score['signature'].replace('|', ' ')}",
+                ", ".join(_search(result)),
+                _seen(result),
+            ]
+        )
     header = ["files", "lines", "score", "search", "seen in training, in the dev text"]
     return [Table(header, rows)] if rows else []
 
 
-def _first_score(record: dict[str, Any]) -> str:
-    kind, score = next(iter(record["scores"].items()))
-    return f"{kind} {score['value']:.2f} {score['signature'].replace('|', ' ')}"
+def _search(result: dict[str, Any]) -> list[str]:
+    """Describes what determines the translations; options only where they are not defaults."""
+    decoding = result["decoding"]
+    search = [result["checkpoint"], f"beam {decoding['beam_size']}"]
+    search += [f"alpha {decoding['alpha']:g}"]
+    search += [result["precision"]] * (result["precision"] != "float32")
+    search += ["LiteRT"] * result["litert"]
+    search += [f"with {path}" for path in result["ensemble"]]
+    return search + [f"tag {result['tag']}"] * bool(result["tag"])
 
 
 def _seen(record: dict[str, Any]) -> str:
@@ -207,21 +211,32 @@ def _seen(record: dict[str, Any]) -> str:
 
 
 def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
-    outputs = encoder_outputs(run)
+    """Tabulates the cost up to each evaluation, and compares it with the paper's Table 2."""
+    outputs, devices = encoder_outputs(run), _devices(run)
     per_evaluation = costs(run.history(), run.config.model, _lengths(run), outputs)
-    unit = "labels" if outputs else "target tokens"
-    described = describe_cost(per_evaluation[-1], _devices(run), sustained_tflops, unit)
     rows = [
         [
             f"{cost.step:,}",
             f"{cost.target_tokens:,}",
             f"{cost.seconds:,.0f}",
-            "" if cost.counted is None else f"{cost.counted:.2e}",
+            "unknown" if cost.counted is None else f"{cost.counted:.2e}",
         ]
         for cost in per_evaluation
     ]
-    table = Table(["step", unit, "training s", "FLOPs counted"], rows, "r")
-    return ["\n".join(described), table]
+    header = ["step", "labels" if outputs else "target tokens", "training s", "FLOPs counted"]
+    notes = [
+        f"On {devices} {'device' if devices == 1 else 'devices'}. FLOPs are counted from the "
+        "model and the lengths in the run's data/."
+    ]
+    if sustained_tflops is not None:
+        estimated = per_evaluation[-1].seconds * devices * sustained_tflops * 1e12  # (6.1)
+        notes.append(
+            f"FLOPs as the paper counts, time x devices x {sustained_tflops:g} TFLOP/s: "
+            f"{estimated:.2e}"
+        )
+    of_paper = ", ".join(f"{name} {flops:.1e}" for name, flops in TABLE2_FLOPS.items())
+    notes.append(f"Table 2, English-German, counted in this way: {of_paper}")
+    return [Table(header, rows, "r"), "\n".join(notes)]
 
 
 def _lengths(run: Run) -> Lengths | None:
@@ -251,5 +266,67 @@ def _versions(run: Run) -> str:
         return "versions.json is missing or damaged."
 
 
-def _code(lines: list[str]) -> str:
-    return "\n".join(["```", *lines, "```"])
+# --- Departures from the paper -------------------------------------------------------------
+
+
+def departures(config: Config) -> dict[str, tuple[Any, Any, str]]:
+    """Returns the settings that differ from the paper: our value, the paper's, its section.
+
+    The run's row of Table 3 overrides the recipe's label smoothing. A head size that is not set
+    counts as d_model / num_heads.
+    """
+    row, values = _resolved(TABLE3[_row(config)]), _resolved(config)
+    expected = dict(_PAPER)
+    expected |= {setting: (row[setting], source) for setting, source in _MODEL_SOURCES.items()}
+    if config.model.decoder_layers:
+        expected["model.decoder_layers"] = (row["model.num_layers"], "3.1")
+    return {
+        setting: (values[setting], value, source)
+        for setting, (value, source) in expected.items()
+        if values[setting] != value
+    }
+
+
+def _row(config: Config) -> str:
+    """Returns the row of Table 3 to compare a run with: its preset's, or base."""
+    return config.preset if config.preset in TABLE3 else "base"
+
+
+def _resolved(config: Config) -> dict[str, Any]:
+    """Returns all settings, with numbers for the head sizes."""
+    key_dim, value_dim = head_sizes(config.model)
+    return config.flat() | {"model.key_dim": key_dim, "model.value_dim": value_dim}
+
+
+def additions(config: Config, measured: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns settings in effect that the paper lacks, such as precision and filters.
+
+    `measured` holds settings read from the run's files, which override those of `config`.
+    """
+    known = {*_MODEL_SOURCES, "model.decoder_layers", *_PAPER, *_NEUTRAL}
+    values, defaults = config.flat() | dict(measured or {}), Config().flat()
+    return {
+        setting: value
+        for setting, value in values.items()
+        if setting not in known and (setting in _ALWAYS or value != defaults[setting])
+    }
+
+
+def _departures(run: Run) -> list[Part]:
+    """Tabulates departures, then the settings that the paper lacks."""
+    differing = departures(run.config)
+    rows = [
+        [setting, _text(ours), _text(paper), section]
+        for setting, (ours, paper, section) in differing.items()
+    ]
+    added = additions(run.config, tokenizer_settings(run.tokenizer))
+    rows += [[setting, _text(value), "", ""] for setting, value in added.items()]
+    text = (
+        f"{len(differing)} departures from the paper's {_row(run.config)} recipe, then "
+        "settings that the paper lacks."
+    )
+    return [text, Table(["setting", "run", "paper", "section"], rows)]
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if type(value) is int else str(value)

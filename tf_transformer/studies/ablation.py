@@ -1,0 +1,440 @@
+"""Table 3 of the paper, scaled down and trained on the user's data, beside the paper's."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.config import Config
+from tf_transformer.config.presets import TABLE3, preset
+from tf_transformer.errors import UserError, quoted
+from tf_transformer.evaluation.bleu import bleu
+from tf_transformer.evaluation.comparison import Spread
+from tf_transformer.files import locked, write_text
+from tf_transformer.output import MARKDOWN, Part, ProgressBars, Table, joined
+from tf_transformer.plots.figure import new_figure, save
+from tf_transformer.run import Run, holds_other_files
+from tf_transformer.run.run import differences
+from tf_transformer.studies.cost import TABLE3_PRINTED, Printed, head_sizes, parameter_count
+from tf_transformer.tasks.registry import check_training, task_named
+from tf_transformer.training.sessions import is_finished, train_in_turn
+
+logger = logging.getLogger(__name__)
+
+BASE = "base"
+# In the order of the paper; "C-N2" is the preset "table3-C-N2".
+ROWS = {name.removeprefix("table3-"): name for name in TABLE3}
+GROUPS = ("A", "B", "C", "D", "E")
+
+_BASE_STEPS = TABLE3[BASE].training.steps
+_SETTINGS_FILE = "base.json"
+# Settings that may change between sessions, since results do not depend on them.
+_CHANGEABLE = ("training.max_tokens_per_device", "training.save_minutes")
+_DECIMALS = {"perplexity": 2, "bleu": 1}  # of the paper's figures
+
+
+# --- Configurations ------------------------------------------------------------------------
+
+
+def select_rows(words: Sequence[str]) -> list[str]:
+    """Returns the chosen rows in the order of the paper; all rows if `words` is empty.
+
+    Args:
+        words: rows ("C-N2") or groups of rows ("C").
+
+    Raises:
+        UserError: if a word is neither.
+    """
+    for word in words:
+        if word not in ROWS and word not in GROUPS:
+            raise UserError(
+                f"Table 3 has no row {quoted(word)}. Choose from {', '.join(ROWS)}, or "
+                f"{', '.join(GROUPS)} for all rows of a letter."
+            )
+    return [row for row in ROWS if not words or row in words or row.split("-")[0] in words]
+
+
+def plan_rows(
+    rows: Sequence[str],
+    divisor: int,
+    steps: int | None = None,
+    values: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+) -> dict[str, Config]:
+    """Returns the configurations of base and of `rows` at a scale.
+
+    The scale divides every width (d_model, d_ff, d_k, d_v). Layers, heads, dropout, label
+    smoothing, batch and vocabulary are not scaled. The schedule's peak learning rate,
+    1 / sqrt(d_model * warmup_steps), grows as the widths and the warm-up shrink.
+
+    Args:
+        rows: from `select_rows`.
+        divisor: divides the widths.
+        steps: steps of base, by default divided like the widths; warm-up, evaluations and the
+            steps of big scale in proportion.
+        values: `{"section.field": value}`, for every row.
+        overrides: `section.field=value`, like arguments of --set, for every row.
+
+    Raises:
+        UserError: if a row is impossible at this scale, or a setting would undo a row.
+    """
+    names = [*(values or {}), *(override.partition("=")[0].strip() for override in overrides)]
+    for name, option in (("training.seed", "--seeds"), ("training.steps", "--steps")):
+        if name in names:
+            raise UserError(f"ablate does not take --set {name}. Use {option} instead.")
+    steps = steps or -(-_BASE_STEPS // divisor)
+    plain = {row: _scaled(row, divisor, steps) for row in [BASE, *rows]}
+    configs = {row: config.override(overrides, values) for row, config in plain.items()}
+    undone = [
+        row
+        for row, config in plain.items()
+        if _differing(configs[row], configs[BASE]) != _differing(config, plain[BASE])
+    ]
+    if undone:
+        settings = [name for name in names if name.startswith(("model.", "training.label"))]
+        raise UserError(
+            f"--set {', '.join(settings)} would undo the change of rows {', '.join(undone)}. "
+            "Omit it, or omit these rows with --rows."
+        )
+    return configs
+
+
+def _scaled(row: str, divisor: int, steps: int) -> Config:
+    config, settings = preset(ROWS[row]), dict[str, Any]()
+    model, training = config.model, config.training
+    key_dim, value_dim = head_sizes(model)
+    sizes = {"d_model": model.d_model, "d_ff": model.d_ff}
+    sizes |= {"key_dim": key_dim, "value_dim": value_dim}
+    for name, size in sizes.items():
+        # d_model has to be even, since sines and cosines are paired.
+        if size % (2 * divisor if name == "d_model" else divisor):
+            whole = "an even" if name == "d_model" else "a whole"
+            raise UserError(
+                f"At --scale {divisor}, {name} of row {row} must stay {whole} number. "
+                f"Received: {size} / {divisor}. Choose another scale, or other rows."
+            )
+        if getattr(model, name):
+            settings[f"model.{name}"] = size // divisor
+    for name in ("steps", "warmup_steps", "evaluate_every"):
+        number = getattr(training, name) * steps / _BASE_STEPS
+        settings[f"training.{name}"] = max(1, round(number))
+    # Table 3 averages no checkpoints.
+    return config.replace({**settings, "training.keep_last": 1, "training.average_last": 1})
+
+
+def change(config: Config, base: Config) -> str:
+    """Returns a row's change in the paper's symbols, "h 4, d_k 128, d_v 128"; "" for base."""
+    now = _by_symbol(config)
+    return ", ".join(f"{name} {now[name]}" for name in _differing(config, base))
+
+
+def _differing(config: Config, base: Config) -> list[str]:
+    """Returns the symbols in which a row differs from base."""
+    before, now = _by_symbol(base), _by_symbol(config)
+    return [name for name in now if now[name] != before[name]]
+
+
+def _by_symbol(config: Config) -> dict[str, str]:
+    model, training = config.model, config.training
+    key_dim, value_dim = head_sizes(model)
+    return {
+        "N": f"{model.num_layers}",
+        "d_model": f"{model.d_model}",
+        "d_ff": f"{model.d_ff}",
+        "h": f"{model.num_heads}",
+        "d_k": f"{key_dim}",
+        "d_v": f"{value_dim}",
+        "P_drop": f"{model.dropout:g}",
+        "eps_ls": f"{training.label_smoothing:g}",
+        "positions": model.positions,
+        "steps": f"{training.steps:,}",
+    }
+
+
+# --- Training ------------------------------------------------------------------------------
+
+
+def train_rows(
+    configs: Mapping[str, Config],
+    rows: Sequence[str],
+    output: Path,
+    *,
+    seeds: Sequence[int] = (1,),
+    seconds: float = 0.0,
+    more: Sequence[str] = (),
+) -> int:
+    """Trains rows that are not finished, as runs in OUTPUT/ROW-seedN, seed after seed.
+
+    They are ordinary runs that share a tokenizer and a tokenised corpus.
+
+    Args:
+        configs: the configurations of base and of `rows`, from `plan_rows`.
+        rows: the rows to train.
+        output: the folder.
+        seeds: the seeds of each row.
+        seconds: limit of time; 0 for none.
+        more: further arguments of `tf-transformer train`.
+
+    Returns:
+        The status of `train_in_turn`.
+
+    Raises:
+        UserError: if base cannot be trained, or the folder has other files or rows with other
+            settings.
+    """
+    from tf_transformer.tasks.sequences import sized
+
+    base = sized(configs[BASE])
+    check_folder(output, base)
+    check_training(base)
+    with locked(output):
+        shared = _share_text(output, base)
+        runs = {
+            output / f"{row}-seed{seed}": (base if row == BASE else configs[row]).replace(
+                {**shared, "training.seed": seed}
+            )
+            for seed in seeds
+            for row in rows
+        }
+        return train_in_turn(runs, lambda *run: [*_begun(*run), *more], seconds)
+
+
+def _begun(folder: Path, config: Config) -> list[str]:
+    """Creates the run of a row on the shared corpus; returns its arguments of `train`."""
+    run = Run.create_or_resume(folder, config)
+    if not run.data.is_symlink():
+        run.data.symlink_to(Path("..") / "data")
+    return ["--config", str(folder / "config.json")]
+
+
+def check_folder(output: Path, base: Config) -> None:
+    """Checks that a folder can hold an ablation of `base`; writes nothing.
+
+    Raises:
+        UserError: if it has other files or an ablation with other settings.
+    """
+    if not (output / _SETTINGS_FILE).exists():
+        if holds_other_files(output):
+            raise UserError(
+                f"{output} exists but was not created by `tf-transformer ablate`. Give "
+                "--output a new folder."
+            )
+    elif changes := differences(read_settings(output), base, _CHANGEABLE.__contains__):
+        raise UserError(
+            f"{output} has rows with other settings: {'; '.join(changes)}. Use the same "
+            "settings to resume, or another --output."
+        )
+
+
+def _share_text(output: Path, base: Config) -> dict[str, object]:
+    """Creates the tokenizer and the tokenised corpus of all rows; returns their settings."""
+    import tensorflow as tf
+
+    tf.config.set_visible_devices([], "GPU")  # leaves it to the rows' processes
+    write_text(output / _SETTINGS_FILE, base.to_json())
+    with ProgressBars() as progress:
+        task = task_named(base.task).task_class()(Run(output, base), progress)
+    logger.info("%s", task.describe())
+    return {
+        "data.tokenizer": base.data.tokenizer or str(output / "tokenizer.model"),
+        "data.normalization": None,  # stored in the tokenizer, like the coverage
+        "data.character_coverage": 1.0,
+        "model.vocab_size": task.tokenizer.vocab_size,
+    }
+
+
+def read_settings(output: Path) -> Config:
+    """Returns the configuration of base, from which all rows in a folder derive."""
+    try:
+        return Config.from_json((output / _SETTINGS_FILE).read_text("utf-8"))
+    except OSError:
+        raise UserError(
+            f"{output} has no results yet. Expected the --output of an earlier `ablate`."
+        ) from None
+
+
+# --- Results -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """A row's results at its last checkpoint, without averaging.
+
+    Attributes:
+        row: name in Table 3, such as "C-N2".
+        change: difference from base, such as "N 2".
+        seeds: number of seeds.
+        perplexity: dev perplexity per word piece, without label smoothing, over the seeds.
+        bleu: dev sacreBLEU, over the seeds.
+        parameters: number of parameters.
+    """
+
+    row: str
+    change: str
+    seeds: int
+    perplexity: Spread
+    bleu: Spread
+    parameters: int
+
+    @property
+    def printed(self) -> Printed:
+        """The paper's figures."""
+        return TABLE3_PRINTED[ROWS[self.row]]
+
+
+def finished_rows(output: Path, base: Config) -> list[RowResult]:
+    """Returns the last evaluations of the finished runs in a folder, in the paper's order."""
+    rows = []
+    for row in ROWS:
+        runs = [Run.open(file.parent) for file in output.glob(f"{row}-seed*/config.json")]
+        runs = [run for run in runs if is_finished(run.path, run.config.training.steps)]
+        if runs:
+            config, last = runs[0].config, [run.history()[-1] for run in runs]
+            perplexity, score = (
+                Spread.of([record[f"valid_{name}"] for record in last]) for name in _DECIMALS
+            )
+            count = parameter_count(config.model)
+            rows.append(
+                RowResult(row, change(config, base), len(runs), perplexity, score, count)
+            )
+    return rows
+
+
+def write_report(output: Path) -> list[Part]:
+    """Writes the finished rows of a folder to table3.md and, with base, to table3.png and .svg.
+
+    Returns:
+        The parts of the report.
+
+    Raises:
+        UserError: if no row is finished.
+    """
+    base = read_settings(output)
+    rows = finished_rows(output, base)
+    if not rows:
+        raise UserError(f"No row in {output} has a result yet.")
+    report: list[Part] = [_caption(base, rows), results_table(rows)]
+    write_text(output / "table3.md", joined(report, MARKDOWN))
+    if _base_of(rows) and len(rows) > 1:
+        for suffix in ("png", "svg"):
+            draw_differences(rows, output / f"table3.{suffix}")
+    return report
+
+
+def _caption(base: Config, rows: Sequence[RowResult]) -> str:
+    """Describes our results: the base model, its training, seeds and signature."""
+    model, training, data = base.model, base.training, base.data
+    text = ", ".join(data.train) or "the built-in corpus"
+    signature = bleu(["a"], ["a"], tokenize=data.bleu_tokenizer).signature
+    seeds = " or ".join(map(str, sorted({row.seeds for row in rows})))
+    return (
+        f"Base: N {model.num_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "
+        f"h {model.num_heads}, vocabulary {model.vocab_size:,}; "
+        f"{training.steps:,} steps of {training.batch_tokens:,} positions; "
+        f"{text}; seeds per row: {seeds}.\n"
+        "Perplexity (per word piece, not smoothed) and BLEU are those of the last checkpoint "
+        f"on the dev set. Our BLEU: {signature}; the paper's is tokenised."
+    )
+
+
+def results_table(rows: Sequence[RowResult]) -> Table:
+    """Returns a line per row: results and their differences from base, ours and the paper's.
+
+    If base is not among the rows, only the paper's differences are shown.
+    """
+    base = _base_of(rows)
+    header = [
+        "row", "change", "PPL", "to base", "paper", "to base", "BLEU", "to base", "paper",
+        "to base", "params (M)", "paper",
+    ]  # fmt: skip
+    lines = [
+        [
+            row.row,
+            row.change,
+            *_figures(row, base, "perplexity"),
+            *_figures(row, base, "bleu"),
+            _millions(row.parameters),
+            row.printed.millions or "",
+        ]
+        for row in rows
+    ]
+    return Table(header, lines)
+
+
+def _base_of(rows: Sequence[RowResult]) -> RowResult | None:
+    return next((row for row in rows if row.row == BASE), None)
+
+
+def _figures(row: RowResult, base: RowResult | None, name: str) -> list[str]:
+    """Formats our result and its difference from base, then those of the paper."""
+    ours, printed = getattr(row, name), getattr(row.printed, name)
+    cells = [str(ours), "", f"{printed:.{_DECIMALS[name]}f}", ""]
+    if row.row != BASE:
+        if base is not None:
+            cells[1] = f"{ours.mean - getattr(base, name).mean:+.2f}"
+        change_printed = printed - getattr(TABLE3_PRINTED[BASE], name)
+        cells[3] = f"{change_printed:+.{_DECIMALS[name]}f}"
+    return cells
+
+
+def parameters_table(configs: Mapping[str, Config]) -> Table:
+    """Returns a line per row, including base: its parameter count, ours and the paper's."""
+    counts = {row: parameter_count(config.model) for row, config in configs.items()}
+    lines = []
+    for row, config in configs.items():
+        printed = TABLE3_PRINTED[ROWS[row]].millions
+        to_base = f"{(counts[row] - counts[BASE]) / 1e6:+.3f}" if row != BASE else ""
+        names = row, change(config, configs[BASE])
+        lines.append(
+            [*names, f"{counts[row]:,}", _millions(counts[row]), to_base, printed or ""]
+        )
+    return Table(["row", "change", "parameters", "M", "to base", "paper M"], lines)
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:.{1 if count >= 10e6 else 3}f}"
+
+
+def draw_differences(rows: Sequence[RowResult], path: Path) -> None:
+    """Draws the differences from base, the paper's in white and ours in grey.
+
+    The two have separate scales, since magnitudes may differ greatly: compare signs and the
+    order of the rows. Our bars are hatched where their sign is not the paper's. `rows` must
+    have base and others.
+    """
+    [base] = [row for row in rows if row.row == BASE]
+    others = [row for row in rows if row is not base]
+    labels = [row.row for row in others]
+    figure = new_figure(12, 1.8 + 0.26 * len(others))
+    axes = figure.subplots(1, 4, sharey=True)
+    any_opposite = False
+    for name, (left, right) in zip(("perplexity", "bleu"), axes.reshape(2, 2), strict=True):
+        printed = [getattr(row.printed, name) - getattr(base.printed, name) for row in others]
+        spreads = [getattr(row, name) for row in others]
+        ours = [spread.mean - getattr(base, name).mean for spread in spreads]
+        deviations = [spread.deviation or 0 for spread in spreads]
+        opposite = [one * other < 0 for one, other in zip(ours, printed, strict=True)]
+        any_opposite |= any(opposite)
+        left.barh(labels, printed, color="white", edgecolor="black")
+        right.barh(
+            labels,
+            ours,
+            xerr=deviations if any(deviations) else None,
+            color=["white" if each else "0.65" for each in opposite],
+            hatch=["////" if each else "" for each in opposite],
+            edgecolor="black",
+            capsize=2,
+        )
+        title = "BLEU" if name == "bleu" else name
+        left.set_title(f"{title}, the paper's", fontsize="medium")
+        right.set_title(f"{title}, ours", fontsize="medium")
+    for panel in axes:
+        panel.axvline(0, color="black", linewidth=0.8)
+        panel.grid(axis="x", alpha=0.3)
+        panel.set_axisbelow(True)
+    figure.suptitle("Rows of Table 3 minus base")
+    if any_opposite:
+        figure.supxlabel("hatched: not in the paper's direction", fontsize="medium")
+    axes[0].invert_yaxis()  # rows from top to bottom, as in the table
+    save(figure, path)

@@ -1,1 +1,0 @@
-"""Table 3 of the paper, scaled down and trained on the user's data."""

@@ -1,1 +1,0 @@
-"""Comparison of systems on one test set: scores, significance, sentences, settings, cost."""

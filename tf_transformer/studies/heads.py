@@ -1,0 +1,467 @@
+"""Importance of heads, and pruning by importance (Michel et al. 2019, arXiv 1905.10650)."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import DecodingConfig
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.engine import Engine, GraphEngine, only_model
+from tf_transformer.decoding.text_codec import TextCodec
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.bleu import bleu
+from tf_transformer.files import locked, new_folder, write_text
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.output import Table, bar
+from tf_transformer.plots.figure import new_figure, save
+from tf_transformer.run import Run, holds_other_files
+from tf_transformer.run.checkpoints import save_weights
+from tf_transformer.run.run import sha256
+
+logger = logging.getLogger(__name__)
+
+KINDS = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "cross-attention",
+}
+_POINTS = 24  # approximate number of points on a curve
+_CELL = (0.62, 0.42)  # width and height of a cell in a picture, in inches
+_WHITE_ON = 0.36  # share of the largest value above which numbers are white
+
+Pairs: TypeAlias = Sequence[tuple[str, str]]
+
+
+# --- Masks ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """One head; `kind` is a key of KINDS, `layer` and `number` are counted from 1."""
+
+    kind: str
+    layer: int
+    number: int
+
+    def __str__(self) -> str:
+        """Formats the head, such as "cross 2.4" for head 4 of layer 2."""
+        return f"{self.kind} {self.layer}.{self.number}"
+
+
+class HeadMasks:
+    """Masks heads of a model, in training and in any kind of decoding.
+
+    It zeroes weights, so that functions traced earlier are affected too. Nothing else may
+    change these weights in the meantime.
+
+    Args:
+        model: any `Transformer`; `apply([])` restores it.
+
+    Attributes:
+        heads: all heads, ordered by kind, layer and number.
+    """
+
+    def __init__(self, model: Transformer) -> None:
+        layers: dict[str, list[Any]] = {
+            "encoder": [layer.self_attention for layer in model.encoder.layers],
+            "decoder": [layer.self_attention for layer in model.decoder.layers],
+            "cross": [layer.cross_attention for layer in model.decoder.layers],
+        }
+        self._num_heads = model.config.num_heads
+        self._kernels = {  # W^O
+            (kind, number): attention.output_dense.kernel
+            for kind in KINDS
+            for number, attention in enumerate(layers[kind], start=1)
+        }
+        self._values = {key: kernel.numpy() for key, kernel in self._kernels.items()}
+        self.heads = [
+            Head(kind, layer, number)
+            for kind, layer in self._kernels
+            for number in range(1, self._num_heads + 1)
+        ]
+
+    def apply(self, masked: Collection[Head]) -> None:
+        """Masks these heads and unmasks all others.
+
+        Raises:
+            ValueError: if the model lacks one of these heads.
+        """
+        if unknown := set(masked) - set(self.heads):
+            raise ValueError(
+                f"`masked` must be heads of the model. Received: {min(unknown)}, of a model "
+                f"whose last head is {self.heads[-1]}."
+            )
+        for key, kernel in self._kernels.items():
+            value = self._values[key].copy()  # [H * value_dim, D]
+            rows_of_heads = value.reshape(self._num_heads, -1, value.shape[1])
+            rows = [head.number - 1 for head in masked if (head.kind, head.layer) == key]
+            rows_of_heads[rows] = 0
+            kernel.assign(value)
+
+
+# --- Measurements --------------------------------------------------------------------------
+
+Measure: TypeAlias = Callable[[Collection[Head]], float]
+Measures: TypeAlias = Mapping[str, Measure]
+
+
+def measures(
+    engine: Engine,
+    decoding: DecodingConfig,
+    masks: HeadMasks,
+    sources: Sequence[str],
+    references: Sequence[str],
+    tokenize: str = "13a",
+) -> dict[str, Measure]:
+    """Returns functions that measure a single model while some heads are masked.
+
+    They are "loss", the mean negative log-probability of a target piece, including EOS, in nats
+    and without label smoothing; and "bleu", sacreBLEU of the best translations with its
+    tokeniser `tokenize`. No sentence may exceed the length limits of `decoding`.
+    """
+
+    def loss(masked: Collection[Head]) -> float:
+        masks.apply(masked)
+        scored = engine.score(sources, references, decoding)
+        pieces = sum(target.num_tokens for target in scored)
+        return -sum(target.log_prob for target in scored) / pieces
+
+    def score(masked: Collection[Head]) -> float:
+        masks.apply(masked)
+        translations = [best for best, *_ in engine.translate(sources, decoding)]
+        return bleu(translations, references, tokenize=tokenize).value
+
+    return {"loss": loss, "bleu": score}
+
+
+def remembered(path: Path, functions: Measures) -> dict[str, Measure]:
+    """Returns the same functions, which save to a file what they measure, and measure it once.
+
+    The file is replaced as a whole after each measurement, so that an interruption costs at
+    most one.
+    """
+    known: dict[str, dict[str, float]] = {}
+    if path.exists():
+        known = json.loads(path.read_text("utf-8"))
+        logger.info("%s: %d masks measured before", path, len(known))
+
+    def measure(name: str, masked: Collection[Head]) -> float:
+        figures = known.setdefault(", ".join(map(str, sorted(masked))), {})
+        if name not in figures:
+            figures[name] = functions[name](masked)
+            write_text(path, json.dumps(known))
+        return figures[name]
+
+    return {name: functools.partial(measure, name) for name in functions}
+
+
+# --- Study ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Importance:
+    """The change in loss (nats per piece) and BLEU when only one head is masked."""
+
+    head: Head
+    loss_change: float
+    bleu_change: float | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """Loss and BLEU with `kept` heads; `pruned` names the others in the order of pruning."""
+
+    kept: int
+    pruned: list[str]
+    loss: float
+    bleu: float | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """The results for the heads of a model.
+
+    Attributes:
+        importances: importance of each head by itself.
+        order: the heads in the order of pruning.
+        curve: results with fewer and fewer heads.
+    """
+
+    importances: list[Importance]
+    order: list[Head]
+    curve: list[Point]
+
+    def table(self) -> Table:
+        """Returns loss and BLEU by the number of heads kept."""
+        bleu = ["BLEU"] if self.curve[0].bleu is not None else []
+        rows = [
+            [f"{point.kept}", f"{point.loss:.4f}", *(f"{point.bleu:.2f}" for _ in bleu)]
+            for point in self.curve
+        ]
+        return Table(["heads kept", "loss", *bleu], rows, "r")
+
+
+def importances(heads: Sequence[Head], functions: Measures) -> list[Importance]:
+    """Measures the importance of each head by itself (Michel et al. 2019, section 3.2)."""
+    whole = {name: function([]) for name, function in functions.items()}
+    results = []
+    for head in bar("masking one head", heads):
+        changes = {
+            f"{name}_change": function([head]) - whole[name]
+            for name, function in functions.items()
+        }
+        results.append(Importance(head, **changes))
+    return results
+
+
+def iterative_order(heads: Sequence[Head], loss: Measure) -> list[Head]:
+    """Returns the order of backward elimination, which always prunes the cheapest head.
+
+    The remaining heads are measured again after each pruning, so that one of two redundant
+    heads is kept. n heads need n (n + 1) / 2 measurements of the loss.
+    """
+    pruned: list[Head] = []
+    for _ in bar("pruning one by one", heads):
+        left = [head for head in heads if head not in pruned]
+        losses = [loss([*pruned, head]) for head in left]
+        pruned.append(left[losses.index(min(losses))])
+    return pruned
+
+
+def pruning_curve(order: Sequence[Head], functions: Measures) -> list[Point]:
+    """Measures the model with all heads, then with fewer and fewer in this order, down to none.
+
+    With up to 24 heads every number is measured, with up to 48 every second one, and so on.
+    """
+    step = math.ceil(len(order) / _POINTS)
+    counts = [*range(0, len(order), step), len(order)]
+    points = []
+    for count in bar("pruning", counts):
+        masked = order[:count]
+        figures = {name: function(masked) for name, function in functions.items()}
+        points.append(Point(len(order) - count, list(map(str, masked)), **figures))
+    return points
+
+
+def fitting_pairs(pairs: Pairs, codec: TextCodec) -> list[tuple[str, str]]:
+    """Drops the pairs that the model would truncate, and logs their number."""
+    texts = [tf.constant(side) for side in zip(*pairs, strict=True)]
+    _, long_source = codec.encode(texts[0], codec.source_limit)
+    _, long_target = codec.encode(texts[1], codec.target_limit, target=True)
+    cut = (long_source | long_target).numpy()
+    fitting = [pair for pair, is_cut in zip(pairs, cut, strict=True) if not is_cut]
+    if len(fitting) < len(pairs):
+        logger.warning("pairs left out as too long: %d", len(pairs) - len(fitting))
+    if not fitting:
+        raise UserError("All sentence pairs are too long for the model. Give shorter ones.")
+    return fitting
+
+
+def measure_heads(
+    engine: GraphEngine,
+    decoding: DecodingConfig,
+    pairs: Pairs,
+    output: Path,
+    *,
+    checkpoint: Path,
+    tokenize: str = "13a",
+    with_bleu: bool = True,
+    iterative: bool = False,
+) -> Study:
+    """Measures all heads and writes the results; the same is not measured again.
+
+    Args:
+        engine: the model, whose weights are restored afterwards.
+        decoding: settings of the search.
+        pairs: sentences and references, from `fitting_pairs`.
+        output: the folder to write.
+        checkpoint: file of the model's weights, to identify them.
+        tokenize: sacreBLEU's tokeniser.
+        with_bleu: whether to measure BLEU as well as the loss.
+        iterative: whether to measure again after each pruning; see `iterative_order`.
+
+    Raises:
+        UserError: if the folder has other files.
+    """
+    if holds_other_files(output) and not list(output.glob("measured-*.json")):
+        raise UserError(
+            f"{output} exists but was not created by `tf-transformer heads`. Give --output a "
+            "new folder."
+        )
+    sources, references = map(list, zip(*pairs, strict=True))
+    # The hash identifies the weights, and the size of batches does not affect results.
+    search = dataclasses.replace(decoding, checkpoint="best", batch_tokens=1)
+    tag = engine.tokenizer.tag
+    identity = _identity(sha256(checkpoint), list(pairs), search, tokenize, tag)
+    masks = HeadMasks(only_model(engine.model))
+    functions = measures(engine, decoding, masks, sources, references, tokenize)
+    if not with_bleu:
+        del functions["bleu"]
+    with locked(output):
+        functions = remembered(output / f"measured-{identity}.json", functions)
+        try:
+            heads = importances(masks.heads, functions)
+            order = [each.head for each in sorted(heads, key=lambda each: each.loss_change)]
+            if iterative:
+                order = iterative_order(masks.heads, functions["loss"])
+            study = Study(heads, order, pruning_curve(order, functions))
+        finally:
+            masks.apply([])
+        content = {
+            "sentences": len(pairs),
+            "importance": [
+                dataclasses.asdict(result) | {"head": str(result.head)} for result in heads
+            ],
+            "order": "iterative" if iterative else "by importance",
+            "curve": list(map(dataclasses.asdict, study.curve)),
+        }
+        write_text(output / "heads.json", json.dumps(content, indent=1) + "\n")
+        logger.info("%s", output / "heads.json")
+        _draw(study, output)
+    return study
+
+
+def _identity(*determined_by: object) -> str:
+    """Returns a short hash of everything that determines the results."""
+    return hashlib.sha256(repr(determined_by).encode()).hexdigest()[:8]
+
+
+# --- Pictures -----------------------------------------------------------------------------
+
+
+def _draw(study: Study, output: Path) -> None:
+    points = study.curve
+    rises = _by_kind(study.importances, "loss_change")
+    rows = [("rise in loss (nats per piece)", "+z.3f", rises)]
+    curves: dict[str, Sequence[float | None]]
+    curves = {"loss (nats per piece)": [point.loss for point in points]}
+    if points[0].bleu is not None:
+        falls = _by_kind(study.importances, "bleu_change").items()
+        rows.append(("fall in BLEU", "+z.1f", {kind: -grid for kind, grid in falls}))
+        curves = {"BLEU": [point.bleu for point in points], **curves}
+    kept = [point.kept for point in points]
+    figures = {
+        "importance": importance_figure(rows, "One head masked"),
+        "pruning": pruning_figure(kept, curves, "Least important heads pruned"),
+    }
+    for name, figure in figures.items():
+        for suffix in ("png", "svg"):
+            save(figure, output / f"{name}.{suffix}")
+            logger.info("%s", output / f"{name}.{suffix}")
+
+
+def _by_kind(importances: Sequence[Importance], field: str) -> dict[str, np.ndarray]:
+    """Returns one measure of all heads, [layers, heads] for each kind of attention."""
+    grids = {}
+    for kind, name in KINDS.items():
+        row = [result for result in importances if result.head.kind == kind]
+        layers = max(result.head.layer for result in row)
+        grids[name] = np.array([getattr(result, field) for result in row]).reshape(layers, -1)
+    return grids
+
+
+def importance_figure(rows: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], title: str):
+    """Draws a row of grids for each measure: white is 0 and below, black the largest value.
+
+    Shades follow the square root, because a single head often matters as much as all others
+    together.
+
+    Args:
+        rows: for each measure the label of its colour bar, the format of a number, and the
+            numbers [layers, heads] by kind of attention; large ones mean important heads. All
+            have the same kinds and shapes; encoder and decoder may differ in depth.
+        title: title of the figure.
+
+    Returns:
+        A matplotlib figure.
+    """
+    shapes = [values.shape for values in rows[0][2].values()]
+    depths, heads = {layers for layers, _ in shapes}, shapes[0][1]
+    kinds, layers = len(shapes), max(depths)
+    width = kinds * (heads * _CELL[0] + 0.4) + 2.2
+    figure = new_figure(width, 1.0 + len(rows) * (layers * _CELL[1] + 1.0))
+    axes = figure.subplots(
+        len(rows), kinds, squeeze=False, sharex=True, sharey=len(depths) == 1
+    )
+    for panels, (label, form, grids) in zip(axes, rows, strict=True):
+        largest = max(1e-9, *(float(grid.max()) for grid in grids.values()))  # or 0 and less
+        images = [
+            _draw_grid(panel, kind, values, form, largest)
+            for panel, (kind, values) in zip(panels, grids.items(), strict=True)
+        ]
+        figure.colorbar(images[0], ax=list(panels)).set_label(label)
+    figure.suptitle(title)
+    figure.supxlabel("head")
+    figure.supylabel("layer")
+    return figure
+
+
+def _draw_grid(axes, kind: str, values: np.ndarray, form: str, largest: float):
+    from matplotlib.colors import PowerNorm
+
+    norm = PowerNorm(0.5, vmin=0, vmax=largest)
+    image = axes.imshow(values, "Greys", norm=norm, aspect="auto")
+    axes.set_title(kind, fontsize="medium")
+    layers, heads = values.shape
+    axes.set_xticks(range(heads), range(1, heads + 1))
+    axes.set_yticks(range(layers), range(1, layers + 1))
+    for (layer, head), value in np.ndenumerate(values):
+        color = "white" if value > _WHITE_ON * largest else "black"
+        text = format(value, form)
+        axes.text(head, layer, text, color=color, ha="center", va="center", fontsize="small")
+    return image
+
+
+def pruning_figure(
+    kept: Sequence[int], curves: Mapping[str, Sequence[float | None]], title: str
+):
+    """Draws a panel for each curve against the number of heads kept.
+
+    A dotted line marks the value with all heads. `curves` are keyed by the name of the vertical
+    axis. Returns a matplotlib figure.
+    """
+    figure = new_figure(4.6 * len(curves), 3.6)
+    panels = figure.subplots(1, len(curves), squeeze=False)[0]
+    for axes, (name, values) in zip(panels, curves.items(), strict=True):
+        whole = values[kept.index(max(kept))]
+        axes.axhline(whole, color="0.5", linestyle=":", label="all heads")
+        axes.plot(kept, values, color="black", marker="o", markersize=4, label="pruned")
+        axes.set(xlabel=f"heads kept, of {max(kept)}", ylabel=name)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    figure.suptitle(title)
+    return figure
+
+
+# --- A pruned run -------------------------------------------------------------------------
+
+
+def write_pruned_run(run: Run, model: Transformer, pruned: Sequence[Head], path: Path) -> None:
+    """Writes a run with the model's weights, in which the outputs of pruned heads are zero.
+
+    The model keeps its shape: pruned heads are still computed, but add nothing. They are listed
+    in pruned_heads.json. Configuration and tokenizer are those of `run`.
+
+    Raises:
+        UserError: if the folder has files or cannot be written; then nothing is written.
+    """
+    with new_folder(path) as temporary:
+        config = run.config.replace({"decoding.checkpoint": "best"})
+        written = Run.create_or_resume(temporary, config)
+        Tokenizer(run.require_tokenizer()).copy(written.tokenizer)
+        masks = HeadMasks(model)
+        masks.apply(pruned)
+        save_weights(written.checkpoints.best, model)
+        masks.apply([])
+        names = [str(head) for head in pruned]
+        write_text(temporary / "pruned_heads.json", json.dumps(names, indent=2) + "\n")
