@@ -46,7 +46,7 @@ TRAINING = [
     ),
     # Bad text.
     (train("nowhere"), r"There is no nowhere.en and no nowhere.en.gz"),
-    (f"{NEW} --target fr", "Languages found for train: de, en"),
+    (f"{NEW} --target fr", "There is: train.de, train.en"),
     (train("train.en"), "give its name without the language"),
     (train("cut"), "cut.en.gz is not a complete gzip file"),
     (train("uneven"), "uneven.en with 300 and uneven.de with 299"),

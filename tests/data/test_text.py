@@ -38,9 +38,8 @@ def test_a_prefix_finds_its_plain_file_or_else_the_gzipped_one(tmp_path, prefix,
 @pytest.mark.parametrize(
     ("prefix", "expected"),
     [
-        ("train", "Languages found for {dir}/train: en, fr."),
-        ("valid", "No file begins with {dir}/valid."),
-        ("no/such", "No file begins with {dir}/no/such."),
+        ("train", "There is: train.en, train.fr.gz."),
+        ("no/such", "There is: nothing that begins so."),
         ("train.en", "{dir}/train.en is a file: give its name without the language."),
     ],
 )

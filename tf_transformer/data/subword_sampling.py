@@ -27,7 +27,6 @@ Draw: TypeAlias = Callable[[Random], Ids]  # draws a segmentation of one word
 Known: TypeAlias = dict[str, tuple[int, float]]  # id and score of each piece
 
 _CACHED_WORDS = 1 << 16
-_CACHED_IDS = 8  # text without spaces is one long word, which hardly ever recurs
 _UNIGRAM, _BPE = 1, 2  # kinds of models
 _NORMAL = sentencepiece_proto.ModelProto.SentencePiece.NORMAL
 
@@ -67,15 +66,14 @@ class Segmenter:
         def word(usual: Ids) -> Draw:
             return make("".join(map(self._texts.__getitem__, usual)), usual, known, rate)
 
-        self._word, self._cached = word, functools.lru_cache(_CACHED_WORDS)(word)
+        self._draw_of = functools.lru_cache(_CACHED_WORDS)(word)
 
     def draw(self, ids: Sequence[int], random: Random) -> list[int]:
         """Draws a segmentation of the text with these ids, which hold neither BOS nor EOS."""
         drawn: list[int] = []
         for word in self._words(ids):
             if word[0] in self._texts:
-                make = self._cached if len(word) <= _CACHED_IDS else self._word
-                word = make(word)(random)
+                word = self._draw_of(word)(random)
             drawn += word
         return drawn
 

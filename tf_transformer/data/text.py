@@ -44,17 +44,11 @@ def resolve_prefix(prefix: str | Path, language: str) -> Path:
             return path
     if Path(prefix).is_file():
         hint = f"{prefix} is a file: give its name without the language."
-    elif languages := _languages(Path(prefix)):
-        hint = f"Languages found for {prefix}: {', '.join(languages)}."
     else:
-        hint = f"No file begins with {prefix}."
+        start = glob.escape(plain.name.removesuffix(language))
+        names = sorted(file.name for file in plain.parent.glob(f"{start}*"))
+        hint = f"There is: {', '.join(names) or 'nothing that begins so'}."
     raise UserError(f"There is no {plain} and no {zipped}. {hint}")
-
-
-def _languages(prefix: Path) -> list[str]:
-    start = f"{prefix.name}."
-    files = filter(Path.is_file, prefix.parent.glob(f"{glob.escape(start)}*"))
-    return sorted({file.name.removeprefix(start).removesuffix(".gz") for file in files})
 
 
 def is_visible(text: str) -> bool:
