@@ -119,19 +119,21 @@ class Run:
             before = cls.open(path)
             texts = before.texts
             before.checkpoints.require_state_beside_best()
-            allowed = dict(may_change or {})
+            remarks, begun = dict(may_change or {}), before.checkpoints.state_steps()
             config = before._with_recorded_positions(config)
             current = before._with_recorded_tokenizer(config)
-            may_differ = (*_MAY_CHANGE, *allowed)
+            may_differ = (*_MAY_CHANGE, *remarks)
             changes = differences(before.config, current, lambda n: n.startswith(may_differ))
-            if changes and before.checkpoints.state_steps():
+            if changes and begun:
                 raise UserError(
                     f"{path} holds a run with another configuration: {'; '.join(changes)}. "
                     "Give the same settings to resume it, or another --output."
                 )
             if changes:
                 before.discard_tokenizer()
-            before._record_changed_settings(config, allowed)
+            for name, was, now in changed(before.config, config) if begun else ():
+                if name != "training.max_tokens_per_device":  # the trainer says so itself
+                    before.record_change(name, was, now, remarks.get(name, ""))
         elif holds_other_files(path):
             raise UserError(
                 f"{path} exists and is not a run directory. Give --output a new folder."
@@ -193,12 +195,8 @@ class Run:
         recorded = self.config.model
         if not recorded.positions == config.model.positions == "learned":
             return config
-        return config.replace(
-            {
-                "model.source_positions": recorded.source_positions,
-                "model.target_positions": recorded.target_positions,
-            }
-        )
+        values = self.config.flat()
+        return config.replace({name: values[name] for name in _SET_BY_TRAINING})
 
     @property
     def has_no_text(self) -> bool:
@@ -210,13 +208,6 @@ class Run:
     def discard_tokenizer(self) -> None:
         """Deletes the tokenizer, so that a new one will be trained."""
         self.tokenizer.unlink(missing_ok=True)
-
-    def _record_changed_settings(self, config: Config, remarks: Mapping[str, str]) -> None:
-        """Records each changed setting, once training has begun."""
-        for name, before, now in changed(self.config, config):
-            # The trainer announces the size of parts itself.
-            if name != "training.max_tokens_per_device" and self.checkpoints.state_steps():
-                self.record_change(name, before, now, remarks.get(name, ""))
 
     def record_change(self, what: str, before: object, now: object, remark: str = "") -> None:
         """Announces a change between two sessions and adds it to changes.jsonl."""
