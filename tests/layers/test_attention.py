@@ -68,42 +68,6 @@ def test_multi_head_attention_equals_separate_heads(sizes, value):
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_with_identity_kernels_every_head_reads_its_own_feature():
-    layer = MultiHeadAttention(num_heads=2)
-    layer.build((None, None, 2))
-    layer.set_weights([np.eye(2)] * 4)
-    # Head 0: keys 0 and ln 3 score 0 and 0, then 0 and (ln 3)^2. Head 1: equal keys.
-    x = np.array([[[0.0, 2.0], [np.log(3.0), 2.0]]], "float32")
-    sharper = 3.0 ** np.log(3.0)
-    expected = [
-        [np.log(3.0) / 2, 2.0],
-        [np.log(3.0) * sharper / (1 + sharper), 2.0],
-    ]
-    np.testing.assert_allclose(layer(x)[0], expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "keys", "values"),
-    [
-        ({"num_heads": 8}, 64, 64),
-        ({"num_heads": 1}, 64, 64),
-        ({"num_heads": 8, "key_dim": 2}, 16, 64),
-        ({"num_heads": 8, "value_dim": 3}, 64, 24),
-        ({"num_heads": 5, "key_dim": 4, "value_dim": 6}, 20, 30),
-    ],
-)
-def test_the_only_weights_are_four_kernels_sized_by_the_heads(arguments, keys, values):
-    layer = MultiHeadAttention(**arguments)
-    layer.build((None, None, 64), (None, None, 48))
-    shapes = {weight.path.partition("/")[2]: weight.shape for weight in layer.weights}
-    assert shapes == {
-        "query/kernel": (64, keys),
-        "key/kernel": (48, keys),
-        "value/kernel": (48, values),
-        "output/kernel": (values, 64),
-    }
-
-
 def test_kernels_are_xavier_uniform_times_their_gain():
     layer = MultiHeadAttention(2, query_key_gain=0.5, value_gain=2.0)
     layer.build((None, None, 400), (None, None, 200))

@@ -11,6 +11,7 @@ from tf_transformer.layers import Encoder, MeanPooling, PositionalEmbedding
 from tf_transformer.models.transformer import (
     BaseTransformer,
     embedding_arguments,
+    settings_among,
     stack_arguments,
 )
 
@@ -111,27 +112,7 @@ class Classifier(BaseTransformer):
     ):
         if num_classes < 2:
             raise ValueError(f"`num_classes` must be at least 2. Received: {num_classes}.")
-        config = ModelConfig(
-            vocab_size=vocab_size,
-            num_layers=num_layers,
-            d_model=d_model,
-            d_ff=d_ff,
-            num_heads=num_heads,
-            key_dim=key_dim,
-            value_dim=value_dim,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            activation_dropout=activation_dropout,
-            norm_first=norm_first,
-            positions=positions,
-            max_length=max_length,
-            source_positions=source_positions,
-            attention_bias=attention_bias,
-            activation=activation,
-            norm_epsilon=norm_epsilon,
-            query_key_gain=query_key_gain,
-            value_gain=value_gain,
-        )
+        config = ModelConfig(**settings_among(locals()))
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         embedding = PositionalEmbedding(
             **embedding_arguments(config), name="embedding", dtype=policy

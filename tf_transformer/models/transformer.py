@@ -1,6 +1,7 @@
 """The Transformer as a functional Keras model (paper 3, Figure 1), and its cached decoding."""
 
 import dataclasses
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Self
 
@@ -72,6 +73,12 @@ class BaseTransformer(TokenModel):
         for name in recompute:
             model.get_layer(name).recompute = True
         return model
+
+
+def settings_among(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a constructor that are settings of `ModelConfig`."""
+    names = [field.name for field in dataclasses.fields(ModelConfig)]
+    return {name: arguments[name] for name in names if name in arguments}
 
 
 def embedding_arguments(config: ModelConfig) -> dict[str, Any]:
@@ -198,31 +205,7 @@ class Transformer(BaseTransformer):
         name: str | None = None,
         trainable: bool = True,
     ):
-        config = ModelConfig(
-            vocab_size=vocab_size,
-            num_layers=num_layers,
-            decoder_layers=decoder_layers,
-            d_model=d_model,
-            d_ff=d_ff,
-            num_heads=num_heads,
-            key_dim=key_dim,
-            value_dim=value_dim,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            activation_dropout=activation_dropout,
-            norm_first=norm_first,
-            positions=positions,
-            tie_embeddings=tie_embeddings,
-            max_length=max_length,
-            source_positions=source_positions,
-            target_positions=target_positions,
-            attention_bias=attention_bias,
-            output_bias=output_bias,
-            activation=activation,
-            norm_epsilon=norm_epsilon,
-            query_key_gain=query_key_gain,
-            value_gain=value_gain,
-        )
+        config = ModelConfig(**settings_among(locals()))
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         stack = stack_arguments(config)
         encoder = Encoder(config.num_layers, **stack, name="encoder", dtype=policy)
