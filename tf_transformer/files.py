@@ -1,6 +1,5 @@
 """Atomic writing of files and folders, locks, JSON and hashes."""
 
-import errno
 import fcntl
 import hashlib
 import logging
@@ -15,10 +14,6 @@ from tf_transformer.errors import UserError
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
-
-# Errors of `flock` on file systems that cannot lock a folder. On NFS it is EBADF: only files
-# open for writing can be locked, and a folder is never open for writing.
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EBADF)
 
 
 @contextmanager
@@ -58,63 +53,38 @@ def _beside(path: Path, ending: str) -> Path:
 def locked(folder: Path) -> Iterator[None]:
     """Creates the folder if it is missing, and locks it for this process.
 
-    The system releases the lock however the process ends. No file is left in the folder, except
-    an empty `.lock` on network storage, where only a file can be locked for all machines.
+    The system releases the lock however the process ends. An empty file `.lock` stays, as
+    removing it would let two processes lock files of the same name; a folder itself cannot be
+    locked on network storage.
 
     Raises:
-        UserError: if another process holds the lock, or the folder cannot be created.
+        UserError: if another process holds the lock, or the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
+        file = (folder / LOCK_FILE).open("w")
     except FileExistsError:
         raise UserError(
             f"{folder} is not a run directory. Give --output a new folder."
         ) from None
     except OSError as error:
-        raise _cannot_write(folder, error) from error
-    descriptors = [descriptor]
-    try:
-        if not _lock(folder, descriptor):
-            descriptors.append(_open_lock_file(folder))
-            if not _lock(folder, descriptors[-1]):
-                logger.warning(
-                    "warning  %s is on a file system without locks: nothing prevents two "
-                    "processes from working there at once",
-                    folder,
-                )
-        yield
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-
-
-def _cannot_write(folder: Path, error: OSError) -> UserError:
-    return UserError(f"Cannot write {folder}: {error.strerror or error}. Give another folder.")
-
-
-def _open_lock_file(folder: Path) -> int:
-    """Opens the lock file; removing it could let two processes lock files of the same name."""
-    try:
-        return os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-
-
-def _lock(folder: Path, descriptor: int) -> bool:
-    """Locks a folder or its lock file; returns False if the file system has no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
         raise UserError(
-            f"{folder} is in use by another process. Wait for it to end, or give another "
-            "--output."
-        ) from None
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        return False
-    return True
+            f"Cannot write {folder}: {error.strerror or error}. Give another folder."
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{folder} is in use by another process. Wait for it to end, or give another "
+                "--output."
+            ) from None
+        except OSError as error:
+            logger.warning(
+                "warning  nothing prevents two processes from working in %s at once: its file "
+                "system has no locks (%s)", folder, error.strerror,
+            )  # fmt: skip
+        yield
 
 
 @contextmanager

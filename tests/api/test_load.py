@@ -13,7 +13,6 @@ import tensorflow as tf
 import tf_transformer
 from tf_transformer import load
 from tf_transformer.cli.main import main
-from tf_transformer.config import SAMPLING, SETTINGS, SearchOptions
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
 from tf_transformer.export.exported import ExportEngine
@@ -61,11 +60,6 @@ def test_options_are_those_of_the_command(translator, texts):
         for seed in (7, 7, 8)
     ]
     assert drawn[0] == drawn[1] != drawn[2] and len(drawn[0]) == 6
-
-
-def test_the_options_have_types():
-    decoding = {name.removeprefix("decoding.") for name in SETTINGS if "decoding." in name}
-    assert SearchOptions.__annotations__.keys() == decoding - {"checkpoint"} | SAMPLING.keys()
 
 
 @pytest.mark.parametrize(
@@ -282,15 +276,6 @@ def test_other_paths_are_refused(exported, tmp_path):
     shutil.rmtree(tmp_path / "other" / "1" / "variables")
     with pytest.raises(UserError, match="holds no SavedModel that can be loaded"):
         load(tmp_path / "other")
-
-
-def test_an_export_without_the_output_of_its_task_is_refused(exported, tmp_path):
-    shutil.copytree(exported, tmp_path / "1")
-    (tmp_path / "1" / "assets.extra" / "model_card.json").write_text(
-        '{"task": "classification"}'
-    )
-    with pytest.raises(UserError, match="an export of this package .* gives `label`. Received"):
-        load(tmp_path)
 
 
 def test_names_for_type_checkers_are_the_public_ones():

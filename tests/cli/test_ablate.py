@@ -54,7 +54,7 @@ def copy(finished, tmp_path):
 
 def test_every_row_is_a_run_with_a_card_on_the_shared_corpus(finished):
     assert sorted(path.name for path in finished.iterdir()) == [
-        "A-h4-seed1", "base-seed1", "base.json", "data", "table3.md",
+        ".lock", "A-h4-seed1", "base-seed1", "base.json", "data", "table3.md",
         "table3.png", "table3.svg", "tokenizer.model",
     ]  # fmt: skip
     for row, heads in zip(TRAINED, (8, 4), strict=True):

@@ -16,7 +16,6 @@ from tf_transformer.config.config import (
     DecodingConfig,
     ModelConfig,
     SamplingConfig,
-    SearchOptions,
     TrainingConfig,
 )
 from tf_transformer.config.settings import MAX_COUNT, MAX_TOKENS
@@ -25,7 +24,7 @@ from tf_transformer.config.settings import MAX_COUNT, MAX_TOKENS
 __all__ = [
     "BOS_ID", "Config", "DataConfig", "DecodingConfig", "EOS_ID", "MAX_ALPHA",
     "MAX_BEAM_SIZE", "MAX_COUNT", "MAX_TOKENS", "ModelConfig", "NORMALIZATIONS", "PAD_ID",
-    "SAMPLING", "SETTINGS", "SamplingConfig", "SearchOptions", "TEMPERATURES", "TrainingConfig",
+    "SAMPLING", "SETTINGS", "SamplingConfig", "TEMPERATURES", "TrainingConfig",
     "UNK_ID",
 ]
 # fmt: on

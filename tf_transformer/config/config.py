@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 import yaml
 
@@ -377,24 +377,6 @@ class SamplingConfig:
 
     def __post_init__(self) -> None:
         convert_fields(self)
-
-
-class SearchOptions(TypedDict, total=False):
-    """Fields of `DecodingConfig` and `SamplingConfig`, as arguments of `translate`."""
-
-    beam_size: int
-    alpha: float
-    max_extra_length: int
-    max_source_length: int
-    batch_tokens: int
-    min_length: int
-    max_length: int
-    no_repeat_ngram: int
-    lookahead: int
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int
 
 
 # --- All of them ------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, overload
 
 import keras
 
@@ -12,7 +12,6 @@ from tf_transformer.config import (
     SETTINGS,
     DecodingConfig,
     SamplingConfig,
-    SearchOptions,
 )
 from tf_transformer.config.combinations import check
 from tf_transformer.config.settings import Setting, nearest
@@ -96,19 +95,19 @@ class Translator:
     @overload
     def translate(self, texts: str, *, n_best: None = None, prefix: str | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Unpack[SearchOptions]) -> Translation: ...
+                  **options: Any) -> Translation: ...
     @overload
     def translate(self, texts: str, *, n_best: int, prefix: str | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Unpack[SearchOptions]) -> list[Translation]: ...
+                  **options: Any) -> list[Translation]: ...
     @overload
     def translate(self, texts: Strings, *, n_best: None = None, prefix: Strings | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Unpack[SearchOptions]) -> list[Translation]: ...
+                  **options: Any) -> list[Translation]: ...
     @overload
     def translate(self, texts: Strings, *, n_best: int, prefix: Strings | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Unpack[SearchOptions]) -> list[list[Translation]]: ...
+                  **options: Any) -> list[list[Translation]]: ...
     # fmt: on
     def translate(
         self, texts, *, n_best=None, prefix=None, sample=False, progress=None, **options
@@ -187,7 +186,7 @@ class Translator:
         lowercase: bool = False,
         tokenize: str | None = None,
         progress: Progress | None = None,
-        **options: Unpack[SearchOptions],
+        **options: Any,
     ) -> Scores:
         """Translates sentences and scores the translations.
 
@@ -266,7 +265,7 @@ class Translator:
         gate: Gate | None = None,
         format: Literal["savedmodel", "litert"] = "savedmodel",
         fixed_length: int | None = None,
-        **options: Unpack[SearchOptions],
+        **options: Any,
     ) -> Path:
         """Writes a model for TF Serving or LiteRT, after testing it; returns OUTPUT/VERSION.
 
