@@ -1,4 +1,4 @@
-"""What the user sees: progress bars and tables of text."""
+"""Progress bars on a terminal or in a notebook, and tables of text."""
 
 import sys
 from collections.abc import Iterable, Sequence, Sized
