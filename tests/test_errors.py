@@ -6,17 +6,8 @@ import sys
 import pytest
 
 from tf_transformer.api.train import configure
-from tf_transformer.data.vocabulary import train_tokenizer
-from tf_transformer.doctor.checks import examine
 from tf_transformer.errors import one_line, one_or_more, pairs, quoted, shortened, strings
-from tf_transformer.evaluation.bleu import bleu, bleu_interval, chrf, score_translations
-from tf_transformer.evaluation.report import moses_tokenize, report
 from tf_transformer.output import ProgressBars
-from tf_transformer.run import Run
-from tf_transformer.tasks.classification.metrics import score_classes
-from tf_transformer.tasks.parsing.brackets import score_lines
-from tf_transformer.tasks.parsing.linearisation import delinearise
-from tf_transformer.tasks.parsing.trees import read_trees
 
 
 @pytest.mark.parametrize(
@@ -66,29 +57,9 @@ def test_any_ordered_iterable_of_strings_counts_as_a_list():
     assert pairs(one=["a"], other=("b",)) == (False, ["a"], ["b"])
 
 
-CALLS = {
-    "bleu": lambda run: bleu("ab", ["a", "b"]),
-    "references": lambda run: bleu(["a", "b"], "ab"),
-    "chrf": lambda run: chrf("ab", ["a", "b"]),
-    "interval": lambda run: bleu_interval("ab", ["a", "b"]),
-    "report": lambda run: report("ab", ["a", "b"], language="de"),
-    "scores": lambda run: score_translations(["a", "b"], "ab"),
-    "moses": lambda run: moses_tokenize("ab", "de"),
-    "classes": lambda run: score_classes("ab", ["a", "b"], ["a", "b"]),
-    "labels": lambda run: score_classes(["a"], ["a"], "ab"),
-    "brackets": lambda run: score_lines("ab", ["a", "b"]),
-    "trees": lambda run: next(read_trees("(S (NN a))")),
-    "tokens": lambda run: delinearise("XX", ["a"]),
-    "tokenizer": lambda run: train_tokenizer("ab", run.path / "x", vocab_size=300, kind="bpe"),
-    "overrides": lambda run: configure("tiny", overrides="model.dropout=0"),
-    "doctor": lambda run: examine(run, test="ab"),
-}
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_no_function_splits_a_string_into_characters(trained_run, call):
-    with pytest.raises(TypeError, match="must be a list of strings. Received: "):
-        CALLS[call](Run.open(trained_run.path))
+def test_an_override_is_not_split_into_characters():
+    with pytest.raises(TypeError, match="`overrides` must be a list of strings. Received: "):
+        configure("tiny", overrides="model.dropout=0")
 
 
 class Terminal(io.StringIO):

@@ -64,12 +64,6 @@ def _escaped(char: str) -> str:
 Strings: TypeAlias = list[str] | tuple[str, ...]
 
 
-def refuse_string(name: str, value: Any) -> None:
-    """Raises TypeError for a single string, whose items would be its characters."""
-    if isinstance(value, (str, bytes)):
-        raise TypeError(f"`{name}` must be a list of strings. Received: {quoted(value)}.")
-
-
 def strings(name: str, value: Any) -> list[str]:
     """Returns an argument as a list of strings; it may be any ordered iterable of strings.
 

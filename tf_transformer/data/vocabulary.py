@@ -21,7 +21,7 @@ from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
 from tf_transformer.config.config import split_tags
 from tf_transformer.data.text import Reservoir, corpora
-from tf_transformer.errors import UserError, quoted, refuse_string
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import replacing
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
@@ -70,7 +70,6 @@ def train_tokenizer(
         UserError: if `path` cannot be written, or `lines` are empty, too few or too varied for
             `vocab_size`; the message gives the bound.
     """
-    refuse_string("lines", lines)
     sample: Reservoir[str] = Reservoir(TRAINING_LINES)
     for line in _usable(lines):
         sample.offer(line)

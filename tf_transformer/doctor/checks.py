@@ -25,7 +25,7 @@ from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import SIDES, ParallelText, Reservoir, SideName, corpora
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE, symbol_pieces, symbols_of
-from tf_transformer.errors import UserError, strings
+from tf_transformer.errors import UserError
 from tf_transformer.output import ProgressBars
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named
@@ -570,7 +570,7 @@ def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:
         run: a run, whose folder may be empty.
         test: prefixes of test text, which is compared with the training text.
     """
-    config, task, named = run.config, None, tuple(strings("test", test))
+    config, task, named = run.config, None, tuple(test)
     task_class = task_named(config.task).task_class()
     with ProgressBars() as progress, tempfile.TemporaryDirectory() as folder:
         if run.tokenizer.exists():

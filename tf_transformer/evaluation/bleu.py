@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU, CHRF
 
-from tf_transformer.errors import strings
-
 SAMPLES = 1_000  # bootstrap samples, which sacreBLEU draws with its seed, SACREBLEU_SEED
 
 
@@ -143,9 +141,6 @@ def score_translations(
 
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    strings("hypotheses", hypotheses)
-    for lines in references:
-        strings("references", lines)
     if {len(hypotheses)} != {len(lines) for lines in references}:
         counts = ", ".join(str(len(lines)) for lines in references) or "no"
         raise ValueError(

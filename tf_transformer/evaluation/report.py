@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tf_transformer.errors import UserError, missing_extra, strings
+from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.evaluation.bleu import Score, bleu, chrf
 from tf_transformer.output import Table
 
@@ -102,10 +102,7 @@ def moses_tokenize(lines: Iterable[str], language: str) -> list[str]:
             f"Received: {language}."
         )
     tokenizer = MosesTokenizer(language)
-    return [
-        _LAST_STOP.sub(" .", tokenizer.tokenize(line, return_str=True))
-        for line in strings("lines", lines)
-    ]
+    return [_LAST_STOP.sub(" .", tokenizer.tokenize(line, return_str=True)) for line in lines]
 
 
 def split_compounds(line: str) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tf_transformer.errors import strings
 from tf_transformer.output import Table
 
 
@@ -94,8 +93,6 @@ def score_classes(
     Raises:
         ValueError: if there are no sentences, or `gold` and `predicted` differ in length.
     """
-    gold, predicted = strings("gold", gold), strings("predicted", predicted)
-    labels = strings("labels", labels)
     if len(gold) != len(predicted) or not gold:
         raise ValueError(
             "`gold` and `predicted` must be of equal length, at least 1. "

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from tf_transformer.errors import UserError, strings
+from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.bracket_rules import (
     DELETED_FOR_LENGTH,
     Line,
@@ -89,8 +89,8 @@ def score_lines(
         ValueError: if the numbers of lines differ.
     """
     scores = []
-    columns = strings("gold", gold), strings("output", output)
-    for number, (gold_line, line) in enumerate(zip(*columns, strict=True), start=1):
+    pairs = zip(gold, output, strict=True)
+    for number, (gold_line, line) in enumerate(pairs, start=1):
         gold_trees = read_line(gold_line, gold_name, number)
         try:
             scores.append(score_sentence(gold_trees, read_line(line, "output", number)))

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from tf_transformer.errors import refuse_string
 from tf_transformer.tasks.parsing.trees import MAX_DEPTH, Tree
 
 # Labels of the root in treebanks and parsers; it is not part of the sequence.
@@ -142,8 +141,6 @@ def delinearise(tokens: Sequence[str], words: Sequence[str], cut: bool = False) 
     Raises:
         ValueError: if there are no words.
     """
-    refuse_string("tokens", tokens)
-    refuse_string("words", words)
     if not words:
         raise ValueError("`words` must have at least one word. Received: none.")
     builder = _Builder(words)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tf_transformer.errors import UserError, refuse_string, shortened
+from tf_transformer.errors import UserError, shortened
 
 # Deeper nesting means a damaged file: the deepest tree of GUM and CRAFT has 34 levels. The
 # limit makes recursion over trees safe.
@@ -62,7 +62,6 @@ def read_trees(lines: Iterable[str], name: str = "text", start: int = 1) -> Iter
     Raises:
         UserError: if a tree is not well-formed; the message names line and column.
     """
-    refuse_string("lines", lines)
     reader = _Reader(name)
     for number, line in enumerate(lines, start):
         yield from reader.read(line, number)
