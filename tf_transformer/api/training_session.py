@@ -1,6 +1,8 @@
-"""A training session: opens the run directory, prepares the data, runs the trainer."""
+"""A training session, from the run directory to the card, and the checks before it."""
 
 import logging
+import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.config import Config
-from tf_transformer.doctor.checks import quick_findings
+from tf_transformer.doctor.checks import Finding, diagnose, quick_findings
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked
 from tf_transformer.output import ProgressBars, is_watched
@@ -103,3 +105,24 @@ def _prepare(
         task = task_named(config.task).task_class()(run, progress, may_encode=is_chief)
     logger.info("%s", task.describe())
     return run, task
+
+
+def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:
+    """Returns all findings; those on the tokenizer and encoded data only if these exist.
+
+    Args:
+        run: a run, whose folder may be empty.
+        test: prefixes of test text, which is compared with the training text.
+    """
+    config, task, named = run.config, None, tuple(test)
+    task_class = task_named(config.task).task_class()
+    with ProgressBars() as progress, tempfile.TemporaryDirectory() as folder:
+        if run.tokenizer.exists():
+            task = task_class(run, progress)
+        data, texts = task_class.effective_data(run), named
+        if named:  # as parallel text, like the others
+            tested = config.replace({"data.train": named, "data.valid": named})
+            texts = task_class.effective_data(Run(Path(folder), tested)).valid
+        return diagnose(
+            task_class, config, data, task, test=texts, test_files=named, progress=progress
+        )

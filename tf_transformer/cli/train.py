@@ -165,7 +165,7 @@ def run_doctor(options: argparse.Namespace) -> None:
     config = run.config if run else config_of(options)
     import_tensorflow_quietly()
 
-    from tf_transformer.doctor.checks import examine
+    from tf_transformer.api.training_session import examine
 
     check_training(config)
     with tempfile.TemporaryDirectory() as folder:

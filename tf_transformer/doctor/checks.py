@@ -26,9 +26,6 @@ from tf_transformer.data.text import SIDES, ParallelText, Reservoir, SideName, c
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE, symbol_pieces, symbols_of
 from tf_transformer.errors import UserError
-from tf_transformer.output import ProgressBars
-from tf_transformer.run import Run
-from tf_transformer.tasks.registry import task_named
 from tf_transformer.tasks.sequences import SequenceTask, train_configured_tokenizer
 
 SAMPLE_PAIRS = 100_000  # pairs of a split held in memory
@@ -561,24 +558,3 @@ def quick_findings(task: SequenceTask) -> list[str]:
     every = -(-task.train.report.read // QUICK_PAIRS)
     findings = diagnose(type(task), task.run.config, task.data, task, every=every)
     return [f"{finding.check}: {finding.text}" for finding in findings if finding.warning]
-
-
-def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:
-    """Returns all findings; those on the tokenizer and encoded data only if these exist.
-
-    Args:
-        run: a run, whose folder may be empty.
-        test: prefixes of test text, which is compared with the training text.
-    """
-    config, task, named = run.config, None, tuple(test)
-    task_class = task_named(config.task).task_class()
-    with ProgressBars() as progress, tempfile.TemporaryDirectory() as folder:
-        if run.tokenizer.exists():
-            task = task_class(run, progress)
-        data, texts = task_class.effective_data(run), named
-        if named:  # as parallel text, like the others
-            tested = config.replace({"data.train": named, "data.valid": named})
-            texts = task_class.effective_data(Run(Path(folder), tested)).valid
-        return diagnose(
-            task_class, config, data, task, test=texts, test_files=named, progress=progress
-        )

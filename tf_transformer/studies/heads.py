@@ -20,13 +20,12 @@ from tf_transformer.decoding.engine import Engine, GraphEngine, only_model
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.files import locked, new_folder, write_text
+from tf_transformer.files import locked, new_folder, sha256, write_text
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.output import Table, bar
 from tf_transformer.plots.figure import new_figure, save
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.checkpoints import save_weights
-from tf_transformer.run.run import sha256
 
 logger = logging.getLogger(__name__)
 
