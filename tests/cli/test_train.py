@@ -9,6 +9,7 @@ from helpers import bits_of
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
+from tf_transformer.data import builtin
 from tf_transformer.data.vocabulary import tokenizer_settings
 from tf_transformer.run import Run
 
@@ -27,6 +28,7 @@ REPORT = (
     (r"warning  overlap: 40 of 40 pairs of dev .+", ""),  # true of this corpus
     (r"device: (CPU \(\d+ cores\)|\S.+)", ""),
     (r"model: [\d,]+ parameters", ""),
+    (r"disk: 1.5 MB for each of 2 states to .+, and 0.5 MB for each of at most 6 files .+", ""),
     (r"190 steps to go, about \d+ (s|min)", ""),
     (EVALUATION, "{3}"),
     (r"average of the last 2 checkpoints: dev BLEU [\d.]+", ""),
@@ -72,6 +74,30 @@ def test_the_run_directory_has_all_files_that_later_commands_need(trained_run):
     ]  # fmt: skip
     config = Config.from_json((trained_run.path / "config.json").read_text())
     assert (config.model.d_model, config.training.steps, config.data.target) == (64, 240, "de")
+
+
+def test_checkpoints_are_as_large_and_as_many_as_announced(trained_run):
+    """A state holds the weights and Adam's two moments."""
+    pattern = r"disk: ([\d.]+) MB for each of 2 states .+ ([\d.]+) MB for each of at most (\d) "
+    state, weights, most = map(float, re.search(pattern, trained_run.stdout).groups())
+    files = set((trained_run.path / "checkpoints").iterdir())
+    states = {file for file in files if file.name.startswith("state")}
+    assert len(states) == 2 and len(files - states) <= most
+    for kind, announced in ((states, state), (files - states, weights)):
+        assert {round(file.stat().st_size / 1e6 - announced, 1) for file in kind} == {0.0}
+
+
+def test_a_large_presets_vocabulary_shrinks_to_fit_the_built_in_corpus(tmp_path, capsys):
+    """`--model big` asks for 37,000 pieces."""
+    sizes = ("num_layers=1", "d_model=16", "d_ff=16")
+    settings = [word for each in sizes for word in ("--set", f"model.{each}")]
+    command = ["train", "--model", "big", "--batch-tokens", "1024", *settings]
+    session = [*command, "--output", str(tmp_path / "run"), "--stop-after", "1 steps"]
+    for _ in range(2):  # begins, and resumes
+        assert main(session) == 0
+        line = "vocabulary: 4,714 pieces instead of 37,000: the built-in corpus has no more\n"
+        assert line in capsys.readouterr().out
+    assert Run.open(tmp_path / "run").config.model.vocab_size == builtin.MOST_PIECES
 
 
 def test_a_finished_run_is_not_trained_further(trained_run, copied, capsys):

@@ -7,6 +7,7 @@ dropout seeds ("seed/..."), which no Keras writer saves, and the trainer's progr
 """
 
 import logging
+import math
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -184,6 +185,18 @@ def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
             )
     named = {f"progress/{name}": value for name, value in progress.items()}
     write_arrays(path, weights | _values(_training_variables(model)) | named)
+
+
+def describe_sizes(model: "keras.Model", keep: int) -> str:
+    """Describes the disk space of the files that `rotate(keep)` leaves."""
+    weights, training = (
+        sum(4 * math.prod(variable.shape) for variable in variables.values()) / 1e6
+        for variables in (_model_variables(model), _training_variables(model))
+    )
+    return (
+        f"{weights + training:,.1f} MB for each of {_STATES_KEPT} states to resume from, and "
+        f"{weights:,.1f} MB for each of at most {keep + 2} files of weights"  # best and average
+    )
 
 
 def restore_state(path: Path, model: "keras.Model") -> Arrays:

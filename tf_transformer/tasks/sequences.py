@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
+from tf_transformer.data import builtin
 from tf_transformer.data.batches import BatchPlan, Mixture, make_dataset
 from tf_transformer.data.encoded_corpus import (
     INFO_FILE,
@@ -224,12 +225,18 @@ def _lengths(corpus: EncodedCorpus) -> list[np.ndarray]:
 
 
 def sized(config: Config) -> Config:
-    """Returns the configuration with the vocabulary size of its `data.tokenizer`, if set."""
-    if not config.data.tokenizer:
-        return config
-    return config.replace(
-        {"model.vocab_size": Tokenizer(Path(config.data.tokenizer)).vocab_size}
-    )
+    """Returns the configuration with the vocabulary size that its tokenizer will have.
+
+    That is the size of `data.tokenizer`, if set, and at most what the built-in corpus has.
+    """
+    size = config.model.vocab_size
+    if config.data.tokenizer:
+        size = Tokenizer(Path(config.data.tokenizer)).vocab_size
+    elif not config.data.train and size > builtin.MOST_PIECES:
+        message = "vocabulary: %s pieces instead of %s: the built-in corpus has no more"
+        logger.info(message, f"{builtin.MOST_PIECES:,}", f"{size:,}")
+        size = builtin.MOST_PIECES
+    return config.replace({"model.vocab_size": size})
 
 
 def load_tokenizer(

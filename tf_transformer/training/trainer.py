@@ -136,6 +136,7 @@ class Trainer:
         self._random = random.getstate()  # Keras draws the seeds of the initial weights from it
         self._build()
         logger.info("model: %s", describe_parameters(self.model))
+        logger.info("disk: %s", checkpoints.describe_sizes(self.model, self.training.keep_last))
 
     def _build(self) -> None:
         """Builds the model with its initial weights; progress begins at the first batch."""
