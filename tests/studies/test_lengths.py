@@ -115,22 +115,13 @@ def marks(*curves: LengthCurve) -> list[tuple[float, str]]:
     return written
 
 
-LONGEST, CUT = "longest in training", "sources are cut"
-
-
 @pytest.mark.usefixtures("needs_matplotlib")
 @pytest.mark.parametrize(
-    ("runs", "expected"),
-    [
-        ([{}, {}], [(16.5, LONGEST)]),
-        ([{"longest": 12}, {"longest": 20}], [(12.5, LONGEST), (20.5, LONGEST)]),
-        ([{"limit": 24}, {"limit": 31}], [(16.5, LONGEST), (24.5, CUT)]),
-        ([{"limit": 16}], [(16.5, f"{LONGEST}, {CUT}")]),  # as with learned positions
-        ([{"longest": None}], []),
-    ],
+    ("lengths", "expected"), [([16, 16], [16.5]), ([12, 20], [12.5, 20.5]), ([31, None], [])]
 )
-def test_longest_training_lengths_and_reached_limits_are_marked_once_each(runs, expected):
-    assert marks(*(curve("a", 1, 2, 3, **lengths) for lengths in runs)) == expected
+def test_longest_training_lengths_within_the_picture_are_marked_once_each(lengths, expected):
+    found = marks(*(curve("a", 1, 2, 3, longest=length) for length in lengths))
+    assert found == [(position, "longest in training") for position in expected]
 
 
 @pytest.mark.usefixtures("needs_matplotlib")

@@ -175,12 +175,14 @@ def lengths_figure(groups: Sequence[Bucket], curves: Sequence[LengthCurve]):
         positions = [centre + shift * (number - (len(curves) - 1) / 2) for centre in centres]
         style = STYLES[number % len(STYLES)]
         _draw_curve(above, below, positions, curve, label, style)
-    for length, name in _marks(curves, groups[-1].last).items():
+    reached = {curve.longest for curve in curves if curve.longest is not None}
+    for length in sorted(length for length in reached if length <= groups[-1].last):
         for axes in (above, below):
             axes.axvline(length + 0.5, color="0.4", linewidth=1)
         above.annotate(
-            name, (length + 0.5, 0), xycoords=("data", "axes fraction"), xytext=(-3, 4),
-            textcoords="offset points", ha="right", fontsize="small", rotation=90, color="0.3",
+            "longest in training", (length + 0.5, 0), xycoords=("data", "axes fraction"),
+            xytext=(-3, 4), textcoords="offset points", ha="right", fontsize="small",
+            rotation=90, color="0.3",
         )  # fmt: skip
     below.axhline(1, color="0.5", linewidth=0.8)
     above.set(ylabel="BLEU, with 95 % interval", title="BLEU by length of the source")
@@ -205,16 +207,3 @@ def _draw_curve(above, below, positions, curve: LengthCurve, label: str, style) 
     ]
     above.errorbar(positions, values, yerr=errors, capsize=3, label=label, **style)
     below.plot(positions, [bleu.length_ratio for bleu in curve.intervals], **style)
-
-
-def _marks(curves: Sequence[LengthCurve], last: int) -> dict[int, str]:
-    """Returns the labels of vertical lines up to `last`, by length."""
-    marks: dict[int, str] = {}
-    for curve in curves:
-        for length, name in (
-            (curve.longest, "longest in training"),
-            (curve.limit, "sources are cut"),
-        ):
-            if length is not None and length <= last and name not in marks.get(length, ""):
-                marks[length] = f"{marks[length]}, {name}" if length in marks else name
-    return marks
