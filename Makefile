@@ -25,7 +25,7 @@ docs: $(VENV)/ready  ## the site, in build/site; a warning or a lost link fails
 	$(VENV)/bin/sphinx-build -q -W --keep-going -d build/doctrees docs build/site
 
 serving-proof: $(VENV)/ready  ## TF Serving's own image, by Docker: make serving-proof MODEL=exported/mine TEXT=in.en
-	$(VENV)/bin/python serving/proof.py $(MODEL) $(TEXT) --report build/serving-proof.md
+	$(VENV)/bin/python serving/proof.py $(MODEL) $(TEXT)
 
 $(VENV)/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)

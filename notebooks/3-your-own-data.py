@@ -29,7 +29,7 @@ from IPython.display import Image
 
 from tf_transformer.cli.main import main
 from tf_transformer.data import builtin
-from tf_transformer.export.session import SavedModelSession
+from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.run import Run
 
 os.chdir(tempfile.mkdtemp())  # leaves no files in your working directory

@@ -1,5 +1,5 @@
 #!/bin/sh
-# TF Serving with one exported model: sh serving/docker-run.sh exported/mine
+# TF Serving with one exported model: sh serving/docker-run.sh exported/mine. It has never run.
 # Reachable only from this machine: REST on port 8501, gRPC on 8500, metrics on
 # 8501/monitoring/prometheus/metrics.
 set -eu

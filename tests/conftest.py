@@ -19,10 +19,11 @@ from helpers import made_once, toy_labels, toy_trees
 from tf_transformer import load
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data import builtin
-from tf_transformer.export.publish import publish
-from tf_transformer.export.translations import exportable
+from tf_transformer.export.publishing import publish
+from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.export.signatures import exportable
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import load_translator
+from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 # Four logical devices, so that distribution can be tested without a GPU. TensorFlow fixes their
 # number as soon as it computes anything.
@@ -140,6 +141,32 @@ def exported(trained_run, tmp_path_factory) -> Path:
         return publish(model, folder / "small", card={"description": "a small model"})
 
     return made_once(tmp_path_factory, "export", make)
+
+
+@pytest.fixture(scope="session")
+def translator(trained_run) -> Translator:
+    """The model of `exported`, in Python."""
+    return load_translator(Run.open(trained_run.path), "best", decoding=DecodingConfig())
+
+
+@pytest.fixture(scope="session")
+def text_free(trained_run, tmp_path_factory) -> Path:
+    """An export like `exported` but without text, made by the command."""
+
+    def make(folder: Path) -> Path:
+        options = ["--checkpoint", "best", "--no-text", "--output", str(folder / "ids")]
+        done = run_here(["export", str(trained_run.path), *options])
+        assert done.returncode == 0, done.stderr
+        return folder / "ids" / "1"
+
+    return made_once(tmp_path_factory, "text-free", make)
+
+
+@pytest.fixture(scope="session")
+def session(exported) -> Iterator[SavedModelSession]:
+    """The model of `exported`, loaded as in TF Serving."""
+    with SavedModelSession(exported) as loaded:
+        yield loaded
 
 
 @pytest.fixture(scope="session")

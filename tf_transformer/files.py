@@ -64,9 +64,7 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / LOCK_FILE).open("w")
     except FileExistsError:
-        raise UserError(
-            f"{folder} is not a run directory. Give --output a new folder."
-        ) from None
+        raise UserError(f"{folder} is not a directory. Give --output a new folder.") from None
     except OSError as error:
         raise UserError(
             f"Cannot write {folder}: {error.strerror or error}. Give another folder."

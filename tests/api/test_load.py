@@ -15,8 +15,7 @@ from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
-from tf_transformer.export.exported import ExportEngine
-from tf_transformer.export.session import SavedModelSession
+from tf_transformer.export.saved_model import ExportEngine, SavedModelSession
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 

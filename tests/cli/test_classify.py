@@ -78,7 +78,7 @@ def test_labelled_sentences_are_scored_as_in_training(classifier, capsys):
         ("translate run", "for runs of --task translation. .*tf-transformer classify run", 1),
         ("parse run", "for runs of --task parsing. .*tf-transformer classify run", 1),
         ("export run --no-text --output e", "--no-text is not for runs", 1),
-        ("serve run --litert", "--litert is not for runs of --task classification", 1),
+        ("serve run --tag x", "--tag is not for runs of --task classification", 1),
         ("convert run --to ctranslate2 c", "for runs of --task translation", 1),
         ("score run --source in --target in", "of --task classification", 1),
         ("evaluate run --source in --reference in", "of --task classification", 1),

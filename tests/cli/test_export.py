@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tf_transformer.export.session import SavedModelSession
+from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.versions import CARD
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.translator import load_translator

@@ -107,6 +107,13 @@ def test_heads_of_another_size_are_refused(translator, tmp_path, size):
         to_ctranslate2(model, translator.tokenizer, tmp_path / "ct2")
 
 
+def test_positions_that_ctranslate2_lacks_are_refused(translator, tmp_path):
+    model = Transformer(translator.tokenizer.vocab_size, **SMALL)
+    model.target_embedding.positions = "relative"
+    with pytest.raises(UserError, match="CTranslate2 lacks model.positions=relative"):
+        to_ctranslate2(model, translator.tokenizer, tmp_path / "ct2")
+
+
 def test_both_tokenizers_of_separate_vocabularies_are_copied(translator, tmp_path):
     path = tmp_path / "tokenizer.model"
     translator.tokenizer.copy(path)

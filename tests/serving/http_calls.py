@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from tf_transformer.serving.loaded import ServedModel
-from tf_transformer.serving.telemetry import Telemetry
+from tf_transformer.serving.queue import Telemetry
+from tf_transformer.serving.served_model import ServedModel
 
 PREDICT = "/v1/models/small:predict"
 

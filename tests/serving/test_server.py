@@ -1,27 +1,29 @@
 """The HTTP server on a real socket: what it answers, and what it survives."""
 
 import json
-import logging
 import os
 import re
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 from http_calls import PREDICT, body_of, call, one_version, predict
-
-pytest.importorskip("flask")
-pytest.importorskip("waitress")
+from prometheus_client.parser import text_string_to_metric_families
 
 from tf_transformer.cli.export import bound_socket
 from tf_transformer.errors import UserError
-from tf_transformer.serving.loaded import LoadedVersion, ServedModel
-from tf_transformer.serving.queue import RequestQueue
-from tf_transformer.serving.server import make_app
-from tf_transformer.serving.telemetry import Telemetry
+from tf_transformer.serving.queue import RequestQueue, Telemetry
+from tf_transformer.serving.served_model import LoadedVersion, ServedModel
+from tf_transformer.serving.server import Listener, make_app
+
+pytest.importorskip("flask")
+pytest.importorskip("waitress")
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +98,7 @@ class Wrapped:
     streams = 1
 
     def __init__(self, session, run) -> None:
-        self.signatures, self.signature = session.signatures, session.signature
-        self._run = run
+        self.signatures, self._run = session.signatures, run
 
     def run(self, signature, inputs, timeout):
         return self._run(signature, inputs, timeout=timeout)
@@ -144,38 +145,25 @@ def test_a_computation_that_takes_too_long_is_cancelled(session, client_of):
         time.sleep(0.01)
 
 
-def test_a_batch_that_fails_is_logged_and_its_clients_are_asked_to_come_back(
-    session, client_of, caplog
-):
-    def run(signature, inputs, timeout):
+@pytest.mark.parametrize("fault", ["batch", "stopped", "bug"])
+def test_a_fault_is_logged_and_not_shown_to_clients(session, counter, fault, caplog):
+    def fails(*_, **__):
         raise RuntimeError("a secret of the server")
 
-    answer = client_of(Wrapped(session, run)).post(PREDICT, data=body_of("a"))
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-    assert "secret" not in answer.text
-    assert "secret" in caplog.text
-
-
-def test_a_bug_is_logged_but_not_shown_to_clients(session, counter, caplog):
-    class Broken:
-        def submit(self, *_):
-            raise RuntimeError("a secret of the server")
-
     telemetry = Telemetry()
-    model = one_version(session, counter, Broken(), telemetry)
-    answer = make_app(model, telemetry).test_client().post(PREDICT, data=body_of("a"))
-    assert answer.status_code == 500
-    assert "secret" not in answer.text
-    assert "secret" in caplog.text
-
-
-def test_a_stopping_server_asks_clients_to_come_back(session, counter):
-    telemetry = Telemetry()
-    queue = RequestQueue(session, counter, telemetry)
+    computing = Wrapped(session, fails) if fault == "batch" else session
+    queue = RequestQueue(computing, counter, telemetry)
     model = one_version(session, counter, queue, telemetry)
-    queue.close(60)
+    if fault == "stopped":
+        queue.close(60)
+    if fault == "bug":
+        queue.submit = fails
     answer = make_app(model, telemetry).test_client().post(PREDICT, data=body_of("a"))
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    queue.close(60)
+    status, again = (500, None) if fault == "bug" else (503, "1")
+    assert (answer.status_code, answer.headers.get("Retry-After")) == (status, again)
+    assert "secret" not in answer.text
+    assert ("secret" in caplog.text) == (fault != "stopped")
 
 
 def test_a_server_with_a_version_is_healthy_and_ready(port):
@@ -190,11 +178,6 @@ def test_a_server_without_a_version_yet_is_alive_but_not_ready():
     assert client.get("/v1/models/small").json == {"model_version_status": []}
     answer = client.post(PREDICT, data=body_of("a"))
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-
-
-def test_waitress_does_not_log_waiting_requests(port):
-    assert not logging.getLogger("waitress.queue").isEnabledFor(logging.WARNING)
-    assert not logging.getLogger("waitress").isEnabledFor(logging.WARNING)
 
 
 def test_a_host_with_several_addresses_is_refused():
@@ -262,3 +245,198 @@ def test_exports_of_classifiers_are_served(exported_classifier):
     answers = [text.encode() for text in answer.json["outputs"]["label"]]
     assert answers == expected["label"].tolist()
     model.close()
+
+
+# --- Connections, and how serving ends ---------------------------------------------------
+
+CONNECTIONS = 8
+
+
+@pytest.fixture
+def listener(session, counter):
+    """A server with few connections, which is not serving yet."""
+    telemetry = Telemetry()
+    queue = RequestQueue(session, counter, telemetry)
+    app = make_app(one_version(session, counter, queue, telemetry), telemetry)
+    listener = Listener(app, bound_socket("localhost", 0), 1 << 20, CONNECTIONS, idle=60)
+    yield listener
+    listener.close()
+    queue.close(60)
+
+
+def begin(listener, alive=lambda: True) -> threading.Thread:
+    thread = threading.Thread(target=listener.serve, args=(alive,), daemon=True)
+    thread.start()
+    return thread
+
+
+def connect(port: int, sent: bytes = b"") -> socket.socket:
+    one = socket.create_connection(("127.0.0.1", port), timeout=60)
+    one.sendall(sent)
+    return one
+
+
+def ask(port: int, *texts: str, signature: str = "serving_default") -> int:
+    return predict(port, *texts, signature=signature)[0]
+
+
+def test_closing_the_sockets_ends_serving(listener):
+    """Otherwise its thread would spin and slow down all others."""
+    serving = begin(listener)
+    assert ask(listener.effective_port, "A dog.") == 200
+    listener.close()
+    serving.join(10)
+    assert not serving.is_alive()
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/models/small:pre"], ids=["nothing", "a part"])
+def test_held_connections_give_way_to_new_ones(listener, sent):
+    begin(listener)
+    held = [connect(listener.effective_port, sent) for _ in range(5 * CONNECTIONS)]
+    for one in held[-CONNECTIONS // 2 :]:
+        one.sendall(b"x")  # a byte now and then does not help
+    start = time.monotonic()
+    assert [ask(listener.effective_port, "A dog.") for _ in range(3)] == [200] * 3
+    assert time.monotonic() - start < listener.adj.channel_timeout / 2
+    for one in held:
+        one.close()
+
+
+def test_a_request_in_progress_keeps_its_connection(listener):
+    begin(listener)
+    port = listener.effective_port
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(ask, port, "The dog. " * 300, signature="nbest")
+        while not listener.unanswered:
+            assert not slow.done() or slow.result() == 200
+            time.sleep(0.001)
+        held = [connect(port) for _ in range(5 * CONNECTIONS)]
+        assert slow.result(60) == 200
+    for one in held:
+        one.close()
+
+
+def test_stopping_answers_accepted_requests_and_refuses_new_ones(listener):
+    serving = begin(listener)
+    port = listener.effective_port
+    assert ask(port, "A dog.") == 200
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(ask, port, *["The dog. " * 100] * 8, signature="nbest")
+        while not listener.unanswered and not slow.done():
+            time.sleep(0.001)
+        listener.stop()
+        serving.join(60)
+        listener.drain(60.0)
+        assert slow.result(60) == 200
+    with pytest.raises(ConnectionRefusedError):
+        ask(port, "A dog.")
+
+
+def test_serving_ends_when_the_model_no_longer_computes(listener):
+    begin(listener, alive=lambda: False).join(10)
+    with connect(listener.effective_port, b"GET / HTTP/1.0\r\n\r\n") as one:
+        one.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            one.recv(1)
+
+
+# --- Metrics and the access log ----------------------------------------------------------
+
+
+def access_log(caplog) -> list[dict]:
+    messages = [record.message for record in caplog.records]
+    return [json.loads(message) for message in messages if message.startswith("{")]
+
+
+def test_metrics_and_access_log_record_requests(start, caplog):
+    caplog.set_level("INFO")
+    port = start(access_log="all")
+    predict(port, "The dog.", "A cat.")
+    call(port, "POST", PREDICT, b"nonsense", **{"X-Request-Id": "mine-7"})
+    call(port, "GET", "/nowhere", **{"X-Request-Id": 'not "plain"'})
+    status, headers, text = call(port, "GET", "/monitoring/prometheus/metrics")
+    assert (status, headers.get_content_type()) == (200, "text/plain")
+    values = {
+        f"{sample.name}{sorted(sample.labels.values())}": sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    for name, value in {
+        "requests_total['200', 'serving_default']": 1,
+        "requests_total['400', 'predict']": 1,
+        "requests_total['404', 'unknown']": 1,
+        "refused_total['bad request']": 1,
+        "request_seconds_count['serving_default']": 1,
+        "batch_rows_sum[]": 2,
+        "waiting_rows[]": 0,
+        "version[]": 1,
+        "refused_versions[]": 0,
+    }.items():
+        assert values[f"tf_transformer_{name}"] == value, name
+    assert values["tf_transformer_tokens_read_total[]"] >= 4
+    assert values["process_resident_memory_bytes[]"] > 1e6
+
+    good, bad, lost, _ = access_log(caplog)
+    assert (good["status"], good["signature"]) == (200, "serving_default")
+    assert good["path"] == PREDICT
+    assert (bad["status"], bad["request_id"]) == (400, "mine-7")
+    assert bad["error"].startswith("The body must be JSON")
+    assert re.fullmatch("[0-9a-f]{32}", lost["request_id"])
+
+
+@pytest.mark.parametrize(("level", "logged"), [("off", []), ("errors", [400])])
+def test_the_access_log_has_levels(start, level, logged, caplog):
+    caplog.set_level("INFO")
+    port = start(access_log=level)
+    assert predict(port, "The dog.")[0] == 200
+    assert predict(port, 1)[0] == 400
+    assert [record["status"] for record in access_log(caplog)] == logged
+
+
+def test_failed_probes_are_no_errors_in_the_access_log(caplog):
+    caplog.set_level("INFO")
+    telemetry = Telemetry()
+    model = ServedModel("small", dict, None, telemetry)
+    client = make_app(model, telemetry, access_log="errors").test_client()
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/nowhere").status_code == 404
+    assert [record["path"] for record in access_log(caplog)] == ["/nowhere"]
+
+
+# --- The page in a browser: a translation, its hypotheses, the attention of each head -----
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next((name for name in BROWSERS if shutil.which(name)), None)
+
+
+def page(port: int, text: str, folder) -> str:
+    """The document after the page has translated the text."""
+    if BROWSER is None:
+        pytest.skip(f"needs one of {BROWSERS}")
+    command = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+        "--virtual-time-budget=20000", f"--user-data-dir={folder}",
+        f"http://127.0.0.1:{port}/#{quote(text)}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_text_is_translated_and_its_alignment_drawn(port, translator, trained_run, tmp_path):
+    text = trained_run.lines("train.en")[0]
+    html = page(port, text, tmp_path)
+    found = translator.translate(text)
+    assert f'aria-live="polite">{found}</div>' in html
+    hypotheses = html[html.index('id="nbest"') : html.index("<script>")]
+    assert hypotheses.count("<tr>") == 4
+    pieces = translator.tokenizer.tokenize([text, found]).row_lengths().numpy()
+    assert html.count('class="aligned"') == pieces[1]
+    assert html.count('style="--weight: ') >= (pieces[0] + 1) * (pieces[1] + 1)
+    assert html.count('type="radio"') == 1 + translator.model.config.num_heads
+
+
+def test_text_is_never_interpreted_as_markup(port, tmp_path):
+    html = page(port, "<img src=x onerror=document.title='broken'>", tmp_path)
+    assert "<title>small</title>" in html
+    assert "<img" not in html

@@ -138,7 +138,7 @@ def _published(options: argparse.Namespace, run: Run) -> Path | None:
 
 
 def _gate(options: argparse.Namespace, run: Run, published: Path) -> Any:
-    from tf_transformer.export.gate import Gate
+    from tf_transformer.export.publishing import Gate
 
     source = Path(options.source) if options.source else None
     task_class = task_named(run.config.task).task_class()
@@ -169,7 +169,9 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     add("--grace", type=float_from(0.0, _DAY), default=10.0, metavar="SECONDS", help=text)
     text = "responses to log, each as a line of JSON (default: errors)"
     add("--access-log", choices=("off", "errors", "all"), default="errors", help=text)
-    add_model_options(parser, "--threads", "--precision", "--litert", "--tag")
+    text = "precision of a run's weights and computation (default: float32)"
+    add("--precision", choices=("float32", "bfloat16"), default="float32", help=text)
+    add_model_options(parser, "--threads", "--tag")
 
 
 def run_serve(options: argparse.Namespace) -> None:
@@ -189,22 +191,19 @@ def run_serve(options: argparse.Namespace) -> None:
         import_tensorflow_quietly()
         use_threads(options.threads)
 
-        from tf_transformer.serving.server import make_app  # reports a missing extra first
-        from tf_transformer.serving.listener import Listener  # isort: skip
-        from tf_transformer.export.session import SavedModelSession
-        from tf_transformer.serving.loaded import LoadedVersion, ServedModel
-        from tf_transformer.serving.telemetry import Telemetry
+        from tf_transformer.serving.server import Listener, make_app  # isort: skip, extras first
+        from tf_transformer.serving.queue import Telemetry
+        from tf_transformer.serving.served_model import LoadedVersion, ServedModel
 
         stack.enter_context(_on_signals(_ENDING, _exit))
-        open_session: Callable[[Path], SavedModelSession] = SavedModelSession
         if isinstance(source, Run):
-            folder, open_session = stack.enter_context(_temporary_export(source, options))
+            folder = stack.enter_context(_temporary_export(source, options))
         else:
             folder = source
         telemetry = Telemetry()
 
         def load(number: int, path: Path) -> LoadedVersion:
-            return LoadedVersion(number, path, telemetry, options.max_waiting, open_session)
+            return LoadedVersion(number, path, telemetry, options.max_waiting)
 
         url = f"http://{host_and_port(*bound.getsockname()[:2])}/"
         find = _folders(Path(options.model), folder)
@@ -219,11 +218,11 @@ def run_serve(options: argparse.Namespace) -> None:
 def _source(options: argparse.Namespace) -> Path | Run:
     """Returns the export to serve, or the run to export first; refuses wrong options."""
     exported = find_export(Path(options.model))
-    for_runs = given(options, "precision", "litert", "tag")
+    for_runs = given(options, "precision", "tag")
     if exported and for_runs:
-        advice = "Serve the run itself." if options.litert else "Give it to export."
         raise UserError(
-            f"--{min(for_runs)} is for a run. Received: {options.model}, a SavedModel. {advice}"
+            f"--{min(for_runs)} is for a run. Received: {options.model}, a SavedModel. Give it "
+            "to export."
         )
     if exported:
         return exported
@@ -333,25 +332,11 @@ def _exit(number: int) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Callable]]:
-    """Exports a run; yields the folder, and a function that opens it as a session."""
-    from tf_transformer.decoding.lite import LiteEngine
-    from tf_transformer.export.lite import LiteSession
-    from tf_transformer.export.session import SavedModelSession
-    from tf_transformer.tasks.models import load_engine
-
+def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
+    """Exports a run; yields the folder."""
     loading = given(options, "precision", "tag")
-    if options.precision == "int8":  # of LiteRT alone
-        del loading["precision"]
     with tempfile.TemporaryDirectory() as parent:
-        folder = load_run(run, **loading).export(Path(parent) / "model")
-        if not options.litert:
-            yield folder, SavedModelSession
-            return
-        searching = given(options, "precision", "litert", "tag", "threads")
-        engine = load_engine(run, None, **searching)
-        assert isinstance(engine, LiteEngine)
-        yield folder, lambda path: LiteSession(path, engine, run.config.decoding)
+        yield load_run(run, **loading).export(Path(parent) / "model")
 
 
 # --- convert -----------------------------------------------------------------------------

@@ -107,8 +107,10 @@ def _set_embedding(stack, embeddings, layer) -> None:
     stack.scale_embeddings = True  # by sqrt(D)
     if layer.positions == "learned":
         table = layer.position_embeddings
-    else:
+    elif layer.positions == "sinusoidal":
         table = sinusoidal_positions(tf.range(LONGEST), layer.d_model)
+    else:
+        raise UserError(f"CTranslate2 lacks model.positions={layer.positions}.")
     stack.position_encodings.encodings = _array(table)
 
 

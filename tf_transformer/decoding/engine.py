@@ -1,7 +1,7 @@
 """Engines compute translations and scores; this one computes in TensorFlow's graph.
 
-`lite` has the one that searches in LiteRT, `export.exported` the one of an export. All settings
-of a search are arguments of the call.
+`lite` has the one that searches in LiteRT, `export.saved_model` the one of an export. All
+settings of a search are arguments of the call.
 
 B batch, S source and T target length, EOS included; P longest prefix; N layers, H heads.
 """

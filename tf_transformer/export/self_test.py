@@ -14,11 +14,24 @@ from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import default_layer
 from tf_transformer.errors import UserError, shortened
-from tf_transformer.export.session import SavedModelSession, plain_lists
-from tf_transformer.export.warmup import TEXTS
+from tf_transformer.export.saved_model import SavedModelSession, column, plain_lists
 
 Check = tuple[str, str, Any, Any]  # signature and output, text, expected, received
 Answer = dict[str, Any]  # outputs for one text, as plain values and lists
+
+# Texts to try a model with; warm-up requests send the first two.
+TEXTS = (
+    "A short sentence.",
+    "",
+    "   ",
+    "\u00a0",
+    "\u200b",
+    "Two men, 3.50 euros and a tree: what a day!",
+    "</s> <s> <pad> <unk>",
+    "emoji 🙂 中文 \u0000 \u2028 é",
+    "\udcff\udcfe not UTF-8 \udcc3",
+    "word " * 60,
+)
 
 # Largest differences by precision: absolute, relative, and absolute for attention weights. The
 # next bfloat16 after a weight of 0.5 is 0.004 away, and so may be those before the softmax.
@@ -54,7 +67,7 @@ def agree(expected: Any, received: Any, precision: str = "float32") -> bool:
 
 def check_classifier(session: SavedModelSession, classifier: Any) -> Iterator[Check]:
     """Yields the answers of a `SentenceClassifier` and of its export."""
-    for text in _fitting(classifier.engine.tokenizer, classifier.engine.max_length):
+    for text in fitting_texts(classifier.engine.tokenizer, classifier.engine.max_length):
         label = classifier.classify(text)
         answer = _ask(session, "serving_default", text=text)
         named = dict(zip(answer["labels"], answer["probabilities"], strict=True))
@@ -67,7 +80,7 @@ def check_classifier(session: SavedModelSession, classifier: Any) -> Iterator[Ch
 
 
 def check_translator(
-    session: SavedModelSession, translator: Any, options: Mapping[str, Any], limit: int
+    session: SavedModelSession, translator: Any, options: Mapping[str, Any]
 ) -> Iterator[Check]:
     """Yields the answers of a `Translator` and of its export.
 
@@ -75,12 +88,12 @@ def check_translator(
         session: the exported model.
         translator: searches in TensorFlow.
         options: search settings that the export was given, as arguments of `translate`.
-        limit: the longest source that the export takes, in tokens with EOS.
     """
     decoding = dataclasses.replace(translator.decoding, **options)
+    codec = translator.engine.codec(decoding)
     longest = max(min(12, decoding.max_length or 12), decoding.min_length)
     changed = {"alpha": 1.5, "max_length": longest, "prefix": "A"}
-    texts = _fitting(translator.tokenizer, limit)
+    texts = fitting_texts(translator.tokenizer, codec.source_limit)
     for text, other in zip(texts, reversed(texts), strict=True):
         ranked = translator.translate(text, n_best=decoding.beam_size, **options)
         yield from _check_tokens(session, translator, text, ranked[0], decoding.alpha)
@@ -108,6 +121,12 @@ def check_translator(
         yield from _compared("with_options", text, expected, answer)
         if "attention" in session.signatures:
             yield from _check_attention(session, translator, text, best["translation"])
+    if set(session.signatures) != {"tokens"}:
+        long = "a " * 4 * codec.target_limit
+        answer = _ask(session, "with_options", text=long, **{**changed, "prefix": long})
+        yield from _compared("with_options", "a long text", {}, answer, cut=True)
+        answer = _ask(session, "score", source=long, target=long)
+        yield from _compared("score", "a long text", {}, answer, cut=True)
 
 
 def _check_tokens(
@@ -146,7 +165,10 @@ def _check_attention(
 
 def _ask(session: SavedModelSession, signature: str, **inputs: Any) -> Answer:
     """Returns the outputs of a signature for one row."""
-    rows = {name: np.array([value]) for name, value in inputs.items()}
+    rows = {
+        name: column([value]) if isinstance(value, str) else np.array([value])
+        for name, value in inputs.items()
+    }
     answer = session.run(signature, rows)
     return {name: plain_lists(values.tolist()[0]) for name, values in answer.items()}
 
@@ -174,13 +196,16 @@ def _score(translation: Any, alpha: float) -> float:
     return translation.log_prob / ((5 + translation.num_tokens) / 6) ** alpha
 
 
-def _fitting(tokenizer: Tokenizer, limit: int) -> list[str]:
+def fitting_texts(tokenizer: Tokenizer, limit: int) -> list[str]:
     """Returns the texts of at most `limit` tokens, EOS counted."""
     rows = zip(TEXTS, tokenizer.ids(TEXTS), strict=True)
     return [text for text, ids in rows if len(ids) < limit]
 
 
-def _compared(signature: str, text: str, expected: Answer, answer: Answer) -> Iterator[Check]:
-    """Yields each expected output of a signature beside the received one."""
-    for name, value in {**expected, "source_cut": False}.items():
+def _compared(
+    signature: str, text: str, expected: Answer, answer: Answer, cut: bool = False
+) -> Iterator[Check]:
+    """Yields each expected output of a signature, and whether texts are cut, as received."""
+    cuts = {name: cut for name in answer if name.endswith("_cut")}
+    for name, value in {**expected, **cuts}.items():
         yield f"{signature}: {name}", text, value, answer[name]

@@ -5,6 +5,12 @@ each row of the request, so that a server may batch requests. No row changes the
 another; outputs are padded to the longest row.
 """
 
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID, UNK_ID, DecodingConfig
@@ -12,49 +18,61 @@ from tf_transformer.data.text import SideName
 from tf_transformer.decoding.alignment import nearest_pieces
 from tf_transformer.decoding.beam_search import Hypotheses, length_penalty
 from tf_transformer.decoding.engine import GraphEngine, models_of
-from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.export.functions import (
-    Function,
-    Outputs,
-    exported,
-    in_groups,
-    longest,
-    of_vectors,
-)
+from tf_transformer.decoding.text_codec import IDS, TextCodec
+from tf_transformer.export.publishing import Exportable, Function, Request
+from tf_transformer.export.self_test import TEXTS, check_translator
+
+Outputs = dict[str, tf.Tensor]
 
 
-class TokenSignature:
-    """The signature from ids to ids, the only one that needs no tokenizer.
-
-    Its graph must do without ragged tensors and other operations that LiteRT lacks: a test
-    converts it.
+class Signatures:
+    """The signatures of a translator, which share two searches and a scorer.
 
     Args:
         engine: the model to serve and its tokenizer.
         decoding: settings of the search.
-
-    Attributes:
-        search: the search for the best translations of ids, as a TensorFlow function that the
-            graphs of all signatures share.
-        positions: maximum positions computed together, see `in_groups`.
     """
 
     def __init__(self, engine: GraphEngine, decoding: DecodingConfig) -> None:
-        self._engine, self._codec = engine, engine.codec(decoding)
-        self.positions = decoding.batch_tokens // decoding.beam_size
-        self.search = in_groups(
-            lambda source: engine.search_ids(source, decoding), [IDS], self.positions
+        self._tokenizer, self._engine = engine.tokenizer, engine
+        self._codec, self._decoding = engine.codec(decoding), decoding
+        self._positions = decoding.batch_tokens // decoding.beam_size
+        self._search = in_groups(
+            lambda source: engine.search_ids(source, decoding), [IDS], self._positions
         )
 
-    def functions(self) -> dict[str, Function]:
-        """Returns a function for each signature name."""
-        return {"tokens": exported(self.tokens, tf.TensorSpec(IDS.shape, IDS.dtype, "tokens"))}
+    def functions(self, text: bool = True) -> dict[str, Function]:
+        """Returns a function for each signature name; an ensemble has no `attention`.
+
+        Args:
+            text: whether to include the signatures that take text.
+        """
+        functions = {
+            "tokens": exported(self.tokens, tf.TensorSpec(IDS.shape, IDS.dtype, "tokens"))
+        }
+        if not text:
+            return functions
+        string = tf.string
+        options = {"alpha": tf.float32, "max_length": tf.int32, "prefix": string}
+        functions |= {
+            "serving_default": of_vectors(self.translate, text=string),
+            "nbest": of_vectors(self.n_best, text=string),
+            "with_options": of_vectors(self.with_options, text=string, **options),
+            "score": of_vectors(self.score, source=string, target=string),
+        }
+        if len(models_of(self._engine.model)) == 1:
+            functions["attention"] = of_vectors(self.attention, text=string)
+        return functions
 
     def tokens(self, tokens: tf.Tensor) -> Outputs:
-        """Returns the ids of the best translation of each source, ids [B, S]."""
+        """Returns the ids of the best translation of each source, ids [B, S].
+
+        Its graph does without tokenizer, ragged tensors and other operations that LiteRT
+        lacks: a test converts it.
+        """
         limit = self._codec.source_limit
         source, sizes, cut = _closed(tokens, self._engine.model.vocab_size, limit)
-        hypotheses = self.search(source)
+        hypotheses = self._search(source)
         blank = sizes == 0
         size = tf.where(blank, 1, hypotheses.lengths[:, 0])
         ids = hypotheses.tokens[:, 0, : longest(size)]
@@ -65,51 +83,6 @@ class TokenSignature:
             "num_tokens": size,
             "source_cut": cut,
         }
-
-
-class Signatures:
-    """All signatures as TensorFlow functions, which share the two searches and the scorer.
-
-    Args:
-        engine: the model to serve and its tokenizer.
-        decoding: settings of the search.
-    """
-
-    def __init__(self, engine: GraphEngine, decoding: DecodingConfig) -> None:
-        self._tokenizer, self._engine = engine.tokenizer, engine
-        self._codec, self._decoding = engine.codec(decoding), decoding
-        self._of_ids = TokenSignature(engine, decoding)
-        self._search, positions = self._of_ids.search, self._of_ids.positions
-        self._n_best = in_groups(
-            lambda source, alpha, prefix, max_lengths: engine.search_ids(
-                source,
-                decoding,
-                decoding.beam_size,
-                alpha=alpha,
-                prefix=prefix,
-                max_lengths=max_lengths,
-            ),
-            [IDS, tf.TensorSpec([None]), IDS, tf.TensorSpec([None], tf.int32)],
-            positions,
-        )
-        self._log_probs = in_groups(engine.log_probs, [IDS, IDS], positions)
-        self._has_attention = len(models_of(engine.model)) == 1
-        if self._has_attention:
-            self._attend = in_groups(self._heads_and_nearest, [IDS, IDS], positions)
-
-    def functions(self) -> dict[str, Function]:
-        """Returns a function for each signature name; an ensemble has no `attention`."""
-        text = tf.string
-        options = {"alpha": tf.float32, "max_length": tf.int32, "prefix": text}
-        functions = self._of_ids.functions() | {
-            "serving_default": of_vectors(self.translate, text=text),
-            "nbest": of_vectors(self.n_best, text=text),
-            "with_options": of_vectors(self.with_options, text=text, **options),
-            "score": of_vectors(self.score, source=text, target=text),
-        }
-        if self._has_attention:
-            functions["attention"] = of_vectors(self.attention, text=text)
-        return functions
 
     def translate(self, text: tf.Tensor) -> Outputs:
         """Returns the best translation of each text, strings [B]."""
@@ -122,6 +95,21 @@ class Signatures:
             "score": tf.where(blank, 0.0, hypotheses.scores[:, 0]),
             "source_cut": cut,
         }
+
+    @functools.cached_property
+    def _n_best_search(self) -> Callable:
+        def search(source, alpha, prefix, max_lengths):
+            return self._engine.search_ids(
+                source,
+                self._decoding,
+                self._decoding.beam_size,
+                alpha=alpha,
+                prefix=prefix,
+                max_lengths=max_lengths,
+            )
+
+        specs = [IDS, tf.TensorSpec([None]), IDS, tf.TensorSpec([None], tf.int32)]
+        return in_groups(search, specs, self._positions)
 
     def n_best(self, text: tf.Tensor) -> Outputs:
         """Returns W translations of each text, strings [B], best first."""
@@ -150,7 +138,7 @@ class Signatures:
         limits = tf.where(max_length > 0, max_length, tf.int32.max)
         lengths = tf.cast(source.row_lengths(), tf.int32)
         prefix_ids, prefix_cut = self._codec.encode_prefix(prefix, lengths, limits)
-        hypotheses = self._n_best(
+        hypotheses = self._n_best_search(
             ids,
             # NaN is not above 0 either.
             tf.where(alpha >= 0, tf.minimum(alpha, MAX_ALPHA), self._decoding.alpha),
@@ -184,7 +172,8 @@ class Signatures:
         ids = source.to_tensor(PAD_ID)  # [B, S]
         hypotheses = self._search(ids)
         target = hypotheses.tokens[:, 0, : longest(hypotheses.lengths[:, 0])]  # [B, T]
-        heads, nearest = self._attend(ids, target)
+        attend = in_groups(self._heads_and_nearest, [IDS, IDS], self._positions)
+        heads, nearest = attend(ids, target)
         blank = _is_blank(source)
         real = (target != PAD_ID) & ~blank[:, tf.newaxis]
         heads = tf.where(real[:, tf.newaxis, :, tf.newaxis], heads, 0.0)
@@ -216,7 +205,8 @@ class Signatures:
         limit = self._codec.target_limit
         source_ids, source_cut = self._codec.encode(source)
         target_ids, target_cut = self._codec.encode(target, limit, target=True)
-        log_prob = self._log_probs(source_ids.to_tensor(PAD_ID), target_ids.to_tensor(PAD_ID))
+        log_probs = in_groups(self._engine.log_probs, [IDS, IDS], self._positions)
+        log_prob = log_probs(source_ids.to_tensor(PAD_ID), target_ids.to_tensor(PAD_ID))
         size = tf.cast(target_ids.row_lengths(), tf.int32)
         return {
             "log_prob": log_prob,
@@ -258,3 +248,175 @@ def _closed(
     known = tf.pad(known, [[0, 0], [0, 1]])[:, : tf.size(positions)]
     closing = tf.where(positions == ends, EOS_ID, PAD_ID)
     return tf.where(positions < ends, known, closing), sizes, cut
+
+
+# --- The export of a translator ---------------------------------------------------------
+
+
+def exportable(
+    engine: GraphEngine,
+    decoding: DecodingConfig,
+    translator: Any,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    text: bool = True,
+) -> Exportable:
+    """Returns a translator as an `Exportable`.
+
+    Args:
+        engine: the model to export.
+        decoding: settings of the search.
+        translator: a `Translator` of the same model, whose answers the export must give.
+        options: search settings that replace those of `translator`.
+        text: whether the model takes text. Otherwise it takes only ids and needs only
+            TensorFlow's operations, and its tokenizer is copied beside it.
+    """
+    functions = Signatures(engine, decoding).functions(text)
+    codec = engine.codec(decoding)
+    return Exportable(
+        models=models_of(engine.model),
+        tokenizer=engine.tokenizer,
+        functions=functions,
+        requests=[one for one in requests(codec) if one.signature in functions],
+        checks=lambda session: check_translator(session, translator, options),
+        sizes=sizes(codec),
+        text=text,
+    )
+
+
+def sizes(codec: TextCodec) -> dict[str, int]:
+    """Returns the maximum numbers of tokens in a source and a target, EOS included."""
+    return {"max_source_tokens": codec.source_limit, "max_target_tokens": codec.target_limit}
+
+
+def requests(codec: TextCodec) -> list[Request]:
+    """Returns requests for each signature: all outputs, and sets that clients often want."""
+    text = np.array(TEXTS[:2], object)
+    ids = source_ids(codec, TEXTS[:2])
+    pairs = {"source": text, "target": text}
+    options = {
+        "text": text,
+        "alpha": np.array([-1.0, 1.0], "float32"),
+        "max_length": np.array([-1, 5], "int32"),
+        "prefix": np.array(["", "A"], object),
+    }
+    return [
+        Request("serving_default", {"text": text}),
+        Request("serving_default", {"text": text}, ("translation",)),
+        Request("nbest", {"text": text}),
+        Request("nbest", {"text": text}, ("translations",)),
+        Request("nbest", {"text": text}, ("translations", "scores")),
+        Request("with_options", options),
+        Request("with_options", options, ("translations",)),
+        Request("tokens", {"tokens": ids}),
+        Request("tokens", {"tokens": ids}, ("tokens",)),
+        Request("attention", {"text": text}),
+        Request("score", pairs),
+        Request("score", pairs, ("log_prob",)),
+    ]
+
+
+def source_ids(codec: TextCodec, texts: Sequence[str]) -> np.ndarray:
+    """Returns the texts as int32 [B, S], with EOS and padding."""
+    return codec.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()
+
+
+# --- Computation in groups of rows --------------------------------------------------------
+#
+# Rows of similar length are computed together, which bounds the memory of a request: a row of a
+# thousand tokens neither widens short rows nor is computed together with many others.
+
+
+def exported(function: Callable, *specs: tf.TensorSpec) -> Function:
+    """Returns a TensorFlow function whose arguments have these specs."""
+    return tf.function(function, input_signature=specs, autograph=False)
+
+
+def of_vectors(method: Callable[..., Outputs], **types: tf.DType) -> Function:
+    """Returns a TensorFlow function whose arguments are vectors with these names and types."""
+    specs = [tf.TensorSpec([None], dtype, name=name) for name, dtype in types.items()]
+    return exported(
+        lambda *vectors: method(*(tf.ensure_shape(vector, [None]) for vector in vectors)),
+        *specs,
+    )
+
+
+def longest(sizes: tf.Tensor) -> tf.Tensor:
+    """Returns the largest of sizes [B]; 0 for an empty batch, whose maximum is negative."""
+    return tf.maximum(tf.reduce_max(sizes), 0)
+
+
+def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int) -> Callable:
+    """Returns a TensorFlow function that computes `function` one group of rows at a time.
+
+    Outputs of different widths are padded with zeros.
+
+    Args:
+        function: takes tensors and returns a nest of tensors, all with dimension 0 = B. The
+            outputs of a row must depend on that row alone.
+        specs: specs of its arguments. A matrix holds padded ids, and is cut to the longest row
+            of a group.
+        positions: maximum positions in a group, its rows times its longest row; a group has at
+            least one row.
+    """
+    compute = exported(function, *specs)
+    outputs = compute.get_concrete_function().structured_outputs
+
+    def grouped(*tensors):
+        lengths = functools.reduce(tf.maximum, map(_lengths, filter(_is_matrix, tensors)))
+        order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+
+        def add_group(start, results):
+            longest = tf.maximum(lengths[order[start]], 1)
+            end = start + tf.maximum(positions // longest, 1)
+            group = order[start:end]
+            outputs = compute(*(_rows(tensor, group) for tensor in tensors))
+            return end, tf.nest.map_structure(_append, results, outputs)
+
+        nothing = tf.nest.map_structure(_empty, outputs)
+        _, results = tf.while_loop(
+            lambda start, _: start < tf.size(order),
+            add_group,
+            (tf.constant(0), nothing),
+            shape_invariants=(
+                tf.TensorShape([]),
+                tf.nest.map_structure(lambda spec: spec.shape, outputs),
+            ),
+            parallel_iterations=1,
+        )
+        back = tf.argsort(order)  # the inverse, in an operation that LiteRT has
+        return tf.nest.map_structure(lambda result: tf.gather(result, back), results)
+
+    return exported(grouped, *specs)
+
+
+def _is_matrix(tensor: tf.Tensor) -> bool:
+    return tensor.shape.rank == 2
+
+
+def _lengths(ids: tf.Tensor) -> tf.Tensor:
+    """Returns int32 [B]: the length of each row of ids [B, width] without its padding."""
+    lengths = tf.range(1, tf.shape(ids)[1] + 1)
+    return tf.maximum(tf.reduce_max(tf.where(ids == PAD_ID, 0, lengths), axis=1), 0)
+
+
+def _rows(tensor: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    chosen = tf.gather(tensor, rows)
+    return chosen[:, : tf.reduce_max(_lengths(chosen))] if _is_matrix(tensor) else chosen
+
+
+def _empty(spec: tf.TensorSpec) -> tf.Tensor:
+    """Returns an output without rows."""
+    return tf.zeros([0, *(size or 0 for size in spec.shape[1:])], spec.dtype)
+
+
+def _append(before: tf.Tensor, more: tf.Tensor) -> tf.Tensor:
+    """Concatenates rows, padded to the wider of the two."""
+    size = tf.maximum(tf.shape(before)[1:], tf.shape(more)[1:])
+
+    def widened(tensor: tf.Tensor) -> tf.Tensor:
+        missing = tf.pad(size - tf.shape(tensor)[1:], [[1, 0]])
+        return tf.pad(tensor, tf.stack([tf.zeros_like(missing), missing], axis=1))
+
+    both = tf.concat([widened(before), widened(more)], axis=0)
+    both.set_shape(before.shape)  # LiteRT has no `ensure_shape` for partially known shapes
+    return both

@@ -1,16 +1,15 @@
-"""Version folders of a model: numbered as in TF Serving, and reserved by the export writing."""
+"""Version folders of a model, numbered as in TF Serving, and the cards in them."""
 
-import fcntl
 import json
-import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
+from tf_transformer.files import locked, new_folder
 
 LITE_MODEL = "model.tflite"  # instead of a SavedModel
 CARD = Path("assets.extra", "model_card.json")  # in a version's folder
@@ -85,69 +84,25 @@ def check_readable(path: Path) -> None:
 
 
 @contextmanager
-def reserved(base: Path, version: int | None = None) -> Iterator[Path]:
-    """Yields BASE/VERSION, which no other export can write until the block ends.
-
-    The reservation is a lock on a hidden file beside it, which the system releases however the
-    process ends.
+def new_version(base: Path, version: int | None = None) -> Iterator[tuple[Path, Path]]:
+    """Yields BASE/VERSION and a temporary folder, which is renamed to it when the block ends.
 
     Args:
-        base: the model's folder, created if missing.
+        base: the model's folder, created if missing, and locked for this process.
         version: version number; the next free one by default.
 
     Raises:
-        UserError: if the version exists, another export writes it, or the folder cannot be
-            written.
+        UserError: if the version exists, another export writes into `base`, or the folder
+            cannot be written.
     """
     if version is not None and version < 1:
         raise UserError(f"--version must be at least 1. Received: {version}.")
-    number = version or max(versions(base), default=0) + 1
-    while (lock := _lock(base, number)) is None and version is None:
-        number += 1
-    final = base / str(number)
-    if lock is None:
-        taken = "exists already" if final.exists() else "is being written by another export"
-        raise UserError(f"{final} {taken}. Choose another --version, or leave it out.")
-    try:
-        yield final
-    finally:
-        with suppress(OSError):
-            _lock_file(base, number).unlink()
-        os.close(lock)
-
-
-def _lock_file(base: Path, number: int) -> Path:
-    return base / f".{number}.lock"
-
-
-def _lock(base: Path, number: int) -> int | None:
-    """Locks a version number; returns a file descriptor, or None if the number is taken."""
-    final, file = base / str(number), _lock_file(base, number)
-    if final.exists():
-        return None
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise UserError(f"Cannot write {final}: {error.strerror or error}.") from error
-    if _try_lock(descriptor) and _is_file(descriptor, file) and not final.exists():
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _try_lock(descriptor: int) -> bool:
-    """Locks a file; returns False if it is locked, but True on a file system without locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return not isinstance(error, BlockingIOError)
-    return True
-
-
-def _is_file(descriptor: int, file: Path) -> bool:
-    """Returns whether the open file still exists: its owner removes it when done."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), file.stat())
-    except FileNotFoundError:
-        return False
+    with locked(base):
+        final = base / str(version or max(versions(base), default=0) + 1)
+        if final.exists():
+            raise UserError(
+                f"{final} exists already. Choose another --version, or leave it out."
+            )
+        # The temporary name is not a number, so TF Serving ignores the folder.
+        with new_folder(final) as folder:
+            yield final, folder

@@ -1,4 +1,4 @@
-"""The queue of a model: requests wait for a stream, which computes several as one batch.
+"""The queue of a model, which makes batches of requests; and the server's metrics.
 
 A batch holds the requests that arrived while all streams were computing. So no request waits
 for others to arrive, and the busier the server, the larger its batches.
@@ -14,22 +14,23 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 
 import numpy as np
+import prometheus_client as prometheus
 import sentencepiece
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.errors import UserError
-from tf_transformer.export.session import Arrays, ClosedError, SavedModelSession
+from tf_transformer.export.saved_model import Arrays, ClosedError, SavedModelSession
 from tf_transformer.export.versions import read_config
-from tf_transformer.serving.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
 MAX_ROWS = 32  # in a request, and in a batch
 SHORT = 128  # tokens; longer rows share no batch with shorter ones, which they would widen
 _BYTES = 16  # for each token that the model takes; a longer text is long without counting
+_LATENCIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 30, 60)
+_ROWS = (1, 2, 4, 8, 16, 24, 32)
 
 
 class QueueFullError(Exception):
@@ -40,36 +41,59 @@ class BatchError(Exception):
     """The batch of a request could not be computed."""
 
 
+class Telemetry:
+    """Prometheus metrics of one server, named `tf_transformer_...`, and of its process."""
+
+    def __init__(self) -> None:
+        self._registry = registry = prometheus.CollectorRegistry()
+        prometheus.ProcessCollector(registry=registry)
+        name = "tf_transformer"
+        counter = partial(prometheus.Counter, namespace=name, registry=registry)
+        gauge = partial(prometheus.Gauge, namespace=name, registry=registry)
+        histogram = partial(
+            prometheus.Histogram, namespace=name, registry=registry, buckets=_LATENCIES
+        )
+        # An endpoint is one of a few names, never text from a client.
+        self.requests = counter("requests", "Answers.", ["endpoint", "status"])
+        self.refused = counter("refused", "Requests that were not computed.", ["reason"])
+        text = "Time from a complete request to its answer."
+        self.request_seconds = histogram("request_seconds", text, ["endpoint"])
+        self.waiting_rows = gauge("waiting_rows", "Rows in the queue.")
+        self.batch_rows = histogram("batch_rows", "Rows of a batch.", buckets=_ROWS)
+        self.batch_seconds = histogram("batch_seconds", "Time to compute a batch.")
+        self.tokens_read = counter("tokens_read", "Tokens of queued requests.")
+        self.version = gauge("version", "The loaded version; 0: none.")
+        text = "Versions that are there but cannot be used; the log says why."
+        self.refused_versions = gauge("refused_versions", text)
+
+    def page(self) -> bytes:
+        """Returns all metrics in Prometheus's text format."""
+        return prometheus.generate_latest(self._registry)
+
+
 class TokenCounter:
     """Counts tokens as the graph does, with the tokenizers stored in it.
 
     Args:
-        session: holds the tokenizers; without one, only ids are counted.
-        path: the folder of the SavedModel. Without a model card, its limits are taken to be
-            those of a default export.
+        session: holds the tokenizers; without one, only ids are counted. Without a model card,
+            its limits are taken to be those of a default export.
 
     Attributes:
         longest: maximum tokens in a row, EOS included.
         positions: maximum positions computed together: rows times the longest of them.
-
-    Raises:
-        UserError: if a tokenizer is damaged.
     """
 
-    def __init__(self, session: SavedModelSession, path: Path) -> None:
-        config = read_config(path)
+    def __init__(self, session: SavedModelSession) -> None:
+        config = read_config(session.path)
         decoding = config.decoding if config else DecodingConfig()
         self.longest = decoding.max_source_length + decoding.max_extra_length
         if config and config.model.positions == "learned":
             self.longest = min(self.longest, config.model.max_length)
         self.positions = max(decoding.batch_tokens // decoding.beam_size, 1)
-        try:
-            self._tokenizers = [
-                sentencepiece.SentencePieceProcessor(model_proto=model or b"empty")
-                for model in session.tokenizers
-            ]
-        except RuntimeError:
-            raise UserError("The tokenizer in the model is damaged: export it again.") from None
+        self._tokenizers = [
+            sentencepiece.SentencePieceProcessor(model_proto=model)
+            for model in session.tokenizers
+        ]
 
     def read(self, inputs: Mapping[str, np.ndarray]) -> list[int]:
         """Returns the tokens, EOS included, of each text and row of ids, up to the limit."""
@@ -80,13 +104,6 @@ class TokenCounter:
             elif values.ndim == 2:
                 sizes += [values.shape[1]] * len(values)
         return [min(size, self.longest) for size in sizes]
-
-    def written(self, outputs: Mapping[str, np.ndarray]) -> int:
-        """Returns the tokens of an answer's translations, or of the texts it scored."""
-        if "num_tokens" in outputs:
-            return int(outputs["num_tokens"].sum())
-        names = [name for name in ("translation", "translations") if name in outputs]
-        return sum(self._count(text) for name in names for text in outputs[name].flat)
 
     def _count(self, text: bytes) -> int:
         if len(text) > _BYTES * self.longest:

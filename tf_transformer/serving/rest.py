@@ -3,8 +3,8 @@
 https://www.tensorflow.org/tfx/serving/api_rest
 """
 
-import base64
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -12,17 +12,27 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 
-from tf_transformer.export.session import (
-    Arrays,
-    BadRequestError,
-    SavedModelSession,
-    check_names,
-    checked,
-    plain_lists,
-)
+from tf_transformer.errors import shortened
+from tf_transformer.export.saved_model import Arrays, SavedModelSession, column, plain_lists
 from tf_transformer.serving.queue import MAX_ROWS
 
-MOST_NESTED = 8  # at least twice the rank of any input
+_LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max
+# By type of an input: what its values are called, and whether a value of JSON is one.
+_TYPES: dict[tf.DType, tuple[str, Callable[[Any], bool]]] = {
+    tf.string: ("a string", lambda value: type(value) is str),
+    tf.int32: (
+        "a whole number (int32)",
+        lambda value: type(value) is int and abs(value) <= _LIMITS[0],
+    ),
+    tf.float32: (
+        "a number (float32)",
+        lambda value: type(value) in (int, float) and abs(value) <= _LIMITS[1],
+    ),
+}
+
+
+class BadRequestError(ValueError):
+    """An invalid request; its message is meant for the client."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,10 @@ def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
     signature = record.get("signature_name", "serving_default")
     if not isinstance(signature, str):
         raise BadRequestError('"signature_name" must be a string.')
-    definition = session.signature(signature)
+    if signature not in session.signatures:
+        known = ", ".join(session.signatures)
+        raise BadRequestError(f"There is no signature {signature!r}. There are: {known}.")
+    definition = session.signatures[signature]
     names, by_row = list(definition.inputs), "instances" in record
     if by_row:
         if not isinstance(record["instances"], list):
@@ -71,8 +84,12 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _named(value: Any, names: list[str]) -> dict[str, Any]:
     """Returns values by the inputs' names; a bare value belongs to the only input."""
-    if isinstance(value, dict) and value.keys() != {"b64"}:
-        check_names("inputs", value, names, exactly=True)
+    if isinstance(value, dict):
+        if value.keys() != set(names):
+            raise BadRequestError(
+                f"The inputs must be {', '.join(sorted(names))}. "
+                f"Received: {', '.join(sorted(value)) or 'none'}."
+            )
         return value
     if len(names) > 1:
         raise BadRequestError(f"The inputs must be named: {', '.join(sorted(names))}.")
@@ -80,30 +97,25 @@ def _named(value: Any, names: list[str]) -> dict[str, Any]:
 
 
 def _array(name: str, value: Any, info) -> np.ndarray:
-    kind = object if info.dtype == tf.string.as_datatype_enum else None
-    value = _decoded(value)
-    try:
-        values = np.array(value, kind)
-    except (ValueError, OverflowError):
-        raise BadRequestError(f"{name} must be a list of rows of equal length.") from None
-    rank = len(info.tensor_shape.dim)
-    if values.size == 0 and values.ndim == 1 < rank:  # an empty list has no width
-        values = values.reshape(0, *[0] * (rank - 1))
-    return checked(name, values, info)
-
-
-def _decoded(value: Any, depth: int = 0) -> Any:
-    """Replaces {"b64": text} by the bytes it encodes."""
-    if depth > MOST_NESTED:
-        raise BadRequestError("The lists must not be nested so deeply.")
-    if isinstance(value, list):
-        return [_decoded(item, depth + 1) for item in value]
-    if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
-        try:
-            return base64.b64decode(value["b64"], validate=True)
-        except ValueError as error:  # for non-ASCII letters too
-            raise BadRequestError(f'"b64" must be base64: {error}') from None
-    return value
+    """Converts a value of JSON to an array with the type and rank of a TensorInfo."""
+    dtype, rank = tf.as_dtype(info.dtype), len(info.tensor_shape.dim)
+    values = np.array(value, object)  # which keeps JSON's types
+    if values.size == 0 and values.ndim <= rank:  # an empty list may have no width
+        shape = values.shape + (0,) * (rank - values.ndim)
+        return values.reshape(shape).astype(dtype.as_numpy_dtype)
+    if values.ndim != rank:
+        raise BadRequestError(
+            f"{name} must be of rank {rank}, with rows of equal length. Received: rank "
+            f"{values.ndim}."
+        )
+    words, is_valid = _TYPES[dtype]
+    for one in values.flat:
+        if not is_valid(one):
+            received = shortened(json.dumps(one), 200)
+            raise BadRequestError(f"{name} must be {words}. Received: {received}.")
+    if dtype == tf.string:
+        return column(values.tolist())
+    return values.astype(dtype.as_numpy_dtype)
 
 
 def format_response(outputs: Arrays, by_row: bool) -> str:

@@ -20,7 +20,7 @@ from tf_transformer.decoding.batches import lite_threads
 from tf_transformer.decoding.engine import Ensemble, GraphEngine
 from tf_transformer.decoding.lite import LiteEngine, LiteModel, kept_lite_file
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.export.card import model_card
+from tf_transformer.export.publishing import model_card
 from tf_transformer.files import sha256, write_text
 from tf_transformer.models.transformer import BaseTransformer, Transformer
 from tf_transformer.run import Run

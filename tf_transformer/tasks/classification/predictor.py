@@ -13,12 +13,10 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.errors import Strings, UserError, one_or_more, pairs, quoted, strings
-from tf_transformer.export.exported import ExportedModel, column
-from tf_transformer.export.functions import Outputs, in_groups, of_vectors
-from tf_transformer.export.gate import Gate
-from tf_transformer.export.publish import Exportable, publish
-from tf_transformer.export.self_test import check_classifier
-from tf_transformer.export.warmup import TEXTS, Request
+from tf_transformer.export.publishing import Exportable, Gate, Request, publish
+from tf_transformer.export.saved_model import column, open_export
+from tf_transformer.export.self_test import TEXTS, check_classifier
+from tf_transformer.export.signatures import Outputs, in_groups, of_vectors
 from tf_transformer.models.classifier import Classifier, without_decoder
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
@@ -119,13 +117,13 @@ class ExportClassifier:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self._model = path, ExportedModel(path, "label")
-        (answer,) = self._model.answers(SIGNATURE, {"text": column(["a"])})
+        self.path, self._session = path, open_export(path, "label")
+        (answer,) = self._session.answers(SIGNATURE, {"text": column(["a"])})
         self.labels = [label.decode() for label in answer["labels"][0]]
 
     def probabilities(self, sentences: list[str], progress: Progress | None) -> np.ndarray:
         """Returns the probabilities of sentences; see `SentenceClassifier.probabilities`."""
-        answers = self._model.answers(SIGNATURE, {"text": column(sentences)}, progress)
+        answers = self._session.answers(SIGNATURE, {"text": column(sentences)}, progress)
         empty = np.zeros((0, len(self.labels)), np.float32)
         return np.concatenate([empty, *(answer["probabilities"] for answer in answers)])
 
@@ -209,7 +207,7 @@ class SentenceClassifier:
         Args:
             output: the model's folder.
             version: its number; None for the next free one.
-            gate: refuses an export that is worse than the published model; see `export.gate`.
+            gate: refuses an export that is worse than the published model.
 
         Raises:
             UserError: if the export cannot be written, or fails its test.

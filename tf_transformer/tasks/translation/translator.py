@@ -23,11 +23,10 @@ from tf_transformer.decoding.lite import LiteEngine
 from tf_transformer.decoding.text_codec import TextCodec, Translation
 from tf_transformer.errors import Strings, UserError, one_or_more, pairs, quoted, strings
 from tf_transformer.evaluation.bleu import Scores, score_translations
-from tf_transformer.export import translations
-from tf_transformer.export.exported import ExportEngine
-from tf_transformer.export.gate import Gate
-from tf_transformer.export.lite import export_lite
-from tf_transformer.export.publish import publish
+from tf_transformer.export.litert import export_lite
+from tf_transformer.export.publishing import Gate, publish
+from tf_transformer.export.saved_model import ExportEngine
+from tf_transformer.export.signatures import exportable
 from tf_transformer.export.versions import read_config
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
@@ -273,9 +272,9 @@ class Translator:
             output: the model's folder.
             version: its number; None for the next free one.
             text: whether the model takes text; otherwise token ids, as LiteRT always does.
-            gate: refuses an export that is worse than the published model; see `export.gate`.
+            gate: refuses an export that is worse than the published model.
                 Not for LiteRT.
-            format: "savedmodel", or "litert": see `export.lite`.
+            format: "savedmodel", or "litert": see `export.litert`.
             fixed_length: longest source in tokens, for LiteRT with fixed shapes; None for
                 dynamic shapes.
             **options: search settings that replace those of `decoding`.
@@ -295,8 +294,8 @@ class Translator:
             return export_lite(engine, decoding, folder, version, card, fixed)
         plain = GraphEngine(engine.model, engine.tokenizer)  # the test is not of LiteRT
         in_tensorflow = Translator(engine=plain, decoding=self.decoding)
-        exportable = translations.exportable(plain, decoding, in_tensorflow, options, text)
-        return publish(exportable, folder, version, card, gate=gate)
+        model = exportable(plain, decoding, in_tensorflow, options, text)
+        return publish(model, folder, version, card, gate=gate)
 
 
 def _check_export(

@@ -14,9 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import UserError
-from tf_transformer.export.session import SavedModelSession, reason
-from tf_transformer.serving.queue import RequestQueue, TokenCounter
-from tf_transformer.serving.telemetry import Telemetry
+from tf_transformer.export.saved_model import SavedModelSession, reason
+from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
 
 logger = logging.getLogger(__name__)
 
@@ -39,34 +38,28 @@ class LoadedVersion:
         path: folder of a SavedModel.
         telemetry: counts its tokens, rows and batches.
         max_waiting: maximum rows in its queue.
-        open_session: loads the folder.
 
     Raises:
         UserError: if the model cannot be loaded or used, or does not take text.
     """
 
     def __init__(
-        self,
-        number: int,
-        path: Path,
-        telemetry: Telemetry,
-        max_waiting: int = 256,
-        open_session: Callable[[Path], SavedModelSession] = SavedModelSession,
+        self, number: int, path: Path, telemetry: Telemetry, max_waiting: int = 256
     ) -> None:
         self.number, self.users = number, 0
-        self.session = open_session(path)
+        self.session = SavedModelSession(path)
         try:
             if set(self.session.signatures) == {"tokens"}:
                 raise UserError(
                     f"`serve` needs a model that takes text. Received: {path}, exported with "
                     "--no-text. Export it without that option, or serve it with TF Serving."
                 )
-            self.counter = TokenCounter(self.session, path)
-            _warm_up(self.session, path)
+            _warm_up(self.session)
+            counter = TokenCounter(self.session)
         except BaseException:
             self.session.close()
             raise
-        self.queue = RequestQueue(self.session, self.counter, telemetry, max_waiting)
+        self.queue = RequestQueue(self.session, counter, telemetry, max_waiting)
 
     def close(self) -> None:
         """Ends running computations, for which it waits a second, and frees the model."""
@@ -75,7 +68,7 @@ class LoadedVersion:
         self.queue.close(1.0)
 
 
-def _warm_up(session: SavedModelSession, path: Path) -> None:
+def _warm_up(session: SavedModelSession) -> None:
     """Runs each signature on a small row, which takes long the first time.
 
     Raises:
@@ -95,7 +88,7 @@ def _warm_up(session: SavedModelSession, path: Path) -> None:
             list(pool.map(run, session.signatures))
     except Exception as error:  # any error that a client would get
         raise UserError(
-            f"{path} can be loaded but not used: {reason(error)}. Export it again."
+            f"{session.path} can be loaded but not used: {reason(error)}. Export it again."
         ) from None
 
 
@@ -112,6 +105,9 @@ class ServedModel:
         load: loads one of them; raises UserError if it cannot.
         telemetry: shows the version, the number of refused ones, and the rows in the queue.
         url: where the model is served, for the log.
+
+    Attributes:
+        failure: why no version could be loaded; None if one could.
     """
 
     def __init__(
@@ -211,9 +207,9 @@ class ServedModel:
             return
         stamps = {number: _stamp(folder) for number, folder in folders.items()}
         self._refused = {
-            number: (stamp, why)
-            for number, (stamp, why) in self._refused.items()
-            if number in stamps and stamps[number] == stamp
+            number: refused
+            for number, refused in self._refused.items()
+            if number in stamps and stamps[number] == refused[0]
         }
         current = self._current.number if self._current else -1
         for number in sorted(stamps.keys() - self._refused.keys(), reverse=True):

@@ -9,13 +9,13 @@ import pytest
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer.errors import UserError
-from tf_transformer.serving.loaded import (
+from tf_transformer.serving.queue import Telemetry
+from tf_transformer.serving.served_model import (
     LoadedVersion,
     NotReadyError,
     ServedModel,
     UnknownVersionError,
 )
-from tf_transformer.serving.telemetry import Telemetry
 
 
 class Version:

@@ -2,38 +2,19 @@
 
 import shutil
 import threading
+from concurrent import futures
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from helpers import snippets
 
 from tf_transformer.errors import UserError
-from tf_transformer.export.session import (
-    BadRequestError,
-    ClosedError,
-    SavedModelSession,
-)
+from tf_transformer.export.publishing import WARM_UP
+from tf_transformer.export.saved_model import ClosedError, SavedModelSession
+from tf_transformer.export.signatures import requests
 
 TEXT = np.array(["The dog."], object)
-
-
-@pytest.mark.parametrize(
-    ("signature", "inputs", "message"),
-    [
-        ("nope", {"text": TEXT}, "no signature 'nope'.*serving_default"),
-        ("score", {"source": TEXT}, "inputs must be source, target. Received: source"),
-        ("serving_default", {"text": "scalar"}, "text must be of rank 1. Received: 0"),
-        ("tokens", {"tokens": [["a"]]}, r'must be a whole number \(int32\). Received: "a"'),
-    ],
-)
-def test_malformed_requests_are_refused(session, signature, inputs, message):
-    """The tests of `rest` have more of them."""
-    with pytest.raises(BadRequestError, match=message):
-        session.run(signature, inputs)
-
-
-def test_an_unknown_output_is_refused(session):
-    with pytest.raises(BadRequestError, match="outputs must be .* Received: weights"):
-        session.run("serving_default", {"text": TEXT}, ["weights"])
 
 
 def test_a_call_that_takes_too_long_is_cancelled_and_the_next_one_works(session):
@@ -83,3 +64,42 @@ def test_a_path_that_tensorflow_reads_as_a_pattern_is_refused(exported, tmp_path
 def test_other_wildcards_in_a_path_are_harmless(exported, tmp_path):
     path = shutil.copytree(exported, tmp_path / "v*? [1 {a,b}" / "1")
     assert SavedModelSession(path).signatures
+
+
+# --- gRPC --------------------------------------------------------------------------------
+
+
+def test_the_guide_translates_over_grpc(exported, session, translator, capsys):
+    """A service with TF Serving's protos replays the warm-up file, then answers the guide."""
+    grpc = pytest.importorskip("grpc")
+    apis = pytest.importorskip("tensorflow_serving.apis.prediction_service_pb2_grpc")
+    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+    class Service(apis.PredictionServiceServicer):
+        def Predict(self, request, context):  # noqa: N802, the name in the proto
+            signature = request.model_spec.signature_name or "serving_default"
+            inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
+            response = predict_pb2.PredictResponse()
+            outputs = session.run(signature, inputs, list(request.output_filter))
+            for name, values in outputs.items():
+                proto = tf.make_tensor_proto(values, shape=values.shape)
+                response.outputs[name].CopyFrom(proto)
+            return response
+
+    warm = 0
+    for record in tf.data.TFRecordDataset(str(exported / WARM_UP)):
+        log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
+        assert Service().Predict(log.predict_log.request, None).outputs
+        warm += 1
+    assert warm == len(requests(translator.codec)) > 6
+    (snippet,) = snippets("docs/guides/serving.md")
+    server = grpc.server(futures.ThreadPoolExecutor(8))
+    apis.add_PredictionServiceServicer_to_server(Service(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        exec(snippet.replace("8500", str(port)).replace('"mine"', '"small"'), {})
+    finally:
+        server.stop(0)
+    expected = translator.translate(["The dog.", "A cat."])
+    assert capsys.readouterr().out == f"{expected}\n"

@@ -1,0 +1,446 @@
+"""A SavedModel on disk: it has nothing superfluous, and is published only if it is right."""
+
+import dataclasses
+import json
+import re
+import shutil
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from command_line import status_of
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+from tf_transformer import load
+from tf_transformer.cli.main import main
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.comparison import DevText
+from tf_transformer.evaluation.metrics import make_metric
+from tf_transformer.export.publishing import (
+    WARM_UP,
+    Gate,
+    NotPublishedError,
+    Request,
+    model_card,
+    prediction_log,
+    publish,
+)
+from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.export.self_test import check_translator
+from tf_transformer.export.signatures import exportable, requests
+from tf_transformer.export.versions import CARD, new_version, versions
+from tf_transformer.files import locked, sha256
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import save_best
+from tf_transformer.run.run import evaluation_of
+from tf_transformer.tasks.models import card_of
+
+# --- The files ---------------------------------------------------------------------------
+
+
+def graph_nodes(path: Path) -> list:
+    model = SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    graph = model.meta_graphs[0].graph_def
+    functions = [node for function in graph.library.function for node in function.node_def]
+    return [*graph.node, *functions]
+
+
+def test_the_graph_needs_neither_python_nor_xla(exported):
+    operations = {node.op for node in graph_nodes(exported)}
+    assert "SentencepieceTokenizeOp" in operations  # so these are the nodes that do the work
+    assert not [op for op in operations if "PyFunc" in op or op.startswith("Xla")]
+    compiled = [n.name for n in graph_nodes(exported) if n.attr["_XlaMustCompile"].b]
+    assert not compiled
+
+
+def test_nothing_of_training_is_exported(exported):
+    names = [f"{node.op} {node.name}" for node in graph_nodes(exported)]
+    training = re.compile("(?<!stop)grad|adam|momentum|velocity|optimizer|dropout|random", re.I)
+    assert not [name for name in names if training.search(name)]
+
+
+def test_no_keras_object_is_exported(exported):
+    model = SavedModel.FromString((exported / "saved_model.pb").read_bytes())
+    nodes = model.meta_graphs[0].object_graph_def.nodes
+    assert "variable" in {node.WhichOneof("kind") for node in nodes}
+    assert not [node for node in nodes if "keras" in node.user_object.identifier]
+
+
+def test_signatures_share_the_loops_of_a_search(exported):
+    """serving_default, tokens and attention share one search; nbest and with_options another.
+
+    A search has two loops. Both searches, score and the weights of attention also have a loop
+    over groups of rows.
+    """
+    loops = [node for node in graph_nodes(exported) if node.op in ("While", "StatelessWhile")]
+    assert len(loops) == 2 * 2 + 4
+
+
+def test_weights_are_stored_once(translator, exported):
+    weights = sum(4 * weight.numpy().size for weight in translator.model.trainable_weights)
+    variables = sum(file.stat().st_size for file in (exported / "variables").iterdir())
+    assert weights <= variables <= 1.02 * weights + 20_000  # an index beside the values
+    whole = sum(file.stat().st_size for file in exported.rglob("*") if file.is_file())
+    assert whole <= 1.02 * weights + 10_000_000
+
+
+# --- Publishing --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def untested(translator):
+    """The exportable model without warm-up and self-test."""
+    model = exportable(translator.engine, translator.decoding, translator)
+    return dataclasses.replace(model, requests=(), checks=lambda session: ())
+
+
+def test_versions_count_up_and_are_never_replaced(untested, tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "7" / "saved_model.pb").write_bytes(b"in service")
+    assert publish(untested, tmp_path) == tmp_path / "8"
+    with pytest.raises(UserError, match="7 exists already"):
+        publish(untested, tmp_path, version=7)
+    assert (tmp_path / "7" / "saved_model.pb").read_bytes() == b"in service"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["7", "8", "notes"]
+
+
+def test_nothing_is_left_beside_the_version(exported):
+    assert [path.name for path in exported.parent.iterdir()] == ["1"]
+    assert sorted(path.name for path in exported.iterdir() if path.name != "assets") == [
+        "assets.extra", "batching_params.pbtxt", "fingerprint.pb", "saved_model.pb",
+        "variables",
+    ]  # fmt: skip
+    assert sorted(path.name for path in (exported / "assets.extra").iterdir()) == [
+        CARD.name, WARM_UP.name,
+    ]  # fmt: skip
+
+
+def test_vocabulary_and_sizes_are_added_to_the_card(exported, translator):
+    weights = sum(weight.numpy().size for weight in translator.model.trainable_weights)
+    assert json.loads((exported / CARD).read_text("utf-8")) == {
+        "description": "a small model",
+        "vocabulary": {"size": 600, "ids": {"pad": 0, "unk": 1, "bos": 2, "eos": 3}},
+        "sizes": {
+            "parameters": weights,
+            "max_source_tokens": translator.codec.source_limit,
+            "max_target_tokens": translator.codec.target_limit,
+        },
+    }
+
+
+def test_a_model_that_translates_differently_is_not_published(untested, translator, tmp_path):
+    """The weights change after the export, as if the wrong ones had been exported."""
+    weights = translator.model.trainable_weights
+    right = [weight.numpy() for weight in weights]
+
+    def drifted(session):
+        for weight in weights:
+            weight.assign(weight * 1.5)
+        return check_translator(session, translator, {})
+
+    try:
+        with pytest.raises(UserError, match="failed its self-test.* Nothing was published"):
+            publish(dataclasses.replace(untested, checks=drifted), tmp_path)
+    finally:
+        for weight, value in zip(weights, right, strict=True):
+            weight.assign(value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [1_000, 400_000])
+def test_a_full_disk_publishes_nothing(untested, tmp_path, largest_file, size):
+    (tmp_path / "1").mkdir()
+    with largest_file(size), pytest.raises(UserError, match="Cannot write .*/2: .*"):
+        publish(untested, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+# --- Compared with the published model ---------------------------------------------------
+
+
+class Silent:
+    """A session that translates every text as "Ja."."""
+
+    def answers(self, signature, inputs):
+        yield {"translation": np.array([b"Ja."] * len(inputs["text"]), object)}
+
+
+def gate_of(published, sources, references, margin: float = 0.0) -> Gate:
+    bleu = make_metric("bleu", [references])
+    return Gate(published, DevText(sources, bleu, "translation"), margin)
+
+
+@pytest.fixture
+def gate(exported, trained_run):
+    files = [trained_run.lines(name)[:50] for name in ("train.en", "train.de")]
+    return lambda margin=0.0: gate_of(exported, *files, margin)
+
+
+def test_an_equal_model_passes_and_its_card_says_so(gate, session):
+    found = gate().compare(session)
+    assert found["bleu"] == found["bleu_of_published"] > 10
+    assert (found["p_value"], found["same_translations"], found["sentences"]) == (1.0, 50, 50)
+
+
+def test_a_worse_model_does_not_pass_unless_the_margin_is_wide(gate):
+    with pytest.raises(NotPublishedError, match=r"BLEU 0.\d\d, before \d\d.* p = 0\.00"):
+        gate().compare(Silent())
+    assert gate(margin=100).compare(Silent())["p_value"] < 0.05
+
+
+def test_an_insignificant_difference_passes(exported, session, trained_run):
+    """Only one of many translations becomes worse."""
+    sources = trained_run.lines("train.en")[:40]
+    best = [text.decode() for text in session.run(
+        "serving_default", {"text": np.array(sources, object)}, ["translation"]
+    )["translation"]]  # fmt: skip
+
+    class OnceSilent(Silent):
+        def answers(self, signature, inputs):
+            for answer in session.answers(signature, inputs):
+                answer["translation"][answer["translation"] == best[0].encode()] = b"Ja."
+                yield answer
+
+    found = gate_of(exported, sources, best).compare(OnceSilent())
+    assert found["bleu"] < found["bleu_of_published"] and found["p_value"] >= 0.05
+
+
+def test_a_model_of_another_task_cannot_be_compared(exported_classifier, session):
+    with pytest.raises(UserError, match="topics/1 must be an export .* gives `translation`"):
+        gate_of(exported_classifier, ["a"], ["b"]).compare(session)
+
+
+def test_a_refused_export_leaves_nothing_behind(trained_run, exported, tmp_path, capsys):
+    folder = trained_run.corpus
+    base = tmp_path / "models"
+    status = status_of([
+        "export", str(trained_run.path), "--output", str(base), "--beam", "1",
+        "--max-length", "1", "--better-than", str(exported),
+        "--source", str(folder / "train.en"), "--reference", str(folder / "train.de"),
+    ])  # fmt: skip
+    assert status == 3
+    assert capsys.readouterr().err.startswith("error: Not published: it is worse than")
+    assert list(base.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--better-than {1} --reference {2}", "--source is needed for runs that translate"),
+        ("--better-than nowhere --source {0} --reference {0}", "must be an export"),
+        ("--better-than {1} --source {0} --reference {2}", "must have the same number of line"),
+        ("--better-than {1} --source {3} --reference {3}", "are empty. Expected at least one"),
+    ],
+)
+def test_a_gate_needs_all_its_options(
+    trained_run, exported, arguments, message, capsys, tmp_path
+):
+    files = [trained_run.corpus / name for name in ("train.en", "dev.de")]
+    (tmp_path / "empty").touch()
+    filled = arguments.format(files[0], exported, files[1], tmp_path / "empty").split()
+    assert status_of(["export", str(trained_run.path), "--output", "x", *filled]) == 1
+    assert message in capsys.readouterr().err
+
+
+# --- Versions ----------------------------------------------------------------------------
+
+
+def test_only_numbers_are_versions(tmp_path):
+    for name in ("1", "20", "007", "a", "1a", "-3", "1.5", "²", "٣", ".5.77.tmp", "assets"):
+        (tmp_path / name).mkdir()
+    expected = {1: "1", 20: "20", 7: "007"}
+    assert {number: path.name for number, path in versions(tmp_path).items()} == expected
+    assert versions(tmp_path / "absent") == {}
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_next_number_is_free_and_appears_only_at_the_end(tmp_path):
+    (tmp_path / "3").mkdir()
+    for number, version in (("4", None), ("7", 7)):
+        with new_version(tmp_path, version) as (final, folder):
+            (folder / "file").touch()
+            assert final == tmp_path / number and not final.exists()
+        assert names(final) == ["file"]
+    assert names(tmp_path) == ["3", "4", "7"]
+
+
+def test_a_failed_export_leaves_nothing(tmp_path):
+    with suppress(KeyError), new_version(tmp_path / "new"):
+        raise KeyError
+    assert names(tmp_path / "new") == []
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (0, "--version must be at least 1. Received: 0"),
+        (3, "3 exists already. Choose another --version"),
+        (None, "is in use by another process"),
+    ],
+)
+def test_a_version_that_cannot_be_written_is_refused_at_once(tmp_path, version, message):
+    (tmp_path / "3").mkdir()
+    other = nullcontext() if version is not None else locked(tmp_path)
+    with other, pytest.raises(UserError, match=message), new_version(tmp_path, version):
+        pass
+    assert names(tmp_path) == ["3"]
+
+
+# --- The card, and ensembles -------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(trained_run, tmp_path):
+    """A copy of the run, which tests may change."""
+    return shutil.copytree(trained_run.path, tmp_path / "run")
+
+
+def test_a_card_reports_missing_data_and_evaluations(folder, trained_run, tmp_path):
+    gone = str(tmp_path / "gone")
+    text = (folder / "config.json").read_text("utf-8")
+    (folder / "config.json").write_text(text.replace(str(trained_run.corpus), gone))
+    (folder / "metrics.jsonl").unlink()
+    run = Run.open(folder)
+    file = run.checkpoints.find("last")
+    card = model_card(run, "last", file)
+    assert card["data"] == dict.fromkeys(
+        [f"{gone}/{name}" for name in ("train.en", "train.de", "dev.en", "dev.de")],
+        "not there at the time of the export",
+    )
+    assert card["best_evaluation"] is None
+    assert card["evaluation_of_these_weights"] is None
+    assert card["checkpoint"] == {"name": "last", "sha256": sha256(file)}
+
+
+@pytest.mark.parametrize("step", [160, 240])
+def test_a_card_has_the_evaluation_of_its_step(trained_run, step):
+    run = Run.open(trained_run.path)
+    (record,) = [record for record in run.history() if record["step"] == step]
+    file = run.checkpoints.find(str(step))
+    card = model_card(run, str(step), file)
+    assert card["evaluation_of_these_weights"].items() >= record.items()
+    assert "tok:13a" in card["evaluation_of_these_weights"]["bleu_signature"]
+
+
+def test_a_card_has_the_scores_of_averaged_weights(trained_run):
+    run = Run.open(trained_run.path)
+    card = model_card(run, "average", run.checkpoints.find("average"))
+    record = card["evaluation_of_these_weights"]
+    name, score = record["weights"], record["valid_bleu"]
+    assert f"\n{name}: dev BLEU {score:.2f}\n" in trained_run.stdout
+    assert record["step"] == 240 and record["valid_chrf"] > 0
+
+
+def test_the_best_weights_have_the_evaluation_that_chose_them(folder):
+    run = Run.open(folder)
+    record = run.history()[0]
+    best = run.checkpoints.best
+    last, dev_set = run.checkpoints.find("last"), record["dev_set"]
+    for score, expected in ((record["valid_bleu"], record["step"]), (1000.0, None)):
+        save_best(last, best, {"bleu": score}, dev_set)  # 1000: of an average
+        card = model_card(run, "best", best)
+        found = card["evaluation_of_these_weights"]
+        assert (found and found["step"]) == expected
+
+
+def test_the_card_of_replaced_weights_is_refused(folder):
+    run = Run.open(folder)
+    card = card_of(run, "best")
+    assert card()["checkpoint"]["name"] == "best"
+    save_best(run.checkpoints.find("last"), run.checkpoints.best, {"bleu": 1000.0}, "dev")
+    with pytest.raises(UserError, match="best.npz has been replaced since .* Load it again"):
+        card()
+
+
+@pytest.mark.parametrize(("dev_set", "expected"), [("old", 80), ("new", 160)])
+def test_an_equal_score_on_another_dev_set_does_not_count(folder, dev_set, expected):
+    run = Run.open(folder)
+    first, second, _ = run.history()
+    assert (first["step"], second["step"]) == (80, 160)
+    changed = [first | {"dev_set": "old"}, second | {"dev_set": "new"}]
+    run.write_history([record | {"valid_bleu": 30.0} for record in changed])
+    best = run.checkpoints.best
+    save_best(run.checkpoints.find("last"), best, {"bleu": 30.0}, dev_set)
+    assert evaluation_of(run, best)["step"] == expected
+
+
+@pytest.fixture(scope="module")
+def runs(trained_run, tmp_path_factory) -> list[str]:
+    """The trained run, and a copy whose best weights are those of an earlier step."""
+    other = tmp_path_factory.mktemp("runs") / "other"
+    shutil.copytree(trained_run.path, other)
+    checkpoints = Run.open(other).checkpoints
+    shutil.copyfile(checkpoints.find("160"), checkpoints.best)
+    return [str(trained_run.path), str(other)]
+
+
+def test_an_ensemble_is_exported_as_one_model(runs, translator, trained_run, tmp_path):
+    assert main(["export", *runs, "--output", str(tmp_path / "both")]) == 0
+    both = tmp_path / "both" / "1"
+    texts = [*trained_run.lines("dev.en")[:8], ""]
+    expected = load(runs[0], ensemble=[runs[1]]).translate(texts)
+    found = load(both).translate(texts)
+    assert list(map(str, found)) == list(map(str, expected))
+    scores = [translation.score for translation in expected]
+    assert [translation.score for translation in found] == pytest.approx(scores, abs=1e-4)
+    alone = [best.score for best in translator.translate(texts)]
+    assert max(abs(one - other) for one, other in zip(alone, scores, strict=True)) > 1e-3
+    card = json.loads((both / CARD).read_text("utf-8"))
+    weights = sha256(Run.open(runs[1]).checkpoints.find("160"))
+    assert card["ensemble"] == {runs[1]: {"sha256": weights}}
+    with SavedModelSession(both) as session:
+        assert set(session.signatures) == {
+            "serving_default", "nbest", "with_options", "tokens", "score",
+        }  # fmt: skip
+
+
+def test_a_checkpoint_that_the_runs_lack_is_refused(runs, tmp_path, capsys):
+    assert main(["export", *runs, "--checkpoint", "7", "--output", str(tmp_path / "new")]) == 1
+    assert "no checkpoint '7'" in capsys.readouterr().err
+
+
+# --- Warm-up requests --------------------------------------------------------------------
+
+
+def records(exported):
+    dataset = tf.data.TFRecordDataset(str(exported / WARM_UP))
+    return [record.numpy() for record in dataset]
+
+
+def test_tf_serving_reads_the_same_requests(translator, exported):
+    log = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    expected = requests(translator.codec)
+    found = [log.PredictionLog.FromString(record) for record in records(exported)]
+    assert len(found) == len(expected)
+    for message, request in zip(found, expected, strict=True):
+        assert message.WhichOneof("log_type") == "predict_log"
+        predict = message.predict_log.request
+        assert predict.model_spec.name == "small"
+        assert predict.model_spec.signature_name == request.signature
+        assert tuple(predict.output_filter) == request.outputs
+        assert set(predict.inputs) == set(request.inputs)
+        for name, values in request.inputs.items():
+            tensor = tf.make_ndarray(predict.inputs[name])
+            if values.dtype == object:
+                tensor = np.char.decode(tensor.astype(bytes), "utf-8")
+            assert tensor.tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 3_000_000])
+def test_fields_of_any_length_are_read(size):
+    log = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    request = Request("serving_default", {"text": np.array(["x" * size], object)}, ("score",))
+    predict = log.PredictionLog.FromString(prediction_log("a model", request))
+    (text,) = predict.predict_log.request.inputs["text"].string_val
+    assert text == b"x" * size
+
+
+def test_every_signature_is_warmed_up(translator, session):
+    warm = {request.signature for request in requests(translator.codec) if not request.outputs}
+    assert warm == set(session.signatures)

@@ -1,0 +1,77 @@
+"""Exports for LiteRT: the encoder and a decoding step, for phones and other programs."""
+
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.engine import GraphEngine, only_model
+from tf_transformer.decoding.lite import LiteEngine, LiteModel, Sizes, lite_file
+from tf_transformer.errors import UserError, quoted
+from tf_transformer.export.publishing import facts, write_card
+from tf_transformer.export.self_test import fitting_texts
+from tf_transformer.export.signatures import sizes
+from tf_transformer.export.versions import CARD, LITE_MODEL, new_version
+
+
+def export_lite(
+    engine: GraphEngine,
+    decoding: DecodingConfig,
+    base: Path,
+    version: int | None,
+    card: dict[str, Any],
+    fixed: bool = False,
+) -> Path:
+    """Writes BASE/VERSION/ with the file, the tokenizer and a card; returns that folder.
+
+    Args:
+        engine: its LiteRT file is written if it has one, else its model in float32.
+        decoding: settings of the search, for which fixed shapes are made.
+        base: the folder of the model's versions.
+        version: version number; None for the next free one.
+        card: content of the card.
+        fixed: whether to fix the shapes, for a single source up to the limit of `decoding`.
+
+    Raises:
+        UserError: if the version exists or cannot be written, the model is in bfloat16, or
+            LiteRT in float32 translates differently.
+        ValueError: if the model is an ensemble.
+    """
+    model = only_model(engine.model)
+    if model.compute_dtype != "float32":
+        raise UserError(
+            f"LiteRT needs a model in float32 or int8. Received: {model.compute_dtype}."
+        )
+    with new_version(base, version) as (final, folder):
+        codec, lite = engine.codec(decoding), None
+        if isinstance(engine, LiteEngine):
+            lite = engine.lite
+        if fixed or not lite:
+            width = decoding.beam_size
+            fixed_sizes = Sizes(1, codec.source_limit, width, codec.target_limit)
+            precision = lite.precision if lite else "float32"
+            content = lite_file(model, precision, fixed_sizes if fixed else Sizes())
+            lite = LiteModel(content, 1, precision)
+        (folder / LITE_MODEL).write_bytes(lite.content)
+        card = card | {"translated_as_in_float32": _compare(engine, decoding, lite)}
+        engine.tokenizer.copy(folder / "tokenizer.model")
+        card |= facts([model], engine.tokenizer, sizes(codec))
+        write_card(folder / CARD.name, card)
+    return final
+
+
+def _compare(engine: GraphEngine, decoding: DecodingConfig, lite: LiteModel) -> str:
+    """Returns how many of a few texts LiteRT translates like the model: "9 of 9 texts"."""
+    model, tokenizer = only_model(engine.model), engine.tokenizer
+    texts = fitting_texts(tokenizer, engine.codec(decoding).source_limit)
+    expected = GraphEngine(model, tokenizer).translate(texts, decoding)
+    in_lite = LiteEngine(model, tokenizer, lite)
+    # Fixed shapes allow only one at a time.
+    received = [in_lite.translate([text], decoding)[0] for text in texts]
+    pairs = zip(texts, expected, received, strict=True)
+    wrong = [text for text, (one,), (other,) in pairs if one != other]
+    if wrong and lite.precision == "float32":
+        raise UserError(
+            f"LiteRT translates {quoted(wrong[0])} differently from TensorFlow. Nothing was "
+            "written."
+        )
+    return f"{len(texts) - len(wrong)} of {len(texts)} texts"

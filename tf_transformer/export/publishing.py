@@ -1,0 +1,295 @@
+"""Publishing a model as a SavedModel: atomically, and only if the written files are right."""
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation.comparison import SIGNIFICANT, DevText, paired_bootstrap
+from tf_transformer.export.saved_model import SavedModelSession, column, open_export
+from tf_transformer.export.self_test import Check, self_test
+from tf_transformer.export.versions import CARD, check_readable, new_version
+from tf_transformer.files import sha256, write_text
+from tf_transformer.run import Run, versions
+from tf_transformer.run.run import best_record, data_files, evaluation_of
+
+Function: TypeAlias = tf.types.experimental.PolymorphicFunction
+
+TOKENIZER = Path("assets.extra", "tokenizer.model")  # of a model that takes only ids
+WARM_UP = Path("assets.extra", "tf_serving_warmup_requests")  # TF Serving's path
+# TF Serving's --batching_parameters_file. One thread is enough, since a batch uses all cores.
+# Requests for `tokens` differ in width, and need padding.
+BATCHING_PARAMETERS = """\
+max_batch_size { value: 32 }
+batch_timeout_micros { value: 5000 }
+max_enqueued_batches { value: 64 }
+num_batch_threads { value: 1 }
+pad_variable_length_inputs: true
+"""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call of a signature: inputs by name, and the requested outputs (all if empty)."""
+
+    signature: str
+    inputs: Mapping[str, np.ndarray]
+    outputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """A model with its signatures: everything that an export needs to know about it.
+
+    Attributes:
+        models: the Keras models whose weights the signatures use; several for an ensemble.
+        tokenizer: the tokenizer of the models.
+        functions: a TensorFlow function for each signature name.
+        requests: warm-up requests for all signatures.
+        checks: yields what a loaded export should answer, and what it does.
+        sizes: entries for "sizes" in the card, such as the longest source in tokens.
+        text: whether the signatures take text; otherwise the tokenizer is copied beside the
+            model.
+    """
+
+    models: Sequence[keras.Model]
+    tokenizer: Tokenizer
+    functions: Mapping[str, Function]
+    requests: Sequence[Request]
+    checks: Callable[[SavedModelSession], Iterable[Check]]
+    sizes: Mapping[str, int]
+    text: bool = True
+
+
+class NotPublishedError(UserError):
+    """The new export is worse than the published one."""
+
+    status = 3
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Refuses a new export that is worse than the published one on a dev text.
+
+    Attributes:
+        published: folder of the published SavedModel.
+        dev: dev text, with the metric.
+        margin: points of the metric that the new export may lose.
+    """
+
+    published: Path
+    dev: DevText
+    margin: float = 0.0
+
+    def compare(self, new: SavedModelSession) -> dict[str, Any]:
+        """Scores both models on the dev text; returns an entry for the new one's card.
+
+        Raises:
+            NotPublishedError: if the score falls by more than the margin, and the paired
+                bootstrap finds the difference significant.
+            UserError: if the published model cannot be loaded, or lacks the output.
+        """
+        metric, output = self.dev.metric, self.dev.output
+        with open_export(self.published, output) as old:
+            before, after = (self._answers(session) for session in (old, new))
+        first, second = (metric.corpus_score(texts, None) for texts in (before, after))
+        p_value = paired_bootstrap(metric, before, after)
+        if second.score + self.margin < first.score and p_value < SIGNIFICANT:
+            raise NotPublishedError(
+                f"Not published: it is worse than {self.published}. {first.name} "
+                f"{second.score:.2f}, before {first.score:.2f}, on {len(before):,} sentences "
+                f"(paired bootstrap: p = {p_value:.3f}; margin {self.margin:g})."
+            )
+        name = first.name.lower()
+        return {
+            "published": str(self.published),
+            "sentences": len(before),
+            name: second.score,
+            f"{name}_of_published": first.score,
+            "signature": str(metric.get_signature()),
+            "p_value": p_value,
+            "margin": self.margin,
+            f"same_{output}s": sum(map(str.__eq__, before, after)),
+        }
+
+    def _answers(self, session: SavedModelSession) -> list[str]:
+        answers = session.answers("serving_default", {"text": column(self.dev.sources)})
+        return [text.decode() for answer in answers for text in answer[self.dev.output]]
+
+
+def publish(
+    exportable: Exportable,
+    base: Path,
+    version: int | None = None,
+    card: dict[str, Any] | None = None,
+    *,
+    gate: Gate | None = None,
+) -> Path:
+    """Writes BASE/VERSION/ after a self-test of the loaded model; returns that folder.
+
+    Args:
+        exportable: the model and its signatures.
+        base: the model's folder, which TF Serving watches; its name is that of the model.
+        version: version number; the next free one by default.
+        card: content of assets.extra/model_card.json, to which vocabulary and sizes are added.
+        gate: the published model that the export must not be worse than.
+
+    Raises:
+        NotPublishedError: if the export does not pass the gate.
+        UserError: if TensorFlow could not read the folder, the version exists or cannot be
+            written, or the loaded model answers differently from Python. Nothing is published
+            in that case.
+    """
+    check_readable(base)
+    with new_version(base, version) as (final, folder):
+        _save(exportable, folder)
+        write_requests(folder, base.name, exportable.requests)
+        write_text(folder / "batching_params.pbtxt", BATCHING_PARAMETERS)
+        if not exportable.text:
+            exportable.tokenizer.copy(folder / TOKENIZER)
+        entries = facts(exportable.models, exportable.tokenizer, exportable.sizes)
+        card = (card or {}) | entries
+        with SavedModelSession(folder) as session:
+            self_test(exportable.checks(session), exportable.models[0].compute_dtype)
+            if gate:
+                card["compared"] = gate.compare(session)
+        write_card(folder / CARD, card)
+    return final
+
+
+def _save(exportable: Exportable, path: Path) -> None:
+    module = tf.Module(name="model")  # Keras objects would save every weight a second time
+    module.weights = [
+        variable.value for model in exportable.models for variable in model.weights
+    ]
+    module.tokenizer = exportable.tokenizer if exportable.text else None
+    # Saving would trace functions again, but takes concrete ones as they are.
+    concrete = {name: f.get_concrete_function() for name, f in exportable.functions.items()}
+    try:
+        tf.saved_model.save(module, os.fspath(path), signatures=concrete)
+    except tf.errors.OpError as error:
+        # TensorFlow's file system raises this instead of an OSError.
+        raise OSError(error.message.splitlines()[0]) from error
+
+
+# --- Warm-up requests ---------------------------------------------------------------------
+#
+# TF Serving runs them before it declares a model ready, because a session builds an executor at
+# the first call for each set of outputs, which takes about a second for a large model. The file
+# holds PredictionLog messages as protocol buffers, encoded by hand because their classes are in
+# tensorflow-serving-api, which exports need for nothing else.
+
+# Field numbers of tensorflow_serving/apis/{prediction_log,predict,model}.proto.
+_PREDICTION_LOG_PREDICT_LOG = 6
+_PREDICT_LOG_REQUEST = 1
+_REQUEST_MODEL_SPEC, _REQUEST_INPUTS, _REQUEST_OUTPUT_FILTER = 1, 2, 3
+_MODEL_SPEC_NAME, _MODEL_SPEC_SIGNATURE_NAME = 1, 3
+_MAP_KEY, _MAP_VALUE = 1, 2
+
+
+def write_requests(folder: Path, model_name: str, requests: Iterable[Request]) -> None:
+    """Writes the warm-up file of the SavedModel in `folder`."""
+    file = folder / WARM_UP
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for request in requests:
+            writer.write(prediction_log(model_name, request))
+
+
+def prediction_log(model_name: str, request: Request) -> bytes:
+    """Returns a serialised tensorflow.serving.PredictionLog with this request."""
+    spec = _field(_MODEL_SPEC_NAME, model_name.encode())
+    spec += _field(_MODEL_SPEC_SIGNATURE_NAME, request.signature.encode())
+    message = _field(_REQUEST_MODEL_SPEC, spec)
+    for name, values in request.inputs.items():
+        tensor = tf.make_tensor_proto(values).SerializeToString()
+        entry = _field(_MAP_KEY, name.encode()) + _field(_MAP_VALUE, tensor)
+        message += _field(_REQUEST_INPUTS, entry)
+    for name in request.outputs:
+        message += _field(_REQUEST_OUTPUT_FILTER, name.encode())
+    return _field(_PREDICTION_LOG_PREDICT_LOG, _field(_PREDICT_LOG_REQUEST, message))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Encodes a length-delimited field: number and wire type 2, length, content."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    """Encodes seven bits per byte, lowest first; the top bit marks that more follow."""
+    digits = bytearray()
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*digits, number])
+
+
+# --- The model card ----------------------------------------------------------------------
+
+
+def model_card(
+    run: Run,
+    checkpoint: str,
+    file: Path,
+    precision: str = "float32",
+    *,
+    tag: str | None = None,
+    ensemble: Mapping[str, Path] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Returns the card of an export.
+
+    Args:
+        run: the exported run.
+        checkpoint: best, average, last, a step, or "average of last 5".
+        file: the checkpoint's file.
+        precision: data type of the exported weights.
+        tag: text that the export puts before each source.
+        ensemble: weight files of the other models, by run directory.
+    """
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "checkpoint": {"name": checkpoint, "sha256": sha256(file)},
+        "ensemble": {path: {"sha256": sha256(other)} for path, other in ensemble.items()},
+        "precision": precision,
+        "tokenizer_sha256": sha256(run.tokenizer),
+        "tag": tag,
+        "evaluation_of_these_weights": evaluation_of(run, file) if not ensemble else None,
+        "best_evaluation": best_record(run),
+        "data": {  # the hashes at this moment
+            data.path: data.sha256 or "not there at the time of the export"
+            for data in data_files(run)
+        },
+        "config": dataclasses.asdict(run.config),
+        "versions": versions(),
+    }
+
+
+def facts(
+    models: Sequence[keras.Model], tokenizer: Tokenizer, sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    """Returns the card's entries on vocabulary and sizes; see `Exportable` for arguments."""
+    weights = [weight for model in models for weight in model.weights]
+    parameters = sum(math.prod(weight.shape) for weight in weights)
+    ids = {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID}
+    return {
+        "vocabulary": {"size": tokenizer.vocab_size, "ids": ids},
+        "sizes": {"parameters": parameters, **sizes},
+    }
+
+
+def write_card(file: Path, card: Mapping[str, Any]) -> None:
+    """Writes the model card of an export."""
+    write_text(file, json.dumps(card, indent=2, ensure_ascii=False) + "\n")

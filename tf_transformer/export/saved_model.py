@@ -1,0 +1,291 @@
+"""A SavedModel loaded as in TF Serving, and the engine that translates with it."""
+
+import dataclasses
+import importlib.util
+import itertools
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.config import DecodingConfig, SamplingConfig
+from tf_transformer.decoding.batches import Progress, at_once, most_streams, streams_for
+from tf_transformer.decoding.engine import Engine
+from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.errors import UserError, one_line
+from tf_transformer.export.versions import check_readable, read_config
+
+logger = logging.getLogger(__name__)
+
+Arrays = dict[str, np.ndarray]
+
+_AT_ONCE = 256  # rows in a call, which the graph divides into batches
+
+
+class ClosedError(Exception):
+    """The session was closed before the answer was computed."""
+
+
+class SavedModelSession:
+    """Runs the signatures of a SavedModel, without Keras or TensorFlow's Python loader.
+
+    It may be used from several threads.
+
+    Attributes:
+        path: its folder.
+        signatures: SignatureDef by name.
+        tokenizers: the distinct SentencePiece models in the graph.
+        streams: number of calls that can run at the same time without slowing each other down.
+
+    Raises:
+        UserError: if `path` holds no SavedModel that can be loaded.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_readable(path)
+        load_text_operations()
+        self.path, self.streams = path, most_streams()
+        graph = tf.Graph()
+        self._session = tf.compat.v1.Session(graph=graph, config=_quick_start())
+        try:
+            with graph.as_default():
+                meta = tf.compat.v1.saved_model.load(self._session, ["serve"], str(path))
+        except (OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
+            raise UserError(
+                f"{path} holds no SavedModel that can be loaded: {reason(error)}"
+            ) from None
+        self.signatures = {
+            name: signature
+            for name, signature in sorted(meta.signature_def.items())
+            if not name.startswith("__")  # TensorFlow's initialisation
+        }
+        self.tokenizers = _tokenizers(meta.graph_def)
+        self._closed = False
+
+    def __enter__(self) -> "SavedModelSession":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees the model; running requests end with ClosedError."""
+        self._closed = True
+        self._session.close()
+
+    def run(
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> Arrays:
+        """Computes the requested outputs of a signature, by default all.
+
+        Args:
+            signature: its name.
+            inputs: arrays by name; texts as bytes, see `column`.
+            outputs: names of outputs.
+            timeout: limit in seconds.
+
+        Raises:
+            TimeoutError: if it takes longer than `timeout` seconds and is cancelled.
+            ClosedError: if the session is closed before the outputs are computed.
+        """
+        definition = self.signatures[signature]
+        feed = {definition.inputs[name].name: array for name, array in inputs.items()}
+        names = list(outputs or definition.outputs)
+        fetch = [definition.outputs[name].name for name in names]
+        limit = None
+        if timeout is not None:
+            limit = tf.compat.v1.RunOptions(timeout_in_ms=max(1, int(1000 * timeout)))
+        try:
+            arrays = self._session.run(fetch, feed, limit)
+        except tf.errors.DeadlineExceededError:
+            raise TimeoutError(f"{signature} took more than {timeout:g} s") from None
+        except (tf.errors.CancelledError, RuntimeError):
+            if self._closed:
+                raise ClosedError from None
+            raise
+        return dict(zip(names, arrays, strict=True))
+
+    def answers(
+        self, signature: str, inputs: Arrays, progress: Progress | None = None
+    ) -> Iterator[Arrays]:
+        """Yields the outputs of a signature, some rows at a time; warns if texts were cut.
+
+        Args:
+            signature: name of the signature.
+            inputs: arrays with the same number of rows.
+            progress: called with the number of rows done so far.
+        """
+        rows, cut = len(next(iter(inputs.values()))), 0
+        streams = streams_for(rows, self.streams)
+        size = min(_AT_ONCE, math.ceil(rows / streams)) or 1
+
+        def compute(start: int) -> Arrays:
+            some = {name: array[start : start + size] for name, array in inputs.items()}
+            return self.run(signature, some)
+
+        for start, answer in at_once(range(0, rows, size), compute, streams):
+            cut += sum(int(answer[name].sum()) for name in answer if name.endswith("_cut"))
+            yield answer
+            if progress:
+                progress(min(start + size, rows))
+        if cut:
+            logger.warning("texts cut at the limits of %s: %d", self.path, cut)
+
+
+def reason(error: Exception) -> str:
+    """Returns the whole message of an error in one line, without TensorFlow's heading."""
+    line = " ".join(str(error).split())
+    return one_line(line.removeprefix("Graph execution error: "))
+
+
+def _quick_start() -> tf.compat.v1.ConfigProto:
+    """Returns options that optimise the graph of each set of outputs once instead of twice.
+
+    A second pass speeds up no search, and takes a quarter of the time of a first request.
+    """
+    config = tf.compat.v1.ConfigProto()
+    rewrites = config.graph_options.rewrite_options
+    rewrites.meta_optimizer_iterations = type(rewrites).ONE
+    return config
+
+
+def _tokenizers(graph) -> list[bytes]:
+    functions = [node for function in graph.library.function for node in function.node_def]
+    nodes = [node for node in [*graph.node, *functions] if node.op == "SentencepieceOp"]
+    return list(dict.fromkeys(node.attr["model"].s for node in nodes))
+
+
+def plain_lists(value: Any) -> Any:
+    """Replaces bytes by text in a nest of lists, for JSON."""
+    if isinstance(value, list):
+        return [plain_lists(item) for item in value]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def load_text_operations() -> None:
+    """Registers SentencePiece's operations, without the rest of TensorFlow Text."""
+    package = importlib.util.find_spec("tensorflow_text")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("The package tensorflow_text is not installed.")
+    folder = Path(package.origin).parent
+    tf.load_op_library(str(folder / "python" / "ops" / "_sentencepiece_tokenizer.so"))
+
+
+# --- Translating with an export ---------------------------------------------------------
+
+
+def open_export(path: Path, output: str) -> SavedModelSession:
+    """Loads an export that takes text.
+
+    Args:
+        path: the folder of the SavedModel.
+        output: an output of the signature `serving_default` that the caller needs.
+
+    Raises:
+        UserError: if it cannot be loaded, or has no such output.
+    """
+    session = SavedModelSession(path)
+    default = session.signatures.get("serving_default")
+    if default is None or output not in default.outputs:
+        raise UserError(
+            f"{path} must be an export of this package that takes text and gives `{output}`. "
+            f"Received: one with the signatures {', '.join(session.signatures)}."
+        )
+    return session
+
+
+def column(texts: Sequence[str]) -> np.ndarray:
+    """Returns texts as an array of bytes; lone surrogates are kept."""
+    return np.array([text.encode("utf-8", "surrogatepass") for text in texts], object)
+
+
+class ExportEngine(Engine):
+    """Translates and scores with an exported SavedModel.
+
+    The export has fixed the search, except for `alpha` and `max_length`, which can only lower
+    the export's own limit; 0 leaves that limit.
+
+    Args:
+        path: the folder of the SavedModel.
+
+    Attributes:
+        decoding: the settings of its search.
+
+    Raises:
+        UserError: if it cannot be loaded, or does not translate text.
+    """
+
+    instead = "load the run it was made from"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, f"The export {path}"
+        self._session = open_export(path, "translation")
+        config = read_config(path)
+        self.decoding = config.decoding if config else DecodingConfig()
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        decoding: DecodingConfig,
+        number: int = 1,
+        *,
+        prefixes: Sequence[str] | None = None,
+        sampling: SamplingConfig | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[Translation]]:
+        """Returns the best translations of each text; see `Engine.translate`."""
+        if sampling:
+            self.refuse("sample")
+        changed = _changes(self.decoding, decoding)
+        if fixed := changed - {"alpha", "max_length"}:
+            self.refuse(f"search with another `{min(fixed)}`")
+        alpha = decoding.alpha if "alpha" in changed else -1.0
+        inputs = {
+            "text": column(texts),
+            "alpha": np.full(len(texts), alpha, np.float32),
+            "max_length": np.full(len(texts), decoding.max_length, np.int32),
+            "prefix": column(prefixes or [""] * len(texts)),
+        }
+        translations: list[list[Translation]] = []
+        for answer in self._session.answers("with_options", inputs, progress):
+            names = ("translations", "scores", "log_probs", "num_tokens")
+            columns = (answer[name].tolist() for name in names)
+            for count, *row in zip(answer["count"], *columns, strict=True):
+                best = itertools.islice(zip(*row, strict=True), min(count, number))
+                translations.append(
+                    [Translation(text.decode(), *figures) for text, *figures in best]
+                )
+        return translations
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        decoding: DecodingConfig,
+        progress: Progress | None = None,
+    ) -> list[Translation]:
+        """Returns each target with its log-probability; see `Engine.score`."""
+        if changed := _changes(self.decoding, decoding):
+            self.refuse(f"score with another `{min(changed)}`")
+        inputs = {"source": column(sources), "target": column(targets)}
+        names = ("score", "log_prob", "num_tokens")
+        answers = self._session.answers("score", inputs, progress)
+        rows = (
+            zip(*(answer[name].tolist() for name in names), strict=True) for answer in answers
+        )
+        figures = itertools.chain.from_iterable(rows)
+        return [Translation(target, *row) for target, row in zip(targets, figures, strict=True)]
+
+
+def _changes(before: DecodingConfig, after: DecodingConfig) -> set[str]:
+    """Returns the names of the settings that differ."""
+    names = (field.name for field in dataclasses.fields(before))
+    return {name for name in names if getattr(before, name) != getattr(after, name)}
