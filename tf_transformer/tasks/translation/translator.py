@@ -308,7 +308,8 @@ def _check_export(
         raise UserError("LiteRT takes a single model. Received: an ensemble.")
     int8 = isinstance(engine, LiteEngine) and engine.lite.precision == "int8"
     given = {
-        "better_than": gate, "fixed_length": fixed_length, "no_text": not text,
+        "better_than": gate, "reference": gate,  # a gate has its own
+        "fixed_length": fixed_length, "no_text": not text,
         "tag": engine.tokenizer.tag, "precision": "int8" if int8 else None,
     }  # fmt: skip
     check({"format": format} | {name: value for name, value in given.items() if value})
