@@ -86,7 +86,7 @@ def commands_page() -> str:
     lines = [_COMMANDS_HEAD, "## Shared options\n"]
     for title, about in _SHARED.items():
         lines += [f"### {title.capitalize()} options\n", f"{about}\n", *_table(shared[title])]
-    for heading, (_, commands) in GROUPS.items():
+    for heading, commands in GROUPS.items():
         lines.append(f"## {heading.capitalize()}\n")
         for name in commands:
             text = " ".join(command_parser(name).description.split())

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import gzip
 import logging
 import sys
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from tf_transformer.cli.options import (
     read_some_pairs,
     require_writable,
     single_line,
+    write_lines,
 )
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config.config import BLEU_TOKENIZERS, DataConfig
@@ -32,7 +32,7 @@ from tf_transformer.evaluation.bleu import score_translations
 from tf_transformer.evaluation.metrics import SACREBLEU
 from tf_transformer.evaluation.report import Entry, format_report, moses_tokenize, report
 from tf_transformer.export.versions import find_export
-from tf_transformer.files import replacing, sha256
+from tf_transformer.files import sha256
 from tf_transformer.output import MARKDOWN, ProgressBars, Table
 from tf_transformer.run import Run
 from tf_transformer.run.records import read_results
@@ -50,9 +50,6 @@ _FIGURES = (
     "recall", "precision", "f1", "complete_match", "average_crossing", "no_crossing",
     "two_or_less_crossing", "tagging_accuracy",
 )  # fmt: skip
-
-
-# --- evaluate ----------------------------------------------------------------------------
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +101,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     origin = _origin(options, run) if run and options.record else {}
     hypotheses = lines if options.hypothesis else _translate(options, lines)
     if options.output:
-        _write(Path(options.output), hypotheses)
+        write_lines(Path(options.output), hypotheses)
     scores = score_translations(
         hypotheses, *references, lowercase=options.lowercase, tokenize=tokenize
     )
@@ -165,14 +162,6 @@ def _origin(options: argparse.Namespace, run: Run) -> dict[str, Any]:
         "litert": options.litert,
         "decoding": dataclasses.asdict(decoding_config(options, run)),
     }
-
-
-def _write(path: Path, lines: Sequence[str]) -> None:
-    """Writes lines to a file, compressed if its name ends in .gz."""
-    text = "".join(f"{line}\n" for line in lines).encode()
-    with replacing(path) as temporary:
-        # No timestamp in the header, so that the same lines give the same bytes.
-        temporary.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:
@@ -258,9 +247,6 @@ def _bracket_table(scores: Sequence[SentenceScore]) -> Table:
     return Table(["", "all", f"<= {CUTOFF} words"], rows, "lr")
 
 
-# --- score -------------------------------------------------------------------------------
-
-
 def add_score(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `score`, whose output is data."""
     parser.set_defaults(stdout_is_data=True)
@@ -286,9 +272,6 @@ def run_score(options: argparse.Namespace) -> None:
     for score in scores:
         sys.stdout.write(f"{score.log_prob:.5f}\t{score.score:.5f}\t{score.num_tokens}\n")
     _seen_before([options.run, *options.ensemble], sources, [targets], options.tag)
-
-
-# --- compare -----------------------------------------------------------------------------
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
@@ -367,9 +350,6 @@ def _open(path: str) -> list[Run]:
             f"translations. Received: {path}."
         )
     return runs
-
-
-# --- tune --------------------------------------------------------------------------------
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:

@@ -40,9 +40,6 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)  # the latter when a terminal closes
 _QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
 
 
-# --- export ------------------------------------------------------------------------------
-
-
 def add_export(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `export`."""
     add = parser.add_argument
@@ -144,9 +141,6 @@ def _gate(options: argparse.Namespace, run: Run, published: Path) -> Any:
     task_class = task_named(run.config.task).task_class()
     dev = task_class.read_dev_text(run, source, Path(options.reference))
     return Gate(published, dev, options.margin)
-
-
-# --- serve -------------------------------------------------------------------------------
 
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
@@ -337,9 +331,6 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
     loading = given(options, "precision", "tag")
     with tempfile.TemporaryDirectory() as parent:
         yield load_run(run, **loading).export(Path(parent) / "model")
-
-
-# --- convert -----------------------------------------------------------------------------
 
 
 def add_convert(parser: argparse.ArgumentParser) -> None:

@@ -14,64 +14,44 @@ from tf_transformer.cli.console import run_command, width, wrapped
 from tf_transformer.cli.parser import Parser, actions, usage
 from tf_transformer.cli.process import run_process
 
-# By heading of `--help`: the module of the commands, and a line for each.
+# By heading of `--help`, which is also the module: a line for each command.
 GROUPS = {
-    "train": (
-        "train",
-        {
-            "train": "train on parallel text, trees or labelled sentences",
-            "doctor": "check text and vocabulary before training",
-            "tokenizer": "train a vocabulary for several runs to share",
-            "curves": "print or draw the learning curves of runs",
-            "card": "write and print a run's settings, scores and cost",
-            "average": "average the weights of checkpoints",
-        },
-    ),
-    "translate": (
-        "translate",
-        {
-            "translate": "translate stdin to stdout, one sentence per line",
-            "generate": "translate text to create training pairs",
-            "attention": "draw the attention weights of a run",
-        },
-    ),
-    "evaluate": (
-        "evaluate",
-        {
-            "evaluate": "print BLEU and chrF of translations, or F1 of parse trees",
-            "score": "print the log-probability of translations",
-            "compare": "compare systems on a test set, with significance tests",
-            "tune": "choose length penalty, beam size and weights on dev text",
-        },
-    ),
-    "export and serve": (
-        "export",
-        {
-            "export": "write a SavedModel for TF Serving, after a self-test",
-            "serve": "serve a run or a SavedModel over HTTP",
-            "convert": "convert to CTranslate2, or from Marian",
-        },
-    ),
-    "parse and classify": (
-        "parse",
-        {
-            "parse": "parse stdin to stdout, one tree per line",
-            "draw": "draw a parse below the correct tree",
-            "classify": "label stdin to stdout, one sentence per line",
-        },
-    ),
-    "studies": (
-        "studies",
-        {
-            "ablate": "train the rows of the paper's Table 3, scaled down",
-            "heads": "measure which heads a run needs and prune the others",
-            "lengths": "draw BLEU against source length",
-        },
-    ),
+    "train": {
+        "train": "train on parallel text, trees or labelled sentences",
+        "doctor": "check text and vocabulary before training",
+        "tokenizer": "train a vocabulary for several runs to share",
+        "curves": "print or draw the learning curves of runs",
+        "card": "write and print a run's settings, scores and cost",
+        "average": "average the weights of checkpoints",
+    },
+    "translate": {
+        "translate": "translate stdin to stdout, one sentence per line",
+        "generate": "translate text to create training pairs",
+        "attention": "draw the attention weights of a run",
+    },
+    "evaluate": {
+        "evaluate": "print BLEU and chrF of translations, or F1 of parse trees",
+        "score": "print the log-probability of translations",
+        "compare": "compare systems on a test set, with significance tests",
+        "tune": "choose length penalty, beam size and weights on dev text",
+    },
+    "export": {
+        "export": "write a SavedModel for TF Serving, after a self-test",
+        "serve": "serve a run or a SavedModel over HTTP",
+        "convert": "convert to CTranslate2, or from Marian",
+    },
+    "parse": {
+        "parse": "parse stdin to stdout, one tree per line",
+        "draw": "draw a parse below the correct tree",
+        "classify": "label stdin to stdout, one sentence per line",
+    },
+    "studies": {
+        "ablate": "train the rows of the paper's Table 3, scaled down",
+        "heads": "measure which heads a run needs and prune the others",
+        "lengths": "draw BLEU against source length",
+    },
 }
-
-# The module of each command.
-COMMANDS = {name: module for module, commands in GROUPS.values() for name in commands}
+COMMANDS = {name: module for module, commands in GROUPS.items() for name in commands}
 
 
 def command_parser(name: str, prog: str | None = None) -> Parser:
@@ -92,7 +72,7 @@ def command_parser(name: str, prog: str | None = None) -> Parser:
 def main_parser() -> Parser:
     """Builds the parser of the command's name, whose help lists all commands."""
     lines = []
-    for heading, (_, commands) in GROUPS.items():
+    for heading, commands in GROUPS.items():
         lines += [f"{heading}:", *(f"    {name:<12}{line}" for name, line in commands.items())]
     parser = Parser(
         prog="tf-transformer",

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import gzip
 import itertools
 import os
 import sys
@@ -18,6 +19,7 @@ from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import arriving_lines, read_lines, read_pairs
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
+from tf_transformer.files import replacing
 from tf_transformer.output import ProgressBars
 from tf_transformer.plots.figure import SUFFIXES, new_figure
 from tf_transformer.run import Run
@@ -288,6 +290,14 @@ def in_chunks(lines: Iterable[str], sizes: Sequence[int] = SIZES) -> Iterator[li
 def single_line(text: str) -> str:
     """Replaces line breaks, which byte pieces can spell, so output stays aligned with input."""
     return text.replace("\r", " ").replace("\n", " ")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Writes lines to a file, compressed if its name ends in .gz."""
+    text = "".join(f"{line}\n" for line in lines).encode()
+    with replacing(path) as temporary:
+        # No timestamp in the header, so that the same lines give the same bytes.
+        temporary.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 def read_some_pairs(source: str, target: str) -> list[tuple[str, str]]:

@@ -36,9 +36,6 @@ from tf_transformer.tasks.parsing.trees import Tree, read_line
 logger = logging.getLogger(__name__)
 
 
-# --- parse -------------------------------------------------------------------------------
-
-
 def add_parse(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `parse`, whose output is data."""
     add = parser.add_argument
@@ -82,9 +79,6 @@ def run_parse(options: argparse.Namespace) -> None:
     logger.info("%s", total.summary())
 
 
-# --- draw --------------------------------------------------------------------------------
-
-
 def add_draw(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `draw`."""
     add = parser.add_argument
@@ -117,9 +111,6 @@ def _tree(path: str, wanted: int) -> Tree:
     if len(trees) != 1:
         raise UserError(f"{path}:{wanted}: expected one tree. Received: {len(trees)}.")
     return trees[0]
-
-
-# --- classify ----------------------------------------------------------------------------
 
 
 def add_classify(parser: argparse.ArgumentParser) -> None:

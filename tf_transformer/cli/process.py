@@ -14,7 +14,6 @@ from typing import NoReturn, TextIO
 from tf_transformer.child import PARENT
 
 SECONDS_TO_END = 5
-_SECONDS_TO_EXPLAIN = 1
 
 _is_a_command = threading.Event()  # set in a process that `run_process` may end
 
@@ -56,11 +55,11 @@ def must_end(status: int) -> None:
     """
     if not _is_a_command.is_set():
         return
-    end = SECONDS_TO_END + _SECONDS_TO_EXPLAIN
-    _later(SECONDS_TO_END, _explain, status)
-    _later(end, os._exit, status)
+    timer = threading.Timer(SECONDS_TO_END, _end, [status])
+    timer.daemon = True
+    timer.start()
     # In case a thread never releases the interpreter; the status is then 1.
-    faulthandler.dump_traceback_later(end + _SECONDS_TO_EXPLAIN, exit=True, file=2)
+    faulthandler.dump_traceback_later(SECONDS_TO_END + 2, exit=True, file=2)
 
 
 def flush_output(status: int) -> int:
@@ -115,17 +114,12 @@ def _status_of(main: Callable[[], int]) -> int:
         return 1
 
 
-def _explain(status: int) -> None:
-    """Prints the stack of every thread to descriptor 2: `sys.stderr` may be locked."""
+def _end(status: int) -> None:
+    """Prints every stack to descriptor 2, as `sys.stderr` may be locked; ends the process."""
     text = (
         f"Exiting takes longer than {SECONDS_TO_END} s. Everything is saved: ending with "
         f"status {status}. Stack of every thread:\n"
     )
     os.write(2, text.encode())
     faulthandler.dump_traceback(file=2)
-
-
-def _later(seconds: float, function: Callable[[int], object], status: int) -> None:
-    timer = threading.Timer(seconds, function, [status])
-    timer.daemon = True
-    timer.start()
+    os._exit(status)

@@ -41,9 +41,6 @@ from tf_transformer.training.sessions import DONE, FAILED, STOPPED
 logger = logging.getLogger(__name__)
 
 
-# --- ablate ------------------------------------------------------------------------------
-
-
 def add_ablate(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `ablate`."""
     add = parser.add_argument
@@ -98,9 +95,6 @@ def run_ablate(options: argparse.Namespace) -> int:
         return DONE if status == STOPPED else status
     print_report(*write_report(output), style=MARKDOWN)
     return status
-
-
-# --- heads -------------------------------------------------------------------------------
 
 
 def add_heads(parser: argparse.ArgumentParser) -> None:
@@ -160,15 +154,8 @@ def _check_heads(options: argparse.Namespace, run: Run, output: Path) -> None:
         path = Path(options.write)
         if path.exists():
             raise UserError(f"{path} exists already. Give --write a new folder.")
-        if path.resolve() in (output.resolve(), *output.resolve().parents):
-            raise UserError(
-                f"--write must not be the folder of --output or contain it. Received: {path}."
-            )
         require_writable("--write", path)
     new_figure(1, 1)  # fails early without matplotlib
-
-
-# --- lengths -----------------------------------------------------------------------------
 
 
 def add_lengths(parser: argparse.ArgumentParser) -> None:

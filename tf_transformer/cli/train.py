@@ -46,9 +46,6 @@ logger = logging.getLogger(__name__)
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-# --- train -------------------------------------------------------------------------------
-
-
 def add_train(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `train`."""
     add_run_settings(parser)
@@ -140,9 +137,6 @@ def _program() -> str:
     return name if shutil.which(name) == str(here) else os.path.relpath(here)
 
 
-# --- doctor ------------------------------------------------------------------------------
-
-
 def add_doctor(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `doctor`."""
     add = parser.add_argument
@@ -189,9 +183,6 @@ def _link(run: Path, folder: Path) -> None:
     )
 
 
-# --- tokenizer ---------------------------------------------------------------------------
-
-
 def add_tokenizer(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `tokenizer`."""
     add = parser.add_argument
@@ -200,23 +191,13 @@ def add_tokenizer(parser: argparse.ArgumentParser) -> None:
     size = value_of("model.vocab_size")
     add("--vocab-size", type=size, required=True, metavar="V", help="number of pieces")
     add("--kind", choices=("bpe", "unigram"), default="bpe", help="algorithm (default: bpe)")
-    add(
-        "--normalization",
-        choices=NORMALIZATIONS,
-        default=NORMALIZATIONS[0],
-        help="normalization of text before segmentation: identity (default) keeps every "
-        "character but collapses runs of spaces; nfkc composes letters and marks, and replaces "
-        "full-width forms, superscripts, ligatures and the ellipsis; nmt_nfkc also joiners, "
-        "direction marks and control characters",
+    text = "how to rewrite text first (default: identity); see docs/guides/vocabulary.md"
+    add("--normalization", choices=NORMALIZATIONS, default=NORMALIZATIONS[0], help=text)
+    coverage = value_of("data.character_coverage")
+    text = (
+        "share of all characters that have pieces, from 0.98 to 1 (default); others are bytes"
     )
-    add(
-        "--character-coverage",
-        type=value_of("data.character_coverage"),
-        default=1.0,
-        metavar="SHARE",
-        help="share of the characters in the text that pieces cover, from 0.98 to 1 (default); "
-        "the rarest are encoded as bytes. 0.9995 is usual for Chinese and Japanese",
-    )
+    add("--character-coverage", type=coverage, default=1.0, metavar="SHARE", help=text)
     text = "words that are never split, such as the tags '<2de>' '<2fr>'"
     add("--symbols", nargs="+", action="extend", default=[], metavar="WORD", help=text)
 
@@ -248,9 +229,6 @@ def run_tokenizer(options: argparse.Namespace) -> None:
             f"text has. Received: {options.vocab_size}."
         ) from None
     logger.info("%s: %s pieces", output, f"{options.vocab_size:,}")
-
-
-# --- curves ------------------------------------------------------------------------------
 
 
 def add_curves(parser: argparse.ArgumentParser) -> None:
@@ -318,9 +296,6 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     return "".join(_BLOCKS[round(7 * (value - low) / (high - low))] for value in shown)
 
 
-# --- card --------------------------------------------------------------------------------
-
-
 def add_card(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `card`."""
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
@@ -341,9 +316,6 @@ def run_card(options: argparse.Namespace) -> None:
     rate = SUSTAINED_TFLOPS[options.gpu] if options.gpu else options.sustained_tflops
     import_tensorflow_quietly()  # for the tokenised corpus
     print_report(*write_run_card(run, rate), style=MARKDOWN)
-
-
-# --- average -----------------------------------------------------------------------------
 
 
 def add_average(parser: argparse.ArgumentParser) -> None:

@@ -3,17 +3,13 @@
 import argparse
 import dataclasses
 import functools
-import gzip
 import itertools
 import json
 import logging
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from tf_transformer.cli.options import (
     add_line_buffered_option,
@@ -29,12 +25,13 @@ from tf_transformer.cli.options import (
     single_line,
     stdin_bars,
     stdin_chunks,
+    write_lines,
 )
 from tf_transformer.cli.parser import float_from, given, int_from, integer, value_of
 from tf_transformer.config import MAX_BEAM_SIZE, DecodingConfig
 from tf_transformer.data.text import content_hash, read_lines
 from tf_transformer.errors import UserError
-from tf_transformer.files import replacing, sha256, write_text
+from tf_transformer.files import sha256, write_text
 from tf_transformer.output import ProgressBars
 from tf_transformer.plots.attention import Heatmaps, draw_attention
 
@@ -42,9 +39,6 @@ logger = logging.getLogger(__name__)
 
 _LEAST_LOG_PROB = -1_000.0  # any translation is more probable
 _KINDS = ("encoder", "decoder", "cross", "alignment")
-
-
-# --- translate ---------------------------------------------------------------------------
 
 
 def add_translate(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +79,8 @@ def run_translate(options: argparse.Namespace) -> None:
         )
     translator = open_model(options)
     done = 0
-    with stdin_bars() as bars, _alignment_file(options.alignments) as alignments:
+    alignments: list[str] = []
+    with stdin_bars() as bars:
         for texts, prefixes in _chunks(options):
             translations = translator.translate(
                 texts,
@@ -99,27 +94,11 @@ def run_translate(options: argparse.Namespace) -> None:
                 sys.stdout.writelines(_format(number, ranked, options.n_best))
             sys.stdout.flush()
             done += len(translations)
-            if alignments:
+            if options.alignments:
                 best = [single_line(ranked[0]) for ranked in translations]
-                alignments.writelines(f"{links}\n" for links in translator.align(texts, best))
-
-
-@contextmanager
-def _alignment_file(path: str | None) -> Iterator[TextIO | None]:
-    """Yields a temporary file of alignments, copied to `path` once it is complete.
-
-    `replacing` alone would blame `path` for every error in its block, even one of stdout.
-    """
-    if path is None:
-        yield None
-        return
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
-        yield file
-        file.seek(0)
-        with replacing(Path(path)) as temporary:
-            opener = gzip.open if path.endswith(".gz") else open
-            with opener(temporary, "wt", encoding="utf-8") as copy:
-                shutil.copyfileobj(file, copy)
+                alignments += map(str, translator.align(texts, best))
+    if options.alignments:
+        write_lines(Path(options.alignments), alignments)
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str] | None]]:
@@ -152,9 +131,6 @@ def _format(number: int, ranked, n_best: int | None) -> Iterator[str]:
         return
     for translation in ranked:
         yield f"{number}\t{translation.score:.4f}\t{single_line(translation)}\n"
-
-
-# --- generate ----------------------------------------------------------------------------
 
 
 def add_generate(parser: argparse.ArgumentParser) -> None:
@@ -246,9 +222,6 @@ def search_origin(decoding: DecodingConfig, *, sampled: bool) -> dict[str, Any]:
     without |= {"beam_size", "alpha", "lookahead"} if sampled else set()
     settings = dataclasses.asdict(decoding)
     return {name: settings[name] for name in settings.keys() - without}
-
-
-# --- attention ---------------------------------------------------------------------------
 
 
 def add_attention(parser: argparse.ArgumentParser) -> None:
