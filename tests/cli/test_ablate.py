@@ -1,11 +1,7 @@
 """`ablate`: rows as ordinary runs with a shared tokenizer and corpus, and the table."""
 
-import os
 import re
 import shutil
-import signal
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,9 +10,7 @@ from helpers import bits_of
 
 from tf_transformer.cli.main import main
 from tf_transformer.config.presets import train_command
-from tf_transformer.files import locked
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.studies.ablation import ROWS
 
 # One layer, which excludes the C rows, of two or more layers.
@@ -77,14 +71,6 @@ def test_train_with_the_settings_of_a_row_gives_the_same_weights(finished, tmp_p
     assert bits_of(alone.checkpoints.step_path(6)) == bits_of(run.checkpoints.step_path(6))
 
 
-def test_train_resumes_a_row(copy, capsys):
-    run = Run.open(copy / "base-seed1")
-    command = train_command(run.config.replace({"training.steps": 8})).split()[2:]
-    assert main(["train", *command, "--output", str(run.path)]) == 0
-    assert "resuming from step 6" in capsys.readouterr().out
-    assert run.history()[-1]["step"] == 8
-
-
 def test_finished_rows_are_kept_and_a_killed_row_is_resumed(arguments, copy, capfd):
     """In a folder that has moved; --stop-after delays the training of the killed row."""
     rows = (Run.open(copy / f"{row}-seed1") for row in ("A-h4", "base"))
@@ -121,28 +107,6 @@ def test_a_failing_row_does_not_stop_the_others(arguments, copy, capsys):
     assert re.search(r"\| A-h4 ", printed)
     assert "A-h4" in (copy / "table3.md").read_text("utf-8")
     assert not (copy / "table3.png").exists()  # no base, no differences
-
-
-def test_ctrl_c_is_forwarded_to_the_row_in_training(arguments, tmp_path, capfd):
-    output, run = tmp_path / "rows", tmp_path / "rows" / "base-seed1"
-    endless = ["--set", "training.evaluate_every=1000000", "--steps", "1000000"]
-    endless += ["--set", "training.save_minutes=0.0001", "--rows", *TRAINED]
-    states = CheckpointFolder(run / "checkpoints").state_steps
-
-    def interrupt() -> None:
-        end = time.monotonic() + 300
-        while not states() and time.monotonic() < end:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with ThreadPoolExecutor() as pool:
-        pool.submit(interrupt)
-        assert main([*arguments, *endless, "--output", str(output)]) == 130
-    assert "run the same command again to resume" in capfd.readouterr().out
-    assert not (output / "A-h4-seed1").exists()
-    assert states()
-    with locked(run):  # no process is still training
-        assert not Run.open(run).checkpoints.average.exists()
 
 
 def test_params_only_needs_no_data(tmp_path, monkeypatch, capsys):

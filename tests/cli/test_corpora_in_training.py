@@ -1,7 +1,6 @@
 """Training on corpora in several formats, with tags."""
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -115,19 +114,6 @@ def test_a_run_trained_only_with_tags_warns_about_a_missing_tag(run, tmp_path):
         done = run_here(["translate", str(run.path)])
     assert "trained only on sources that begin with a tag" in done.stderr
     assert "begin each line with one of <2de>, <made>" in done.stderr
-
-
-def test_a_loaded_run_puts_its_tag_before_each_text(run):
-    tagged, plain = load(run.path, tag="<2de>"), load(run.path)
-    assert tagged.translate("A dog runs.") == plain.translate("<2de> A dog runs.")
-
-
-def test_attention_shows_the_tag_as_a_piece(run, tmp_path):
-    data = tmp_path / "attention.json"
-    words = ["attention", str(run.path), "--sentence", "A dog runs.", "--target", "Ein Hund."]
-    done = run_here([*words, "--kind", "cross", "--data", str(data), "--tag", "<2de>"])
-    assert done.returncode == 0, done.stderr
-    assert json.loads(data.read_text())["columns"][0] == "\u2581<2de>"
 
 
 def test_tune_uses_the_tags_of_the_dev_text(run, options, tmp_path):

@@ -75,17 +75,6 @@ def test_the_test_files_of_other_tasks_are_read_like_their_training_files(
     assert f"First: {run.corpus / name}, pair 1" in overlap
 
 
-def test_separate_vocabularies_are_tried_on_each_side(texts, capsys):
-    """300 lines of one side do not yield the pieces that those of both do."""
-    apart = "--set data.separate_vocabularies=true --set model.tie_embeddings=false"
-    sizes = {}
-    for options in ("", apart):
-        found = doctor(capsys, f"{OPTIONS} {options} --set model.vocab_size=9000")
-        (text,) = [text for _, check, text in found if check == "vocabulary"]
-        sizes[options] = int(re.search(r"at most (\d+)", text)[1])
-    assert sizes[apart] < sizes[""]
-
-
 @pytest.mark.parametrize("task", ["parsing", "classification"])
 def test_the_vocabulary_of_other_tasks_is_checked_too(task, request, capsys):
     """It is trained on the sentences, and for trees also on brackets and tags."""
@@ -117,13 +106,6 @@ def test_test_text_is_compared_with_train(texts, capsys):
         ("overlap", found[7][2])
     ]
     assert found[7][2].startswith("250 of 250 pairs of test (100%)")
-
-
-def test_settings_on_the_command_line_are_used(texts, capsys):
-    found = doctor(capsys, f"{OPTIONS} --model small --set data.max_length=8")
-    assert [check for verdict, check, _ in found if verdict == "warning"] == [
-        "length", "length", "length", "length", "vocabulary",
-    ]  # fmt: skip
 
 
 def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):

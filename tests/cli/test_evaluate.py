@@ -1,13 +1,22 @@
-"""`evaluate` on files: several references, the report, trees."""
+"""`evaluate` and `compare` on runs, exports and files, with the BLEU of each run's tokeniser."""
 
+import json
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import sacrebleu
-from command_line import assert_refused
+from command_line import assert_refused, translated
+from sacrebleu.metrics import BLEU
 
+from tf_transformer import load
 from tf_transformer.cli.main import main
+from tf_transformer.export.versions import CARD, read_card
+from tf_transformer.run import Run
+from tf_transformer.run.run import best_record
+from tf_transformer.tasks.models import build_model
+from tf_transformer.tasks.translation.task import TranslationTask
 
 HYPOTHESES = ["Ein Mann geht über die rich-text-Straße.", "Zwei Hunde spielen im Schnee."]
 FIRST = ["Ein Mann überquert die rich-text-Straße.", "Zwei Hunde spielen im Schnee."]
@@ -129,3 +138,155 @@ def test_trees_are_scored_and_sentences_left_out_are_named(files, capsys):
 def test_incomparable_files_and_options_are_refused(files, capsys, line, expected):
     words = ["evaluate", *line.split(), "--hypothesis", "hyp"]
     assert_refused(capsys, words, expected, status=1)
+
+
+FILES = ["--source", "test.en", "--reference", "test.de"]
+
+
+@pytest.fixture
+def folder(workplace, trained_run) -> Path:
+    """The current folder: "run" counts characters; test.en and test.de are its dev text."""
+    for language in ("en", "de"):
+        lines = trained_run.lines(f"dev.{language}")[:6]
+        Path(f"test.{language}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    run = Run.open("run")
+    run.change_settings({"data.bleu_tokenizer": "char"}, "for this test")
+    return workplace
+
+
+def characters(hypotheses: str, references: str = "test.de") -> str:
+    """Returns sacreBLEU's BLEU of two files, in characters."""
+    lines = [Path(name).read_text("utf-8").splitlines() for name in (hypotheses, references)]
+    return f"{BLEU(tokenize='char').corpus_score(lines[0], [lines[1]]).score:.2f}"
+
+
+def test_evaluate_and_compare_use_that_of_the_run_unless_told_otherwise(folder, capsys):
+    assert main(["evaluate", "run", *FILES, "--output", "out"]) == 0
+    assert f"BLEU {characters('out')}  nrefs:1|case:mixed|eff:no|tok:char|" in (
+        capsys.readouterr().out
+    )
+    compared = ["compare", "run", "out", *FILES, "--metric", "bleu"]
+    for options, tokens in ([], "char"), (["--tokenize", "intl"], "intl"):
+        assert main(["evaluate", "run", *FILES, *options]) == 0
+        assert f"|tok:{tokens}|" in capsys.readouterr().out
+        assert main([*compared, *options]) == 0
+        printed = capsys.readouterr().out
+        assert f"tok:{tokens}" in printed
+        assert f"lengths in tokens of sacreBLEU's tokeniser {tokens}." in printed
+    files = ["--hypothesis", "out", "--reference", "test.de"]
+    assert main(["evaluate", *files]) == 0
+    assert "|tok:13a|" in capsys.readouterr().out
+
+
+def test_tune_and_the_studies_use_that_of_the_run(folder, capsys):
+    pytest.importorskip("matplotlib")
+    assert main(["evaluate", "run", *FILES, "--output", "out", "--beam", "1"]) == 0
+    assert main(["tune", "run", *FILES, "--checkpoint", "best", "--alpha", "0.6"]) == 0
+    assert "tok:char" in capsys.readouterr().out
+    assert main(["heads", "run", *FILES, "--beam", "1"]) == 0
+    study = json.loads(Path("run/heads/heads.json").read_text("utf-8"))
+    assert f"{study['curve'][0]['bleu']:.2f}" == characters("out")
+    assert "tok:char" in json.dumps(study)
+    options = ["--beam", "1", "--width", "99", "--least", "1", "--data", "lengths.json"]
+    assert main(["lengths", "run", *FILES, *options]) == 0
+    [bucket] = json.loads(Path("lengths.json").read_text("utf-8"))["runs"][0]["buckets"]
+    assert f"{bucket['bleu']:.2f}" == characters("out")
+
+
+def test_training_its_records_and_the_gate_of_exports_use_it(folder):
+    run = Run.open("run")
+    task = TranslationTask(run, lambda *_: None)
+    scores = task.evaluator(build_model(run.config))().scores
+    dev = TranslationTask.read_dev_text(run, Path("test.en"), Path("test.de"))
+    signatures = [scores.bleu.signature, best_record(run)["bleu_signature"]]
+    assert all("|tok:char|" in each for each in signatures)
+    assert "|tok:char|" in str(dev.metric.get_signature())
+
+
+def test_a_loaded_run_and_its_export_use_it(folder, capsys):
+    lines = [Path(f"test.{end}").read_text("utf-8").splitlines() for end in ("en", "de")]
+    translator = load("run")
+    export = load(translator.export("exported"))
+    for each in (translator, export):
+        assert "|tok:char|" in each.evaluate(*lines).bleu.signature
+        assert "|tok:none|" in each.evaluate(*lines, tokenize="none").bleu.signature
+    command = ["compare", "exported", "out", *FILES, "--metric", "bleu"]
+    Path("out").write_text("".join(f"{line}\n" for line in lines[1]), "utf-8")
+    assert main(command) == 0
+    assert "tok:char" in capsys.readouterr().out
+
+
+@pytest.fixture
+def texts(trained_run, tmp_path, monkeypatch) -> Path:
+    """The current folder, with test.en, test.de, "short", a line shorter, and "empty"."""
+    monkeypatch.chdir(tmp_path)
+    for language in ("en", "de"):
+        lines = trained_run.lines(f"dev.{language}")[:20]
+        Path(f"test.{language}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    Path("short").write_text("Hallo.\n" * 19)
+    Path("empty").touch()
+    return tmp_path
+
+
+def test_a_run_equals_its_export_its_translations_and_its_copies(
+    trained_run, exported, texts, capsys
+):
+    for name in ("seed-1", "seed-2"):
+        shutil.copytree(trained_run.path, texts / "both" / name)
+    lines = translated(capsys, trained_run.path, Path("test.en"))
+    Path("hyp").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    words = ["compare", str(trained_run.path), str(exported), "both", "hyp"]
+    words += ["--source", "test.en", "--reference", "test.de", "--metric", "bleu"]
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    rows = [row for row in printed.out.splitlines() if "1.0000" in row]
+    assert len(rows) == 3  # p-values of no difference
+    assert sum(" ± 0.00" in row for row in printed.out.splitlines()) == 1
+    assert "has seen these lines" in printed.err
+
+
+def test_settings_of_an_export_are_compared_unless_its_card_is_unreadable(
+    trained_run, exported, exported_in_bfloat16, texts, capsys
+):
+    old = Path(shutil.copytree(exported, texts / "old" / "1"))
+    card = read_card(old) | {"config": {"model": {"unknown": 1}}}
+    (old / CARD).write_text(json.dumps(card))
+    words = ["compare", *map(str, (trained_run.path, exported_in_bfloat16, old.parent))]
+    words += ["--source", "test.en", "--reference", "test.de", "--metric", "bleu"]
+    assert main(words) == 0
+    [row] = [row for row in capsys.readouterr().out.splitlines() if "beam_size" in row]
+    assert row.split()[-4:] == ["4", "|", "2", "|"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("test.de short", "Received: test.de with 20, short with 19"),
+        ("test.de test.de", "two different systems or more"),
+        ("test.de", "two different systems or more"),
+        ("test.de nowhere", "need --source"),
+        ("test.de nowhere --source test.en", "must be a run, an export.* Received: nowhere"),
+        (
+            "test.de nowhere --source empty",
+            "must have the same number of lines.* Received: test.de with 20, empty with 0",
+        ),
+    ],
+)
+def test_incomparable_systems_are_refused_before_any_translation(texts, capsys, line, expected):
+    words = ["compare", *line.split(), "--reference", "test.de"]
+    assert_refused(capsys, words, expected, status=1)
+
+
+def test_a_tag_for_exports_and_runs_without_tags_gives_a_warning(trained_run, texts, capsys):
+    words = ["compare", *damaged_export(texts), "--tag", "<2de>"]
+    assert main([*words[:3], str(trained_run.path), *words[3:]]) == 1
+    printed = capsys.readouterr().err
+    assert "--tag has no effect on exports: damaged\n" in printed
+    assert f"{trained_run.path} was trained without tags: --tag has no effect on it" in printed
+
+
+def damaged_export(folder: Path) -> list[str]:
+    """Returns arguments that compare test.de with an export that cannot translate."""
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / "saved_model.pb").write_bytes(b"damaged")
+    return ["test.de", "damaged", "--source", "test.en", "--reference", "test.de"]

@@ -13,7 +13,7 @@ from select import select
 from typing import BinaryIO
 
 import pytest
-from command_line import TF_TRANSFORMER, assert_refused, environment, translated
+from command_line import TF_TRANSFORMER, environment, translated
 
 from tf_transformer.cli.main import main
 from tf_transformer.cli.options import SIZES, in_chunks
@@ -102,19 +102,6 @@ def test_line_buffered_does_not_change_the_output(task, command, request, capsys
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
     assert printed[0].count("\n") == 3
-
-
-@pytest.mark.parametrize(
-    ("task", "line"),
-    [
-        ("parser", "parse run --words-of dev.ptb"),
-        ("classifier", "classify run --labelled dev.tsv"),
-    ],
-)
-def test_line_buffered_is_refused_for_files(task, line, request, capsys):
-    request.getfixturevalue(task)
-    words = [*line.split(), "--line-buffered"]
-    assert_refused(capsys, words, "excludes --line-buffered", status=2)
 
 
 # --- On a terminal -----------------------------------------------------------------------

@@ -1,17 +1,22 @@
-"""train.py from end to end: its output, its files, and resuming."""
+"""train.py from end to end: its output, files, recipes and seeds, and resuming."""
 
 import json
 import re
 from pathlib import Path
 
-from command_line import SIGNATURE
+import numpy as np
+import pytest
+from command_line import SIGNATURE, assert_refused, environment, train_options
 from helpers import bits_of
 
 from tf_transformer.cli.main import main
+from tf_transformer.cli.training_options import config_of
 from tf_transformer.config import Config
 from tf_transformer.data import builtin
 from tf_transformer.data.vocabulary import tokenizer_settings
+from tf_transformer.errors import UserError
 from tf_transformer.run import Run
+from tf_transformer.run.run import what_is_unfinished
 
 EVALUATION = (
     r"step +[\d,]+  loss [\d.]+  perplexity [\d.]+  dev perplexity [\d.]+  dev BLEU [\d.]+  "
@@ -151,3 +156,127 @@ def test_a_vocabulary_larger_than_the_text_has_is_refused(trained_run, tmp_path,
     options = [each.replace("vocab_size=600", "d_model=16") for each in trained_run.options]
     assert main(["train", "--model", "base", *options, "--output", str(tmp_path / "run")]) == 1
     assert "error: `vocab_size` must be at most" in capsys.readouterr().err
+
+
+def configure(*words):
+    return config_of(train_options(words))
+
+
+def test_a_recipe_overrides_the_preset_and_options_override_the_recipe():
+    config = configure("--model", "multi30k", "--recipe", "t2t", "--batch-tokens", "99")
+    assert (config.training.beta_2, config.training.warmup_steps) == (0.997, 8_000)
+    assert (config.model.d_model, config.training.steps) == (128, 18_000)
+    assert config.training.batch_tokens == 99
+    config = configure("--recipe", "paper", "--set", "training.warmup_steps=7")
+    assert (config.training.warmup_steps, config.training.batch_tokens) == (7, 25_000)
+    assert configure("--model", "multi30k").training.warmup_steps == 2_000
+
+
+def test_a_recipe_overrides_the_file_and_options_override_both(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("{preset: multi30k, training: {beta_2: 0.9, warmup_steps: 5, steps: 7}}")
+    words = ("--config", str(file), "--recipe", "t2t", "--set", "training.warmup_steps=6")
+    config = configure(*words)
+    assert (config.preset, config.model.d_model, config.training.steps) == ("multi30k", 128, 7)
+    assert (config.training.beta_2, config.training.warmup_steps) == (0.997, 6)
+    file = tmp_path / "config.json"
+    file.write_text(configure("--model", "multi30k").to_json())
+    assert configure("--config", str(file), "--recipe", "t2t").training.beta_2 == 0.997
+
+
+def test_a_preset_beside_a_config_json_is_refused_if_it_is_another(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(configure("--model", "multi30k").to_json())
+    assert configure("--config", str(file), "--model", "multi30k").model.d_model == 128
+    with pytest.raises(UserError, match="a preset would change nothing.* and --model big"):
+        configure("--config", str(file), "--model", "big")
+
+
+def test_a_preset_of_another_task_gets_the_score_and_the_limits_of_the_task():
+    config = configure("--model", "small", "--task", "parsing")
+    assert config.training.best_by == "f1"
+    assert (config.decoding.alpha, config.decoding.max_extra_length) == (0.3, 300)
+    config = configure("--model", "parsing-small", "--task", "translation")
+    assert config.training.best_by == "bleu"
+    assert (config.decoding.alpha, config.decoding.max_extra_length) == (0.6, 50)
+    words = ("--model", "small", "--task", "parsing", "--set", "decoding.max_extra_length=9")
+    assert configure(*words).decoding.max_extra_length == 9
+
+
+def test_a_run_of_an_unknown_task_is_refused(workplace, capsys):
+    config = Path("begun/config.json")
+    config.write_text(config.read_text().replace('"translation"', '"poetry"'))
+    assert_refused(capsys, ["translate", "begun"], "There is no task 'poetry'", status=1)
+
+
+def test_an_unknown_recipe_is_refused(workplace, capsys):
+    expected = "no recipe 'papre'. Did you mean 'paper'"
+    assert_refused(capsys, ["train", "--recipe", "papre"], expected, status=1)
+
+
+SMALL = (
+    "model.vocab_size=400", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
+    "model.num_heads=2", "training.steps=4", "training.evaluate_every=4",
+    "training.average_last=1", "training.batch_tokens=256", "decoding.beam_size=1",
+    "decoding.max_extra_length=2",
+)  # fmt: skip
+
+
+@pytest.fixture
+def words(trained_run, tmp_path, monkeypatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    Path("small.yaml").write_text("".join(f"{each.replace('=', ': ')}\n" for each in SMALL))
+    dev = str(trained_run.corpus / "dev")
+    data = ["--train", dev, "--valid", dev, "--source", "en", "--target", "de"]
+    return ["train", "--config", "small.yaml", *data]
+
+
+def test_each_seed_is_trained_once_and_a_summary_is_printed(words, capfd):
+    both = [*words, "--seeds", "3,4", "--output", "all"]
+    assert main([*both, "--stop-after", "0.0000001s"]) == 0
+    assert "run the same command again to resume" in capfd.readouterr().out
+    assert main([*words, "--set", "training.seed=3", "--output", "all/seed-3"]) == 0
+    kept = Path("all/seed-3/checkpoints/best.npz").stat().st_mtime_ns
+    capfd.readouterr()
+    assert main(both) == 0
+    printed = capfd.readouterr().out
+    assert "resuming" not in printed and "finished at" not in printed
+    assert Path("all/seed-3/checkpoints/best.npz").stat().st_mtime_ns == kept
+    assert [Run.open(f"all/seed-{n}").config.training.seed for n in (3, 4)] == [3, 4]
+    table = Path("all/seeds.md").read_text("utf-8")
+    rows = [re.findall(r"[^|\s]+", line) for line in table.splitlines()]
+    columns = dict(zip(rows[0], zip(*rows[2:], strict=True), strict=True))
+    assert columns["seed"] == ("3", "4", "mean", "deviation")
+    one, other, mean, deviation = map(float, columns["perplexity"])
+    assert mean == pytest.approx(np.mean([one, other]), abs=1e-4)
+    assert deviation == pytest.approx(np.std([one, other], ddof=1), abs=2e-4)
+    assert one != other and table in printed
+
+    Path("all/seed-3/checkpoints/best.npz").unlink()
+    assert main(both) == 1
+    assert "seed-3 must have the scores of its best weights" in capfd.readouterr().err
+    assert main([*both, "--seeds", "3,4,5", "--set", "model.dropout=0.3"]) == 1
+    assert "another configuration: model.dropout was 0.1, now 0.3" in capfd.readouterr().err
+    run = Run.open("all/seed-4")
+    assert not what_is_unfinished(run, run.config.training.steps)
+    run.checkpoints.average.unlink()  # as if it had not finished
+    assert what_is_unfinished(run, run.config.training.steps)
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "expected"),
+    [
+        (["--seeds", "1"], 2, "--seeds must be different seeds such as 1,2,3. Received: '1'"),
+        (["--seeds", "1,1"], 2, "must be different seeds"),
+        (["--seeds", "1,x"], 2, "must be an int from 0"),
+        (["--seeds", "1,2", "--set", "training.seed=3"], 1, "--seeds or --set training.seed"),
+        (["--seeds", "1,2", "--stop-after", "5 steps"], 1, "--seeds stops after a time"),
+        (["--seeds", "1,2", "--output", "taken"], 1, "not created by `train --seeds`"),
+        (["--config", "nowhere.yaml"], 1, "nowhere.yaml cannot be read"),
+    ],
+)
+def test_options_that_exclude_seeds_are_refused(words, capsys, options, status, expected):
+    Path("taken").mkdir()
+    Path("taken/thesis").touch()
+    assert_refused(capsys, [*words, *options], expected, status=status)

@@ -23,6 +23,8 @@ LINES = [
     (f"{EVALUATE} --lowercase", "--report excludes --lowercase: it prints every kind"),
     (f"{EVALUATE} --tokenize none", "--report excludes --tokenize"),
     ("classify r --labelled d.tsv --n-best 1", "--labelled excludes --n-best"),
+    ("classify r --labelled d.tsv --line-buffered", "--labelled excludes --line-buffered"),
+    ("parse r --words-of t.ptb --line-buffered", "--words-of excludes --line-buffered"),
     ("attention r --sentence s --kind cross --head 1", "--head needs --layer"),
     ("attention r --sentence s --layer 1 --head 1", "--head needs --kind encoder or --kind "),
     ("heads r --source s --reference r --keep 3", "--keep needs --write"),

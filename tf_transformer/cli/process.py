@@ -103,8 +103,6 @@ def _status_of(main: Callable[[], int]) -> int:
     try:
         return main()
     except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:  # before the command started
         print("interrupted", file=sys.stderr)

@@ -46,8 +46,8 @@ def add_ablate(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     rows = f"rows to train: {', '.join(ROWS)}, or a letter for all of its rows (default: all)"
     add("--rows", nargs="+", action="extend", default=[], metavar="ROW", help=rows)
-    scale = "paper (default), or a number that divides widths, steps and warm-up"
-    add("--scale", type=_divisor, default=1, metavar="N", help=scale)
+    scale = "divisor of widths, steps and warm-up (default: 1, as in the paper)"
+    add("--scale", type=int_from(1, 512), default=1, metavar="N", help=scale)
     steps = "steps of base (default: 100,000 / scale); big, warm-up and evaluations follow"
     add("--steps", type=value_of("training.steps"), metavar="N", help=steps)
     seed = value_of("training.seed")
@@ -58,10 +58,6 @@ def add_ablate(parser: argparse.ArgumentParser) -> None:
     add("--params-only", action="store_true", help=parameters)
     add("--table", action="store_true", help="print the results so far")
     add_training_options(parser)
-
-
-def _divisor(text: str) -> int:
-    return 1 if text == "paper" else int_from(1, 512)(text)
 
 
 def run_ablate(options: argparse.Namespace) -> int:

@@ -1,20 +1,130 @@
-"""A classifier from end to end: train, classify, score."""
+"""A parser and a classifier from end to end: train, use, evaluate, draw."""
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused
+from command_line import assert_refused, tree
 
 from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
 from tf_transformer.run import Run
+from tf_transformer.tasks.parsing.lexicon import Lexicon
+from tf_transformer.tasks.parsing.trees import read_line
 from tools.storm.lab import stdin_of
 
 
-def test_training_prints_scores_and_the_next_commands(classification_run):
+def test_training_a_parser_prints_scores_and_the_next_commands(parsing_run):
+    assert parsing_run.stderr == ""
+    lines = parsing_run.stdout.splitlines()
+    assert any(re.fullmatch(r"step +400  .*  dev F1 [\d.]+  .*  best", line) for line in lines)
+    assert any(re.match(r"dev F1 [\d.]+  precision .* 30 sentences, 0 err", ln) for ln in lines)
+    assert any(re.match(r"30 sentences; well-formed: [\d.]+%; ", line) for line in lines)
+    assert re.fullmatch(r"  echo '.* \.' \| \S*tf-transformer parse \S+/run", lines[-2])
+    assert not any("warning  tokenised" in line for line in lines)
+
+
+def test_the_run_records_its_task_and_scores(parsing_run):
+    config = Config.from_json((parsing_run.path / "config.json").read_text())
+    assert (config.task, config.training.best_by) == ("parsing", "f1")
+    (record,) = map(json.loads, (parsing_run.path / "metrics.jsonl").read_text().splitlines())
+    assert record["valid_f1"] > 50
+    assert 0 < record["valid_well_formed"] <= 1
+
+
+def test_sentences_become_trees_line_by_line(parser, capfd):
+    Path("in").write_text("the cat sees a ( dog ) .\n\n a bird  likes the fish .\n")
+    with stdin_of(Path("in")):
+        assert main(["parse", "run"]) == 0
+    captured = capfd.readouterr()
+    lines = captured.out.splitlines()
+    assert len(lines) == 3 and lines[1] == ""
+    words = [tree.words() for line in lines for tree in read_line(line)]
+    sentences = ["the cat sees a -LRB- dog -RRB- .", "a bird likes the fish ."]
+    assert list(map(" ".join, words)) == sentences
+    assert re.fullmatch(r"2 sentences; well-formed: .*\n", captured.err)
+
+
+def test_parsed_trees_can_be_evaluated_and_drawn(parser, capfd):
+    record = json.loads((parser / "run" / "metrics.jsonl").read_text())
+    assert main(["parse", "run", "--words-of", "dev.ptb"]) == 0
+    Path("parsed.ptb").write_text(capfd.readouterr().out)
+    Path("gold.ptb").write_text(Path("dev.ptb").read_text().replace("(ROOT ", "(TOP "))
+    files = ["--hypothesis", "parsed.ptb", "--reference"]
+    assert main(["evaluate", "--brackets", *files, "gold.ptb"]) == 0
+    table = capfd.readouterr().out
+    assert re.search(rf"^F1 +{record['valid_f1']:.2f} ", table, re.M)
+    assert "counts as a bracket" not in table
+    assert main(["draw", "gold.ptb", "parsed.ptb", "--output", "first.svg"]) == 0
+    assert Path("first.svg").stat().st_size > 0
+
+
+def test_an_unconstrained_search_needs_no_lexicon_and_is_repaired(parser, capfd):
+    Path("in").write_text("the the the the the the the\n")
+    (parser / "run" / "lexicon.json").unlink()
+    with stdin_of(Path("in")):
+        assert main(["parse", "run"]) == 1
+    assert "lexicon.json cannot be read: No such file" in capfd.readouterr().err
+    with stdin_of(Path("in")):
+        assert main(["parse", "run", "--constraint", "none"]) == 0
+    captured = capfd.readouterr()
+    assert read_line(captured.out)[0].words() == ["the"] * 7
+    assert re.search(r"1 sentences; .* repaired: 1, by [1-9]", captured.err)
+
+
+@pytest.mark.parametrize(("constraint", "tag"), [("tags", "DT"), ("words", "NN")])
+def test_constrained_to_words_alone_a_search_may_use_any_tag(parser, capfd, constraint, tag):
+    file = Path("run/lexicon.json")
+    lexicon = Lexicon.load(file)
+    Lexicon(lexicon.tags, lexicon.words | {"cat": ("DT",)}).save(file)
+    Path("in").write_text("the cat sees a dog .\n")
+    with stdin_of(Path("in")):
+        assert main(["parse", "run", "--constraint", constraint]) == 0
+    captured = capfd.readouterr()
+    assert f"({tag} cat)" in captured.out
+    assert read_line(captured.out)[0].words() == ["the", "cat", "sees", "a", "dog", "."]
+
+
+def test_a_root_that_counts_as_a_bracket_gives_a_warning(parser, capsys):
+    files = ["--hypothesis", "dev.ptb", "--reference", "dev.ptb"]
+    assert main(["evaluate", "--brackets", *files]) == 0
+    assert "warning  the root of the trees in dev.ptb is ROOT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("translate run", "for runs of --task translation. .*tf-transformer parse run"),
+        (
+            "export run --output e",
+            "for runs of --task translation or class.*: run, of --task p",
+        ),
+        ("serve run", "for runs of --task translation or class.*tf-transformer parse run"),
+        ("parse run --words-of in", "in:1:1: not a well-formed tree"),
+    ],
+)
+def test_unsupported_commands_and_bad_trees_are_refused(parser, capsys, line, expected):
+    Path("in").write_text("a cat .\n")
+    assert_refused(capsys, line.split(), expected, status=1)
+
+
+def test_doctor_writes_nothing_into_a_run_whose_text_has_changed(parser, capsys):
+    """Or a new tag dictionary would change the parses of a trained run."""
+    trees = Path(Run.open("run").config.data.train[0])
+    shutil.copy(trees, "train.ptb")
+    with Path("train.ptb").open("a") as file:
+        file.write("(S (NP (NN a) (DT cat)) (VP (IN sees)))\n" * 9)
+    Run.open("run").change_settings({"data.train": ["train.ptb"]}, "for this test")
+    before = tree(Path("run"))
+    assert main(["doctor", "run"]) == 0
+    assert "data/train is encoded again" in capsys.readouterr().out
+    assert tree(Path("run")) == before
+
+
+def test_training_a_classifier_prints_scores_and_the_next_commands(classification_run):
     assert classification_run.stderr == ""
     lines = classification_run.stdout.splitlines()
     step = r"step +30  .*  dev accuracy [\d.]+ F1 [\d.]+  [\d,]+ sentences/s  best"
@@ -36,13 +146,6 @@ def test_the_run_records_labels_and_scores(classification_run):
     assert "an encoder and a classifier of 3 labels" in card
     assert "labels seen: " in card and "| step | labels |" in card
     assert re.search(r"best accuracy of 2 evaluations: (1|0\.\d+) at step", card)
-
-
-def test_the_same_command_does_not_train_a_finished_run(classification_run, classifier, capsys):
-    before = (classifier / "run" / "metrics.jsonl").read_text()
-    assert main(["train", *classification_run.options, "--output", "run"]) == 0
-    assert "finished at step 60;" in capsys.readouterr().out
-    assert (classifier / "run" / "metrics.jsonl").read_text() == before
 
 
 def test_sentences_are_labelled_line_by_line(classifier, capfd):
@@ -79,12 +182,6 @@ def test_labelled_sentences_are_scored_as_in_training(classifier, capsys):
         ("parse run", "for runs of --task parsing. .*tf-transformer classify run", 1),
         ("export run --no-text --output e", "--no-text is not for runs", 1),
         ("serve run --tag x", "--tag is not for runs of --task classification", 1),
-        ("convert run --to ctranslate2 c", "for runs of --task translation", 1),
-        ("score run --source in --target in", "of --task classification", 1),
-        ("evaluate run --source in --reference in", "of --task classification", 1),
-        ("attention run --sentence x --output a.png", "of --task classification", 1),
-        ("heads run --source in --reference in", "of --task classification", 1),
-        ("lengths run --source in --reference in", "of --task classification", 1),
         ("classify run --labelled in", "in:1: .*no TAB", 1),
         ("classify run --labelled other", "other:1: .*label 'plant'. They have", 1),
         ("classify run --n-best 4", "between 1 and 3, the labels of run", 1),
@@ -158,24 +255,6 @@ def test_an_encoder_that_does_not_fit_is_refused(
     assert_refused(
         capsys, ["train", *DATA, *source, "--output", "x", *changes], expected, status=1
     )
-
-
-def test_the_tokenizer_need_not_know_the_labels(tmp_path, monkeypatch, capsys):
-    """Characters that occur only in labels cause no warning."""
-    monkeypatch.chdir(tmp_path)
-    lines = [
-        f"{label}\tthe {word} of it .\n" for label, word in (("Zß:é", "cat"), ("Qx", "red"))
-    ]
-    Path("train.tsv").write_text("".join(lines * 40), "utf-8")
-    Path("dev.tsv").write_text("".join(lines), "utf-8")
-    command = ["train", "--model", "classification-small", "--output", "run"]
-    command += ["--train", "train.tsv", "--valid", "dev.tsv", "--stop-after", "1 steps"]
-    for setting in ("model.vocab_size=280", "model.num_layers=1", "model.d_model=16"):
-        command += ["--set", setting]
-    assert main(command) == 0
-    assert "does not know" not in capsys.readouterr().out
-    assert main(["doctor", "run"]) == 0
-    assert "does not know" not in capsys.readouterr().out
 
 
 def test_a_run_without_its_labels_is_refused(classifier, capsys):
