@@ -1,4 +1,4 @@
-"""`evaluate` and `compare` on runs, exports and files, with the BLEU of each run's tokeniser."""
+"""`evaluate` and `compare` on runs, exports and files, with the tokeniser of each run."""
 
 import json
 import shutil
