@@ -71,7 +71,7 @@ def test_the_run_directory_has_all_files_that_later_commands_need(trained_run):
     names = {path.name for path in trained_run.path.iterdir()}
     assert names == {
         "card.md", "config.json", "versions.json", "tokenizer.model", "metrics.jsonl", "data",
-        "logs", "checkpoints",
+        "logs", "checkpoints", ".lock",
     }  # fmt: skip
     assert sorted(contents(trained_run.path / "checkpoints")) == [
         "average.npz", "best.npz", "state-00000160.npz", "state-00000240.npz",
