@@ -1,11 +1,9 @@
 """The signatures give the same answers as the Python translator, whatever the request."""
 
-import contextlib
 import itertools
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -334,7 +332,7 @@ def ids_session(text_free):
         yield loaded
 
 
-TRANSLATE, CONVERT, INTERPRET = snippets("docs/guides/exporting.md")
+(TRANSLATE,) = snippets("docs/guides/exporting.md")
 
 
 @pytest.fixture(scope="module")
@@ -356,38 +354,6 @@ def test_an_export_without_text_needs_only_tensorflow_and_sentencepiece(
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == translator.translate(texts)
-
-
-@pytest.fixture(scope="module")
-def lite(folder) -> tf.lite.Interpreter:
-    """The model in LiteRT's built-in operations; the conversion would fail with any other."""
-    imports, _, rest = INTERPRET.partition("\n")  # TensorFlow has what ai_edge_litert has
-    assert imports.startswith(
-        "from ai_edge_litert.interpreter import Interpreter, OpResolverType"
-    )
-    names = {
-        "Interpreter": tf.lite.Interpreter,
-        "OpResolverType": tf.lite.experimental.OpResolverType,
-        "ids": np.array([[5, EOS_ID]], np.int32),
-    }
-    with contextlib.chdir(folder), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it has moved to another package
-        exec(CONVERT, names)
-        exec(rest, names)
-    assert set(names["answer"]) == {"tokens", "score", "num_tokens", "source_cut"}
-    return names["interpreter"]
-
-
-@pytest.mark.parametrize("rows", [slice(0, 0), slice(1), slice(None)])
-def test_litert_gives_the_same_outputs(lite, ids_session, translator, trained_run, rows):
-    texts = ["", *trained_run.lines("train.en")[:6], "word " * 60]
-    ids = source_ids(translator.codec, texts)[rows]
-    found = lite.get_signature_runner("tokens")(tokens=ids)
-    for name, expected in ids_session.run("tokens", {"tokens": ids}).items():
-        if name == "score":
-            np.testing.assert_allclose(found[name], expected, atol=1e-4)
-        else:
-            assert found[name].tolist() == expected.tolist()
 
 
 def test_an_export_without_text_has_no_text_operations_but_a_tokenizer_beside_it(
