@@ -177,7 +177,7 @@ def exported_in_bfloat16(trained_run, tmp_path_factory) -> Path:
     """
 
     def make(folder: Path) -> Path:
-        options = ["--checkpoint", "average", "--precision", "bfloat16", "--beam", "2"]
+        options = ["--average", "last2", "--precision", "bfloat16", "--beam", "2"]
         options += ["--alpha", "0.8", "--output", str(folder / "half")]
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
             patch.setattr(sys, "argv", ["export.py", str(trained_run.path), *options])

@@ -89,10 +89,13 @@ def mean_of(run: Run, steps: list[int]) -> dict[str, np.ndarray]:
     [
         ([], [80, 160, 240]),  # fewer than the five of the default
         (["--last", "2"], [160, 240]),
+        (["--best", "1"], None),
     ],
 )
 def test_the_average_is_that_of_the_chosen_checkpoints(copied, capsys, arguments, steps):
     run = Run.open(copied)
+    if steps is None:
+        steps = [max(run.history(), key=lambda record: record["valid_bleu"])["step"]]
     assert main(["average", str(copied), *arguments]) == 0
     shown = ", ".join(map(str, steps))
     assert capsys.readouterr().out.endswith(
@@ -109,10 +112,10 @@ def test_a_damaged_checkpoint_is_not_named_among_those_averaged(copied, capsys):
     assert capsys.readouterr().out.endswith("mean of 2 checkpoints, steps 80, 240\n")
 
 
-@pytest.mark.parametrize("number", ["4", "0", "-1"])
-def test_a_wrong_number_of_checkpoints_is_refused(workplace, capsys, number):
-    expected = f"--last must be between 1 and 3, .* Received: {number}"
-    assert_refused(capsys, ["average", "run", "--last", number], expected, status=1)
+@pytest.mark.parametrize("arguments", [["--last", "4"], ["--best", "9"], ["--last", "-1"]])
+def test_a_wrong_number_of_checkpoints_is_refused(workplace, capsys, arguments):
+    expected = f"between 1 and 3, .* Received: {arguments[1]}"
+    assert_refused(capsys, ["average", "run", *arguments], expected, status=1)
 
 
 def test_a_run_without_the_weights_of_steps_is_refused(copied, capsys):

@@ -30,6 +30,7 @@ LINES = [
     ("heads r --source s --reference r --keep 3", "--keep needs --write"),
     ("heads r --source s --reference r --write n", "--write needs --keep"),
     ("convert m --from marian o --quantization int8", "--from marian excludes --quantization"),
+    ("export r --output o --average last2 --checkpoint 9", "--average excludes --checkpoint"),
     ("export r --output o --better-than e", "--better-than needs --reference"),
     ("export r --output o --source s", "--source needs --better-than"),
     ("evaluate r --hypothesis h --reference r", "--hypothesis excludes RUN: it scores a file"),

@@ -64,6 +64,7 @@ RULES = (
     Rule("keep", needs=("write",)),
     Rule("origin=marian", excludes=("quantization", "checkpoint"), why="they are for --to"),
     # export
+    Rule("average", excludes=("checkpoint",), why="it takes the run's last checkpoints"),
     Rule("better_than", needs=("reference",)),
     *(Rule(name, needs=("better_than",)) for name in ("source", "reference", "margin")),
     Rule("no_text", excludes=("tag", "better_than"), why="they are for a model of text"),
