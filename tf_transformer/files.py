@@ -64,7 +64,9 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / LOCK_FILE).open("w")
     except FileExistsError:
-        raise UserError(f"{folder} is not a directory. Give --output a new folder.") from None
+        raise UserError(
+            f"{folder} is not a run directory. Give --output a new folder."
+        ) from None
     except OSError as error:
         raise UserError(
             f"Cannot write {folder}: {error.strerror or error}. Give another folder."
@@ -96,7 +98,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     try:
         for leftover in path.parent.glob(f".{path.name}.*.tmp"):
-            if _is_abandoned(leftover):
+            if is_abandoned(leftover):
                 shutil.rmtree(leftover)
         with _temporary_folder(path) as temporary:
             yield temporary
@@ -123,7 +125,7 @@ def _temporary_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _is_abandoned(folder: Path) -> bool:
+def is_abandoned(folder: Path) -> bool:
     """Tells whether the process that wrote the folder has ended; False without locks."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -61,7 +61,7 @@ TRAINING = [
     (f"{NEW} --set data.tokenizer=train.en", "train.en is not a SentencePiece model"),
     # Obstacles in the file system.
     (train(output="thesis"), "thesis exists and is not a run directory"),
-    (train(output="train.en"), "is not a directory"),
+    (train(output="train.en"), "is not a run directory"),
     (train(output="train.en/run"), "Cannot write"),
     (
         f"{train(output='run')} --set model.d_model=32",

@@ -17,6 +17,7 @@ LINES = [
     ("generate r --input i --output o.tsv --top-k 2", "--top-k needs --sample"),
     ("translate r --ensemble s --alignments a", "--alignments excludes --ensemble"),
     ("translate r --precision int8", "--precision int8 needs --litert"),
+    ("serve r --precision int8", "--precision int8 needs --litert"),
     ("translate r --litert --ensemble s", "--litert excludes --ensemble: LiteRT is for one"),
     ("translate r --litert --precision bfloat16", "--litert excludes --precision bfloat16"),
     ("translate r --litert --sample", "--litert excludes --sample"),

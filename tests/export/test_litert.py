@@ -1,4 +1,4 @@
-"""Exports for LiteRT, and the programs in examples/litert."""
+"""LiteRT: exports, the programs in examples/litert, and the session of `serve --litert`."""
 
 import importlib.util
 import json
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
@@ -14,7 +15,10 @@ import tensorflow as tf
 from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.config import EOS_ID
+from tf_transformer.decoding.lite import LiteEngine, LiteModel, lite_file
 from tf_transformer.errors import UserError
+from tf_transformer.export.litert import LiteSession
+from tf_transformer.export.saved_model import ClosedError, column
 from tf_transformer.export.versions import find_export
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "litert" / "translator.py"
@@ -113,3 +117,38 @@ def test_export_refuses_options_of_another_format(translator, trained_run, tmp_p
     ):
         with pytest.raises(UserError, match=message):
             translator.export(tmp_path / "model", **options)
+
+
+@pytest.fixture(scope="module")
+def lite_session(translator, exported):
+    lite = LiteModel(lite_file(translator.model, "float32"), threads=1)
+    engine = LiteEngine(translator.model, translator.tokenizer, lite)
+    return LiteSession(exported, engine, translator.decoding)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 0), slice(1), slice(None)])
+@pytest.mark.parametrize("signature", ["serving_default", "nbest"])
+def test_litert_gives_the_same_answers(lite_session, session, trained_run, signature, rows):
+    texts = ["", *trained_run.lines("train.en")[:4], "Füße \udcff", "word " * 1_200][rows]
+    text = {"text": column(texts)}
+    found, expected = lite_session.run(signature, text), session.run(signature, text)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert found[name].dtype == values.dtype and len(found[name]) == len(texts)
+        if name in ("score", "scores"):
+            np.testing.assert_allclose(found[name], values, atol=1e-4)
+        else:
+            assert found[name].tolist() == values.tolist()
+
+
+def test_litert_cancels_and_forwards_requests(lite_session, session, trained_run):
+    text = column(trained_run.lines("train.en"))
+    assert lite_session.run("nbest", {"text": text[:2]}, ["count"]).keys() == {"count"}
+    with pytest.raises(TimeoutError, match="nbest took more than 0.001 s"):
+        lite_session.run("nbest", {"text": text}, timeout=0.001)
+    pair = {"source": text[:2], "target": text[2:4]}
+    found, expected = lite_session.run("score", pair), session.run("score", pair)
+    assert found["log_prob"].tolist() == expected["log_prob"].tolist()
+    lite_session.close()
+    with pytest.raises(ClosedError):
+        lite_session.run("serving_default", {"text": text})

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +30,8 @@ from tf_transformer.export.publishing import (
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.self_test import check_translator
 from tf_transformer.export.signatures import exportable, requests
-from tf_transformer.export.versions import CARD, new_version, versions
-from tf_transformer.files import locked, sha256
+from tf_transformer.export.versions import CARD, new_version, read_card, versions
+from tf_transformer.files import sha256
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_best
 from tf_transformer.run.run import evaluation_of
@@ -179,16 +179,21 @@ def gate(exported, trained_run):
     return lambda margin=0.0: gate_of(exported, *files, margin)
 
 
-def test_an_equal_model_passes_and_its_card_says_so(gate, session):
-    found = gate().compare(session)
+def test_an_equal_model_passes_and_its_card_says_so(gate, session, exported):
+    card = read_card(exported)
+    changed = card | {"decoding": {"alpha": 1.25}, "config": {"model": {"d_model": 64}}}
+    found = gate().compare(session, changed)
     assert found["bleu"] == found["bleu_of_published"] > 10
     assert (found["p_value"], found["same_translations"], found["sentences"]) == (1.0, 50, 50)
+    assert found["seconds"] > 0 < found["seconds_of_published"]
+    assert found["changed_settings"]["decoding.alpha"] == [None, 1.25]
+    assert found["changed_settings"]["model.d_model"] == [None, 64]
 
 
 def test_a_worse_model_does_not_pass_unless_the_margin_is_wide(gate):
     with pytest.raises(NotPublishedError, match=r"BLEU 0.\d\d, before \d\d.* p = 0\.00"):
-        gate().compare(Silent())
-    assert gate(margin=100).compare(Silent())["p_value"] < 0.05
+        gate().compare(Silent(), {})
+    assert gate(margin=100).compare(Silent(), {})["p_value"] < 0.05
 
 
 def test_an_insignificant_difference_passes(exported, session, trained_run):
@@ -204,13 +209,13 @@ def test_an_insignificant_difference_passes(exported, session, trained_run):
                 answer["translation"][answer["translation"] == best[0].encode()] = b"Ja."
                 yield answer
 
-    found = gate_of(exported, sources, best).compare(OnceSilent())
+    found = gate_of(exported, sources, best).compare(OnceSilent(), {})
     assert found["bleu"] < found["bleu_of_published"] and found["p_value"] >= 0.05
 
 
 def test_a_model_of_another_task_cannot_be_compared(exported_classifier, session):
     with pytest.raises(UserError, match="topics/1 must be an export .* gives `translation`"):
-        gate_of(exported_classifier, ["a"], ["b"]).compare(session)
+        gate_of(exported_classifier, ["a"], ["b"]).compare(session, {})
 
 
 def test_a_refused_export_leaves_nothing_behind(trained_run, exported, tmp_path, capsys):
@@ -276,18 +281,23 @@ def test_a_failed_export_leaves_nothing(tmp_path):
     assert names(tmp_path / "new") == []
 
 
+def test_concurrent_exports_get_different_numbers(tmp_path):
+    (tmp_path / "3").mkdir()
+    (tmp_path / ".9.1.tmp").mkdir()  # of an export that was killed
+    with new_version(tmp_path) as (first, _), new_version(tmp_path) as (second, _):
+        assert (first.name, second.name) == ("4", "5")
+        with pytest.raises(UserError, match="5 is being written"), new_version(tmp_path, 5):
+            pass
+    assert names(tmp_path) == [".9.1.tmp", "3", "4", "5"]
+
+
 @pytest.mark.parametrize(
     ("version", "message"),
-    [
-        (0, "--version must be at least 1. Received: 0"),
-        (3, "3 exists already. Choose another --version"),
-        (None, "is in use by another process"),
-    ],
+    [(0, "must be at least 1. Received: 0"), (3, "3 exists already. Choose another --version")],
 )
 def test_a_version_that_cannot_be_written_is_refused_at_once(tmp_path, version, message):
     (tmp_path / "3").mkdir()
-    other = nullcontext() if version is not None else locked(tmp_path)
-    with other, pytest.raises(UserError, match=message), new_version(tmp_path, version):
+    with pytest.raises(UserError, match=message), new_version(tmp_path, version):
         pass
     assert names(tmp_path) == ["3"]
 

@@ -1,5 +1,6 @@
 """TF Serving's REST format, as its documentation describes it."""
 
+import base64
 import json
 
 import numpy as np
@@ -34,6 +35,8 @@ def test_rows_and_columns_are_the_same_request(session):
     [
         {"instances": ["é"]},
         {"instances": [{"text": "é"}]},
+        {"instances": [{"b64": base64.b64encode("é".encode()).decode()}]},
+        {"instances": [{"text": {"b64": base64.b64encode("é".encode()).decode()}}]},
         {"inputs": ["é"]},
         {"inputs": {"text": ["é"]}},
         {"signature_name": "serving_default", "inputs": ["é"]},
@@ -80,6 +83,8 @@ WHOLE = r"must be a whole number \(int32\)"
         (b'{"instances": [null]}', "text must be a string. Received: null"),
         (b'{"instances": ["a", true]}', "text must be a string. Received: true"),
         (b'{"instances": ' + b"[" * 400 + b"]" * 400 + b"}", "text must be of rank 1"),
+        (b'{"instances": [{"b64": "%"}]}', '"b64" must be base64'),
+        ('{"instances": [{"b64": "é"}]}'.encode(), '"b64" must be base64'),
         (b'{"instances": [{}]}', "inputs must be text. Received: none"),
         (b'{"instances": [{"text": "a", "beam": 9}]}', "inputs must be text. Received: beam"),
         (b'{"signature_name": 1, "instances": []}', '"signature_name" must be a string'),

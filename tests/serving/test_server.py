@@ -374,6 +374,7 @@ def test_metrics_and_access_log_record_requests(start, caplog):
     }.items():
         assert values[f"tf_transformer_{name}"] == value, name
     assert values["tf_transformer_tokens_read_total[]"] >= 4
+    assert values["tf_transformer_tokens_written_total[]"] >= 2
     assert values["process_resident_memory_bytes[]"] > 1e6
 
     good, bad, lost, _ = access_log(caplog)

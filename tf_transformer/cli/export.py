@@ -191,9 +191,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     add("--grace", type=float_from(0.0, _DAY), default=10.0, metavar="SECONDS", help=text)
     text = "responses to log, each as a line of JSON (default: errors)"
     add("--access-log", choices=("off", "errors", "all"), default="errors", help=text)
-    text = "precision of a run's weights and computation (default: float32)"
-    add("--precision", choices=("float32", "bfloat16"), default="float32", help=text)
-    add_model_options(parser, "--threads", "--tag")
+    add_model_options(parser, "--threads", "--precision", "--litert", "--tag")
 
 
 def run_serve(options: argparse.Namespace) -> None:
@@ -214,18 +212,20 @@ def run_serve(options: argparse.Namespace) -> None:
         use_threads(options.threads)
 
         from tf_transformer.serving.server import Listener, make_app  # isort: skip, extras first
+        from tf_transformer.export.saved_model import SavedModelSession
         from tf_transformer.serving.queue import Telemetry
         from tf_transformer.serving.served_model import LoadedVersion, ServedModel
 
         stack.enter_context(_on_signals(_ENDING, _exit))
+        open_session: Callable[[Path], SavedModelSession] = SavedModelSession
         if isinstance(source, Run):
-            folder = stack.enter_context(_temporary_export(source, options))
+            folder, open_session = stack.enter_context(_temporary_export(source, options))
         else:
             folder = source
         telemetry = Telemetry()
 
         def load(number: int, path: Path) -> LoadedVersion:
-            return LoadedVersion(number, path, telemetry, options.max_waiting)
+            return LoadedVersion(number, path, telemetry, options.max_waiting, open_session)
 
         url = f"http://{host_and_port(*bound.getsockname()[:2])}/"
         find = _folders(Path(options.model), folder)
@@ -240,11 +240,11 @@ def run_serve(options: argparse.Namespace) -> None:
 def _source(options: argparse.Namespace) -> Path | Run:
     """Returns the export to serve, or the run to export first; refuses wrong options."""
     exported = find_export(Path(options.model))
-    for_runs = given(options, "precision", "tag")
+    for_runs = given(options, "precision", "litert", "tag")
     if exported and for_runs:
+        advice = "Serve the run itself." if options.litert else "Give it to export."
         raise UserError(
-            f"--{min(for_runs)} is for a run. Received: {options.model}, a SavedModel. Give it "
-            "to export."
+            f"--{min(for_runs)} is for a run. Received: {options.model}, a SavedModel. {advice}"
         )
     if exported:
         return exported
@@ -354,11 +354,25 @@ def _exit(number: int) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[Path]:
-    """Exports a run; yields the folder."""
+def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Callable]]:
+    """Exports a run; yields the folder, and a function that opens it as a session."""
+    from tf_transformer.decoding.lite import LiteEngine
+    from tf_transformer.export.litert import LiteSession
+    from tf_transformer.export.saved_model import SavedModelSession
+    from tf_transformer.tasks.models import load_engine
+
     loading = given(options, "precision", "tag")
+    if options.precision == "int8":  # of LiteRT alone
+        del loading["precision"]
     with tempfile.TemporaryDirectory() as parent:
-        yield load_run(run, **loading).export(Path(parent) / "model")
+        folder = load_run(run, **loading).export(Path(parent) / "model")
+        if not options.litert:
+            yield folder, SavedModelSession
+            return
+        searching = given(options, "precision", "litert", "tag", "threads")
+        engine = load_engine(run, None, **searching)
+        assert isinstance(engine, LiteEngine)
+        yield folder, lambda path: LiteSession(path, engine, run.config.decoding)
 
 
 def add_convert(parser: argparse.ArgumentParser) -> None:

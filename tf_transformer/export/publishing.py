@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,12 +17,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.config.config import flattened
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation.comparison import SIGNIFICANT, DevText, paired_bootstrap
 from tf_transformer.export.saved_model import SavedModelSession, column, open_export
 from tf_transformer.export.self_test import Check, self_test
-from tf_transformer.export.versions import CARD, check_readable, new_version
+from tf_transformer.export.versions import CARD, check_readable, new_version, read_card
 from tf_transformer.files import sha256, write_text
 from tf_transformer.run import Run, versions
 from tf_transformer.run.run import best_record, data_files, evaluation_of
@@ -94,8 +96,12 @@ class Gate:
     dev: DevText
     margin: float = 0.0
 
-    def compare(self, new: SavedModelSession) -> dict[str, Any]:
+    def compare(self, new: SavedModelSession, card: Mapping[str, Any]) -> dict[str, Any]:
         """Scores both models on the dev text; returns an entry for the new one's card.
+
+        Args:
+            new: the new export.
+            card: its model card.
 
         Raises:
             NotPublishedError: if the score falls by more than the margin, and the paired
@@ -104,7 +110,7 @@ class Gate:
         """
         metric, output = self.dev.metric, self.dev.output
         with open_export(self.published, output) as old:
-            before, after = (self._answers(session) for session in (old, new))
+            (before, old_seconds), (after, new_seconds) = map(self._answers, (old, new))
         first, second = (metric.corpus_score(texts, None) for texts in (before, after))
         p_value = paired_bootstrap(metric, before, after)
         if second.score + self.margin < first.score and p_value < SIGNIFICANT:
@@ -123,11 +129,28 @@ class Gate:
             "p_value": p_value,
             "margin": self.margin,
             f"same_{output}s": sum(map(str.__eq__, before, after)),
+            "seconds": new_seconds,
+            "seconds_of_published": old_seconds,
+            "changed_settings": _changed_settings(read_card(self.published), card),
         }
 
-    def _answers(self, session: SavedModelSession) -> list[str]:
+    def _answers(self, session: SavedModelSession) -> tuple[list[str], float]:
+        """Returns a model's answers, and the seconds they took."""
+        begin = time.perf_counter()
         answers = session.answers("serving_default", {"text": column(self.dev.sources)})
-        return [text.decode() for answer in answers for text in answer[self.dev.output]]
+        texts = [text.decode() for answer in answers for text in answer[self.dev.output]]
+        return texts, time.perf_counter() - begin
+
+
+def _changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of the settings in which two cards differ, by dotted name."""
+    first, second = (
+        flattened(card.get("config", {}) | {"decoding": card.get("decoding", {})})
+        for card in (before, json.loads(json.dumps(after)))  # lists instead of tuples
+    )
+    names = sorted(first.keys() | second.keys())
+    pairs = {name: [first.get(name), second.get(name)] for name in names}
+    return {name: [old, new] for name, (old, new) in pairs.items() if old != new}
 
 
 def publish(
@@ -165,7 +188,7 @@ def publish(
         with SavedModelSession(folder) as session:
             self_test(exportable.checks(session), exportable.models[0].compute_dtype)
             if gate:
-                card["compared"] = gate.compare(session)
+                card["compared"] = gate.compare(session, card)
         write_card(folder / CARD, card)
     return final
 

@@ -202,9 +202,10 @@ def open_export(path: Path, output: str) -> SavedModelSession:
     return session
 
 
-def column(texts: Sequence[str]) -> np.ndarray:
+def column(texts: Sequence[str | bytes]) -> np.ndarray:
     """Returns texts as an array of bytes; lone surrogates are kept."""
-    return np.array([text.encode("utf-8", "surrogatepass") for text in texts], object)
+    encoded = [t if isinstance(t, bytes) else t.encode("utf-8", "surrogatepass") for t in texts]
+    return np.array(encoded, object)
 
 
 class ExportEngine(Engine):

@@ -9,7 +9,7 @@ from typing import Any
 
 from tf_transformer.config import Config
 from tf_transformer.errors import UserError
-from tf_transformer.files import locked, new_folder
+from tf_transformer.files import is_abandoned, new_folder
 
 LITE_MODEL = "model.tflite"  # instead of a SavedModel
 CARD = Path("assets.extra", "model_card.json")  # in a version's folder
@@ -87,22 +87,34 @@ def check_readable(path: Path) -> None:
 def new_version(base: Path, version: int | None = None) -> Iterator[tuple[Path, Path]]:
     """Yields BASE/VERSION and a temporary folder, which is renamed to it when the block ends.
 
+    Until then no other export gets this number.
+
     Args:
-        base: the model's folder, created if missing, and locked for this process.
+        base: the model's folder, created if missing.
         version: version number; the next free one by default.
 
     Raises:
-        UserError: if the version exists, another export writes into `base`, or the folder
-            cannot be written.
+        UserError: if the version exists, another export writes it, or the folder cannot be
+            written.
     """
     if version is not None and version < 1:
         raise UserError(f"--version must be at least 1. Received: {version}.")
-    with locked(base):
-        final = base / str(version or max(versions(base), default=0) + 1)
-        if final.exists():
-            raise UserError(
-                f"{final} exists already. Choose another --version, or leave it out."
-            )
-        # The temporary name is not a number, so TF Serving ignores the folder.
-        with new_folder(final) as folder:
-            yield final, folder
+    being_written = _being_written(base)
+    number = version or max([*versions(base), *being_written], default=0) + 1
+    final = base / str(number)
+    if final.exists() or number in being_written:
+        taken = "exists already" if final.exists() else "is being written by another export"
+        raise UserError(f"{final} {taken}. Choose another --version, or leave it out.")
+    # The temporary name is not a number, so TF Serving ignores the folder.
+    with new_folder(final) as folder:
+        yield final, folder
+
+
+def _being_written(base: Path) -> set[int]:
+    """Returns the numbers of the temporary folders that exports are writing."""
+    folders = {folder: folder.name.split(".")[1] for folder in base.glob(".*.tmp")}
+    return {
+        int(number)
+        for folder, number in folders.items()
+        if is_version(number) and not is_abandoned(folder)
+    }

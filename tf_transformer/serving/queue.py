@@ -62,6 +62,7 @@ class Telemetry:
         self.batch_rows = histogram("batch_rows", "Rows of a batch.", buckets=_ROWS)
         self.batch_seconds = histogram("batch_seconds", "Time to compute a batch.")
         self.tokens_read = counter("tokens_read", "Tokens of queued requests.")
+        self.tokens_written = counter("tokens_written", "Tokens of answers that count them.")
         self.version = gauge("version", "The loaded version; 0: none.")
         text = "Versions that are there but cannot be used; the log says why."
         self.refused_versions = gauge("refused_versions", text)
@@ -104,6 +105,13 @@ class TokenCounter:
             elif values.ndim == 2:
                 sizes += [values.shape[1]] * len(values)
         return [min(size, self.longest) for size in sizes]
+
+    def written(self, outputs: Arrays) -> int:
+        """Returns the tokens of an answer's translations, or of the texts it scored."""
+        if "num_tokens" in outputs:
+            return int(outputs["num_tokens"].sum())
+        names = outputs.keys() & {"translation", "translations"}
+        return sum(self._count(text) for name in names for text in outputs[name].flat)
 
     def _count(self, text: bytes) -> int:
         if len(text) > _BYTES * self.longest:

@@ -3,6 +3,7 @@
 https://www.tensorflow.org/tfx/serving/api_rest
 """
 
+import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from tf_transformer.serving.queue import MAX_ROWS
 _LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max
 # By type of an input: what its values are called, and whether a value of JSON is one.
 _TYPES: dict[tf.DType, tuple[str, Callable[[Any], bool]]] = {
-    tf.string: ("a string", lambda value: type(value) is str),
+    tf.string: ("a string", lambda value: type(value) in (str, bytes)),
     tf.int32: (
         "a whole number (int32)",
         lambda value: type(value) is int and abs(value) <= _LIMITS[0],
@@ -84,7 +85,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _named(value: Any, names: list[str]) -> dict[str, Any]:
     """Returns values by the inputs' names; a bare value belongs to the only input."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and value.keys() != {"b64"}:
         if value.keys() != set(names):
             raise BadRequestError(
                 f"The inputs must be {', '.join(sorted(names))}. "
@@ -100,6 +101,8 @@ def _array(name: str, value: Any, info) -> np.ndarray:
     """Converts a value of JSON to an array with the type and rank of a TensorInfo."""
     dtype, rank = tf.as_dtype(info.dtype), len(info.tensor_shape.dim)
     values = np.array(value, object)  # which keeps JSON's types
+    if dtype == tf.string:
+        values = np.array([_decoded(one) for one in values.flat], object).reshape(values.shape)
     if values.size == 0 and values.ndim <= rank:  # an empty list may have no width
         shape = values.shape + (0,) * (rank - values.ndim)
         return values.reshape(shape).astype(dtype.as_numpy_dtype)
@@ -116,6 +119,16 @@ def _array(name: str, value: Any, info) -> np.ndarray:
     if dtype == tf.string:
         return column(values.tolist())
     return values.astype(dtype.as_numpy_dtype)
+
+
+def _decoded(value: Any) -> Any:
+    """Returns the bytes that {"b64": text} encodes; other values as they are."""
+    if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
+        try:
+            return base64.b64decode(value["b64"], validate=True)
+        except ValueError as error:  # for non-ASCII letters too
+            raise BadRequestError(f'"b64" must be base64: {error}') from None
+    return value
 
 
 def format_response(outputs: Arrays, by_row: bool) -> str:

@@ -38,16 +38,22 @@ class LoadedVersion:
         path: folder of a SavedModel.
         telemetry: counts its tokens, rows and batches.
         max_waiting: maximum rows in its queue.
+        open_session: loads the folder.
 
     Raises:
         UserError: if the model cannot be loaded or used, or does not take text.
     """
 
     def __init__(
-        self, number: int, path: Path, telemetry: Telemetry, max_waiting: int = 256
+        self,
+        number: int,
+        path: Path,
+        telemetry: Telemetry,
+        max_waiting: int = 256,
+        open_session: Callable[[Path], SavedModelSession] = SavedModelSession,
     ) -> None:
         self.number, self.users = number, 0
-        self.session = SavedModelSession(path)
+        self.session = open_session(path)
         try:
             if set(self.session.signatures) == {"tokens"}:
                 raise UserError(
@@ -55,11 +61,11 @@ class LoadedVersion:
                     "--no-text. Export it without that option, or serve it with TF Serving."
                 )
             _warm_up(self.session)
-            counter = TokenCounter(self.session)
+            self.counter = TokenCounter(self.session)
         except BaseException:
             self.session.close()
             raise
-        self.queue = RequestQueue(self.session, counter, telemetry, max_waiting)
+        self.queue = RequestQueue(self.session, self.counter, telemetry, max_waiting)
 
     def close(self) -> None:
         """Ends running computations, for which it waits a second, and frees the model."""

@@ -111,6 +111,7 @@ def _add_model(
                 outputs = answer.result(deadline)
             finally:
                 answer.cancel()  # not computed if the client timed out in the queue
+            telemetry.tokens_written.inc(version.counter.written(outputs))
         return _reply(format_response(outputs, request.by_row))
 
     def status(number=None):

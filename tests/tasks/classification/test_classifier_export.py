@@ -96,6 +96,7 @@ def test_an_export_in_bfloat16_that_is_no_worse_is_published(
     labels, texts = dev
     expected = 100 * classifier.evaluate(texts, labels).accuracy
     assert card["compared"]["accuracy_of_published"] == pytest.approx(expected)
+    assert card["compared"]["changed_settings"] == {}
     assert card["compared"]["sentences"] == 40 >= card["compared"]["same_labels"] > 30
     assert str(load(output).classify("we saw the cat .")) == "animal"
 
@@ -108,4 +109,4 @@ def test_a_worse_classifier_is_not_published(classification_run, exported_classi
     file = classification_run.corpus / "dev.tsv"
     dev = ClassificationTask.read_dev_text(Run.open(classification_run.path), None, file)
     with pytest.raises(NotPublishedError, match=r"accuracy \d\d.* before .* 40 sentences .p"):
-        Gate(exported_classifier, dev).compare(Stubborn())
+        Gate(exported_classifier, dev).compare(Stubborn(), {})
