@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tf_transformer.plots.figure import new_figure, save
+from tf_transformer.plots import new_figure, save
 
 OUTPUT = Path(__file__).parent.parent / "docs" / "images" / "overview.png"
 BOX = (1.55, 0.62)  # inches

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.rounds import Spread
-from tf_transformer.plots.figure import STYLES, new_figure, save
+from tf_transformer.plots import STYLES, new_figure, save
 
 OURS, FLOOR = "tf_transformer", "matrix products alone"  # names of contenders
 _SHADES = {"ours": "0.4", "peer": "0.8", "floor": "white"}

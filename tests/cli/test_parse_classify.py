@@ -12,7 +12,7 @@ from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
 from tf_transformer.run import Run
-from tf_transformer.tasks.parsing.lexicon import Lexicon
+from tf_transformer.tasks.parsing.linearisation import Lexicon
 from tf_transformer.tasks.parsing.trees import read_line
 from tools.storm.lab import stdin_of
 

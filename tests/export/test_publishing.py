@@ -16,8 +16,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.comparison import DevText
-from tf_transformer.evaluation.metrics import make_metric
+from tf_transformer.evaluation import DevText, make_metric
 from tf_transformer.export.publishing import (
     WARM_UP,
     Gate,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import BOS_ID, DecodingConfig
-from tf_transformer.evaluation.bleu import bleu
+from tf_transformer.evaluation import bleu
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run

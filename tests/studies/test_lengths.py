@@ -2,7 +2,7 @@
 
 import pytest
 
-from tf_transformer.evaluation.bleu import Interval, bleu, bleu_interval
+from tf_transformer.evaluation import Interval, bleu, bleu_interval
 from tf_transformer.studies.lengths import Bucket, LengthCurve, buckets, lengths_figure
 
 

@@ -11,8 +11,7 @@ from tf_transformer.config import Config
 from tf_transformer.config.config import DataConfig
 from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.comparison import Spread
-from tf_transformer.evaluation.metrics import SACREBLEU, make_metric
+from tf_transformer.evaluation import SACREBLEU, Spread, make_metric
 from tf_transformer.export.versions import find_export, read_config
 from tf_transformer.files import write_text
 from tf_transformer.output import MARKDOWN, Part, ProgressBars, Table, joined

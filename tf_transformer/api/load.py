@@ -131,9 +131,12 @@ def load_run(run: Run, checkpoint: str | Path | None = None, **options: Any) -> 
 
 def _load_export(path: Path) -> "Translator | SentenceClassifier":
     if _task_of(path) == "classification":
-        from tf_transformer.tasks.classification.predictor import load_exported_classifier
+        from tf_transformer.tasks.classification.predictor import (
+            ExportClassifier,
+            SentenceClassifier,
+        )
 
-        return load_exported_classifier(path)
+        return SentenceClassifier(ExportClassifier(path))
     from tf_transformer.tasks.translation.translator import load_exported_translator
 
     return load_exported_translator(path)

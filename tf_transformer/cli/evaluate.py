@@ -28,19 +28,29 @@ from tf_transformer.config.config import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.text import content_hash, read_lines
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.bleu import score_translations
-from tf_transformer.evaluation.metrics import SACREBLEU
-from tf_transformer.evaluation.report import Entry, format_report, moses_tokenize, report
+from tf_transformer.evaluation import (
+    SACREBLEU,
+    Variant,
+    format_report,
+    moses_tokenize,
+    report,
+    score_translations,
+)
 from tf_transformer.export.versions import find_export
 from tf_transformer.files import sha256
 from tf_transformer.output import MARKDOWN, ProgressBars, Table
 from tf_transformer.run import Run
 from tf_transformer.run.records import read_results
 from tf_transformer.studies.comparison import members
-from tf_transformer.tasks.parsing.bracket_rules import CUTOFF, DELETED
-from tf_transformer.tasks.parsing.brackets import SentenceScore, Status, score_lines, summarise
-from tf_transformer.tasks.parsing.linearisation import ROOTS
-from tf_transformer.tasks.parsing.trees import read_line
+from tf_transformer.tasks.parsing.brackets import (
+    CUTOFF,
+    DELETED,
+    SentenceScore,
+    Status,
+    score_lines,
+    summarise,
+)
+from tf_transformer.tasks.parsing.trees import ROOTS, read_line
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +119,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
         entries = report(hypotheses, *references, language=options.report, tokenize=tokenize)
         print_report(f"{format_report(entries)}{scores.exact_line}\n")
     else:
-        entries = [Entry(score.name, score) for score in (scores.bleu, scores.chrf)]
+        entries = [Variant(score.name, score) for score in (scores.bleu, scores.chrf)]
         print_report(f"{scores}\n")
     if run:
         seen = _seen_before([options.run, *options.ensemble], lines, references, options.tag)

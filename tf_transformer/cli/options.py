@@ -21,7 +21,7 @@ from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.files import replacing
 from tf_transformer.output import ProgressBars
-from tf_transformer.plots.figure import SUFFIXES, new_figure
+from tf_transformer.plots import SUFFIXES, new_figure
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named
 

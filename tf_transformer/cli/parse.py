@@ -27,11 +27,10 @@ from tf_transformer.tasks.classification.labelled import (
     Example,
     read_examples,
     read_labels,
-    require_labels,
 )
-from tf_transformer.tasks.parsing.plot import draw_trees
-from tf_transformer.tasks.parsing.treebank import check_treebank, read_pairs
-from tf_transformer.tasks.parsing.trees import Tree, read_line
+from tf_transformer.tasks.parsing.brackets import draw_trees
+from tf_transformer.tasks.parsing.linearisation import read_linearised
+from tf_transformer.tasks.parsing.trees import Tree, check_treebank, read_line
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ def run_parse(options: argparse.Namespace) -> None:
     if options.words_of:
         trees = Path(options.words_of)
         check_treebank(trees)
-        chunks = in_chunks(sentence for sentence, _ in read_pairs(trees))
+        chunks = in_chunks(sentence for sentence, _ in read_linearised(trees))
     else:
         chunks = stdin_chunks(options.line_buffered)
     model = open_model(options, "parsing", constraint=options.constraint)
@@ -131,14 +130,15 @@ def run_classify(options: argparse.Namespace) -> None:
     With --labelled FILE it prints accuracy, macro F1 and a table of the classes instead.
     """
     run = open_run(options.run, "classification")
-    most = len(require_labels(run))
+    labels = read_labels(run)
+    most = len(labels)
     if options.n_best is not None and not 1 <= options.n_best <= most:
         raise UserError(
             f"--n-best must be between 1 and {most}, the labels of {run.path}. "
             f"Received: {options.n_best}."
         )
     file = options.labelled
-    examples = list(read_examples(Path(file), read_labels(run))) if file else []
+    examples = list(read_examples(Path(file), labels)) if file else []
     run.weights(options.checkpoint)
     import_tensorflow_quietly()
     use_threads()
@@ -153,13 +153,11 @@ def run_classify(options: argparse.Namespace) -> None:
 
 
 def _score(classifier, examples: Sequence[Example]) -> None:
-    from tf_transformer.tasks.classification.metrics import format_scores
-
     sentences = [example.sentence for example in examples]
     labels = [example.label for example in examples]
     with ProgressBars(len(examples)) as bars:
         scores = classifier.evaluate(sentences, labels, lambda done: bars("classified", done))
-    print_report(format_scores(scores))
+    print_report(f"{scores}\n")
 
 
 def _label_stdin(classifier, chunks: Iterator[list[str]], n_best: int | None) -> None:

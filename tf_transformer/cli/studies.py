@@ -26,7 +26,7 @@ from tf_transformer.cli.training_options import (
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.output import MARKDOWN
-from tf_transformer.plots.figure import new_figure, save
+from tf_transformer.plots import new_figure, save
 from tf_transformer.run import Run
 from tf_transformer.studies.ablation import (
     ROWS,

@@ -28,8 +28,7 @@ from tf_transformer.data.text import read_lines
 from tf_transformer.data.vocabulary import VocabularyTooLarge, symbol_pieces, train_tokenizer
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.output import MARKDOWN
-from tf_transformer.plots.curves import LearningCurve, draw_curves
-from tf_transformer.plots.figure import short_names
+from tf_transformer.plots import LearningCurve, draw_curves, short_names
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
 from tf_transformer.run.records import comparable, score_of

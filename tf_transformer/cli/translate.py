@@ -33,7 +33,7 @@ from tf_transformer.data.text import content_hash, read_lines
 from tf_transformer.errors import UserError
 from tf_transformer.files import sha256, write_text
 from tf_transformer.output import ProgressBars
-from tf_transformer.plots.attention import Heatmaps, draw_attention
+from tf_transformer.plots import Heatmaps, draw_attention
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.vocabulary import SPACE_PIECE
-from tf_transformer.plots.attention import Heatmaps, as_png, as_table
+from tf_transformer.plots import Heatmaps, as_png, as_table
 
 BEGINNING = "<s>"  # the first input of the decoder
 # Axis labels of rows and columns, by kind of attention.

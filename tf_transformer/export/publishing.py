@@ -20,7 +20,7 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.config.config import flattened
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.comparison import SIGNIFICANT, DevText, paired_bootstrap
+from tf_transformer.evaluation import SIGNIFICANT, DevText, paired_bootstrap
 from tf_transformer.export.saved_model import SavedModelSession, column, open_export
 from tf_transformer.export.self_test import Check, self_test
 from tf_transformer.export.versions import CARD, check_readable, new_version, read_card

@@ -441,7 +441,7 @@ def _with_signature(run: Run, record: dict[str, Any]) -> dict[str, Any]:
     """Returns the record with the signature of its BLEU, if it has one."""
     if "valid_bleu" not in record:
         return record
-    from tf_transformer.evaluation.bleu import bleu  # here: it imports sacreBLEU
+    from tf_transformer.evaluation import bleu  # here: it imports sacreBLEU
 
     tokenize = run.config.data.bleu_tokenizer
     return record | {"bleu_signature": bleu(["a"], ["a"], tokenize=tokenize).signature}

@@ -9,11 +9,10 @@ from typing import Any
 from tf_transformer.config import Config
 from tf_transformer.config.presets import TABLE3, preset
 from tf_transformer.errors import UserError, quoted
-from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.evaluation.comparison import Spread
+from tf_transformer.evaluation import Spread, bleu
 from tf_transformer.files import locked, write_text
 from tf_transformer.output import MARKDOWN, Part, ProgressBars, Table, joined
-from tf_transformer.plots.figure import new_figure, save
+from tf_transformer.plots import new_figure, save
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.run import differences
 from tf_transformer.studies.cost import TABLE3_PRINTED, Printed, head_sizes, parameter_count

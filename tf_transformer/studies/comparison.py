@@ -10,7 +10,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from tf_transformer.errors import shortened
-from tf_transformer.evaluation.comparison import Spread, paired_tests
+from tf_transformer.evaluation import Spread, paired_tests
 from tf_transformer.output import Part, Table
 from tf_transformer.run import Run
 from tf_transformer.run.run import NOT_EVALUATED, what_is_unfinished

@@ -19,11 +19,11 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.engine import Engine, GraphEngine, only_model
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.bleu import bleu
+from tf_transformer.evaluation import bleu
 from tf_transformer.files import locked, new_folder, sha256, write_text
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.output import Table, bar
-from tf_transformer.plots.figure import new_figure, save
+from tf_transformer.plots import new_figure, save
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.checkpoints import save_weights
 

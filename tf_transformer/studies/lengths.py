@@ -13,9 +13,9 @@ from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.bleu import Interval, bleu_interval
+from tf_transformer.evaluation import Interval, bleu_interval
 from tf_transformer.output import ProgressBars, Table
-from tf_transformer.plots.figure import STYLES, new_figure, short_names
+from tf_transformer.plots import STYLES, new_figure, short_names
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_engine
 

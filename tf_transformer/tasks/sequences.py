@@ -39,7 +39,7 @@ from tf_transformer.data.vocabulary import (
     train_tokenizer,
 )
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.comparison import DevText
+from tf_transformer.evaluation import DevText
 from tf_transformer.files import replacing
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run

@@ -40,6 +40,8 @@ def test_an_export_classifies_like_its_run(dev, classifier, exported_classifier)
     assert scores.accuracy == classifier.evaluate(texts, labels).accuracy > 0.9
     assert str(of_export.classify("we saw the cat .")) == "animal"
     assert of_export.classify([]) == []
+    with pytest.raises(ValueError, match="at least one string"):
+        of_export.evaluate([], [])
 
 
 def test_the_card_has_the_task_and_sizes(exported_classifier):

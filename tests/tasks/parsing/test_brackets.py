@@ -1,23 +1,26 @@
 """Bracket scores equal evalb's published ones, and those of small trees by hand."""
 
+from collections import Counter
+
 import pytest
 from helpers import lines_of, shared_data
 
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.parsing.bracket_rules import (
+from tf_transformer.tasks.parsing.brackets import (
     CUTOFF,
     DELETED,
     DELETED_FOR_LENGTH,
     EQUAL,
-)
-from tf_transformer.tasks.parsing.brackets import (
+    Node,
     SentenceScore,
     Status,
+    draw_trees,
+    nodes,
     score_lines,
     score_sentence,
     summarise,
 )
-from tf_transformer.tasks.parsing.trees import read_line
+from tf_transformer.tasks.parsing.trees import Tree, read_line
 
 SUMMARY = {
     "Number of sentence": "sentences",
@@ -128,23 +131,6 @@ def test_labels_and_words_must_be_equal():
     assert score("(S (N a))", "(S (N A))").status == Status.ERROR
 
 
-def test_a_bracket_that_crosses_several_others_counts_once():
-    gold = "(S (A (X a) (X b)) (B (X c) (X d)))"
-    assert score(gold, "(S (X a) (C (X b) (X c)) (X d))").crossing == 1
-
-
-@pytest.mark.parametrize("inner", ["(C (X b) (X c))", "(X b) (C (X c))", "(C (X b)) (X c)"])
-def test_a_bracket_inside_or_outside_another_does_not_cross_it(inner):
-    gold = "(S (X a) (B (X b) (X c)) (X d))"
-    assert score(gold, f"(S (X a) (B {inner}) (X d))").crossing == 0
-    assert score(gold, "(S (X a) (X b) (C (X c) (X d)))").crossing == 1
-
-
-def test_punctuation_counts_in_the_length_and_traces_do_not():
-    result = score("(S (NP (-NONE- *)) (V b) (. .))", "(S (V b) (. .))")
-    assert (result.length, result.words) == (2, 1)
-
-
 def test_an_output_without_words_is_skipped():
     assert score("(S (N a))", "").status == Status.SKIPPED
     assert score("(S (N a))", "(S (. .))").status == Status.SKIPPED
@@ -172,29 +158,75 @@ def test_differing_words_are_an_error_that_names_them(output, problem):
     assert (result.gold, result.output, result.words) == (0, 0, 0)
 
 
-def test_f1_is_computed_over_all_brackets_and_not_averaged_over_sentences():
-    scores = [SentenceScore(1, matched=1, gold=1, output=1), SentenceScore(1, gold=9)]
-    summary = summarise(scores)
-    assert summary.recall == 10 and summary.precision == 100
-    assert summary.f1 == pytest.approx(2 * 10 * 100 / 110)
+# --- Picture -----------------------------------------------------------------------------
+
+GOLD = "(TOP (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ sees) (NP (PRP it))) (. .)))"
+OUTPUT = "(TOP (S (NP (DT The)) (VP (NN dog) (VBZ sees) (NP (PRP it))) (. .)))"
 
 
-def test_sentences_are_counted_by_status_and_crossings():
-    summary = summarise(
-        [
-            SentenceScore(4, Status.ERROR),
-            SentenceScore(4, Status.SKIPPED),
-            SentenceScore(4, matched=3, gold=3, output=3, crossing=0),
-            SentenceScore(4, matched=3, gold=3, output=4, crossing=2),
-            SentenceScore(4, matched=3, gold=4, output=3, crossing=3),
-            SentenceScore(4, matched=2, gold=3, output=3, crossing=0),
-        ]
-    )
-    counts = summary.sentences, summary.errors, summary.skipped, summary.valid
-    assert counts == (6, 1, 1, 4)
-    assert (summary.complete_match, summary.no_crossing) == (25, 50)
-    assert (summary.two_or_less_crossing, summary.average_crossing) == (75, 1.25)
+def read(text: str) -> Tree:
+    return read_line(text)[0]
 
 
-def test_no_sentences_score_zero():
-    assert summarise([]).f1 == 0
+def different(part: list[Node]) -> list[str]:
+    return [node.label for node in part if not node.same]
+
+
+def test_brackets_that_only_one_tree_has_are_marked_in_it():
+    gold, output = nodes(read(GOLD), read(OUTPUT))
+    assert different(gold) == ["NP-SBJ", "VP"]
+    assert different(output) == ["NP", "VP"]
+    assert [node.label for node in output] == ["TOP", "S", "NP", "VP", "NP"]
+
+
+def test_a_bracket_at_another_index_still_matches():
+    gold = read("(S (NP (NML (N a))) (VP (V b)))")
+    result = nodes(gold, read("(S (NP (N a)) (VP (V b)))"))
+    assert (different(result[0]), different(result[1])) == (["NML"], [])
+
+
+def test_one_of_two_equal_brackets_is_marked_if_the_other_tree_has_only_one():
+    gold, output = nodes(read("(NP (N a))"), read("(NP (NP (N a)))"))
+    assert (different(gold), different(output)) == ([], ["NP"])
+
+
+def test_a_constituent_is_centred_over_its_children_and_farther_from_the_words():
+    gold, _ = nodes(read(GOLD), read(OUTPUT))
+    top, sentence, subject, verb, object_ = gold
+    assert [node.level for node in gold] == [4, 3, 1, 2, 1]
+    assert verb.below[1] == (object_.x, object_.level)
+    assert subject.x == (subject.below[0][0] + subject.below[1][0]) / 2
+    assert top.below == ((sentence.x, 3),)
+    words = [x for node in (subject, object_) for x, level in node.below if level == 0]
+    assert words == sorted(words)
+
+
+def test_the_picture_shows_all_words_and_labels_and_boxes_differences(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "tree.svg"
+    draw_trees(read(GOLD), read(OUTPUT), path)
+    text = path.read_text("utf-8")
+    written = [line.strip()[5:-4] for line in text.splitlines() if line.strip()[:4] == "<!--"]
+    words = ["The", "dog", "sees", "it", "."]
+    labels = ["TOP", "S", "NP-SBJ", "VP", "NP", "TOP", "S", "NP", "VP", "NP"]
+    assert Counter([*words, *labels]) <= Counter(written)
+    assert len(written) == 16  # and the note
+    assert text.count("stroke: #d55e00; stroke-linejoin: miter") == 4  # boxes
+    alike = tmp_path / "alike.svg"
+    draw_trees(read(GOLD), read(GOLD), alike)
+    assert "#d55e00" not in alike.read_text("utf-8")
+
+
+def test_traces_are_left_out(tmp_path):
+    pytest.importorskip("matplotlib")
+    gold = read("(S (NP (-NONE- *)) (VP (VB go) (NP (NP (-NONE- *T*)))))")
+    draw_trees(gold, read("(S (VP (VB go)))"), tmp_path / "tree.svg")
+    text = (tmp_path / "tree.svg").read_text("utf-8")
+    assert "<!-- NP -->" not in text and "#d55e00" not in text
+
+
+def test_trees_over_different_words_are_refused(tmp_path):
+    with pytest.raises(UserError, match="over the same words. Received: a, and b"):
+        draw_trees(read("(S (N a))"), read("(S (N b))"), tmp_path / "tree.svg")
+    with pytest.raises(UserError, match="Received: none, and none"):
+        draw_trees(read("(S (NP))"), read("(S (NP))"), tmp_path / "tree.svg")

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 import pytest
 from helpers import lines_of, shared_data
 
+from tf_transformer.errors import UserError
 from tf_transformer.tasks.parsing.brackets import score_sentence, summarise
 from tf_transformer.tasks.parsing.linearisation import (
+    MIN_COUNT,
+    Lexicon,
     delinearise,
     leaf_tag,
     linearise,
@@ -104,14 +107,6 @@ def test_a_leaf_keeps_its_tag_unless_the_word_determines_another(word, tag, kept
     assert leaf_tag(word, tag) == kept
 
 
-def test_a_tree_without_words_is_refused():
-    for text in ("(TOP (NP (-NONE- *)))", "(NP)"):
-        with pytest.raises(ValueError, match="`tree` must have a word"):
-            linearise(read(text))
-    with pytest.raises(ValueError, match="`words` must have at least one word"):
-        delinearise(["XX"], [])
-
-
 @pytest.mark.parametrize(
     ("tokens", "tree", "repairs"),
     [
@@ -202,3 +197,53 @@ def test_any_tokens_give_a_tree_over_exactly_the_words(name, part):
         parse_again = delinearise(again, words)
         assert (parse_again.tree, parse_again.repairs) == (parse.tree, 0)
         assert (parse.repairs == 0) == (shape(again) == shape(tokens))
+
+
+# --- Lexicon -----------------------------------------------------------------------------
+
+SAW = ("the saw saw .", "(S (NP DT NN )NP (VP VBD )VP . )S")
+
+
+def lexicon(*pairs: tuple[str, str]) -> Lexicon:
+    return Lexicon.of_sequences(pairs)
+
+
+def test_a_frequent_word_has_the_tags_it_was_seen_with():
+    learned = lexicon(*[SAW] * MIN_COUNT)
+    assert learned.tags == (".", "DT", "NN", "VBD")
+    assert learned.words == {"the": ("DT",), "saw": ("NN", "VBD"), ".": (".",)}
+    assert learned.tags_of("saw") == ["NN", "VBD"]
+
+
+def test_a_rare_word_may_have_any_tag_except_those_of_punctuation():
+    learned = lexicon(*[SAW] * (MIN_COUNT - 1))  # "saw" occurs twice in each
+    assert set(learned.words) == {"saw"}
+    assert learned.tags_of("the") == learned.tags_of("unseen") == ["DT", "NN", "VBD"]
+
+
+@pytest.mark.parametrize(("word", "tags"), [("?", ["."]), ("-", [".", "DT", "NN", "VBD"])])
+def test_a_punctuation_mark_may_have_any_tag_unless_it_determines_its_own(word, tags):
+    assert lexicon(SAW).tags_of(word) == tags
+
+
+def test_a_word_may_fit_no_tag_of_the_lexicon():
+    assert lexicon(SAW).tags_of(",") == []
+
+
+def test_a_saved_lexicon_is_loaded_unchanged(tmp_path):
+    learned = lexicon(*[SAW] * MIN_COUNT, ('«é» "', "(X FW `` )X"))
+    learned.save(tmp_path / "lexicon.json")
+    assert Lexicon.load(tmp_path / "lexicon.json") == learned
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"tags": "A", "words": []}', "\xff"])
+def test_a_damaged_file_is_a_user_error(tmp_path, content):
+    path = tmp_path / "lexicon.json"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(UserError, match="lexicon.json is damaged"):
+        Lexicon.load(path)
+
+
+def test_a_missing_file_is_a_user_error(tmp_path):
+    with pytest.raises(UserError, match="lexicon.json cannot be read: No such file"):
+        Lexicon.load(tmp_path / "lexicon.json")

@@ -1,12 +1,19 @@
-"""The parsing task: its data, its dev score, its parser."""
+"""The parsing task: its data, its dev score, its parser and the grammar that constrains it."""
 
 import dataclasses
+import random
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
+from helpers import lines_of, shared_data, toy_trees
 
-from tf_transformer.config import Config, DecodingConfig
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, Config, DecodingConfig
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
@@ -14,10 +21,15 @@ from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.models import build_model, load_engine
 from tf_transformer.tasks.parsing.brackets import score_lines, summarise
-from tf_transformer.tasks.parsing.linearisation import delinearise
-from tf_transformer.tasks.parsing.parser import Counts, Parser
+from tf_transformer.tasks.parsing.linearisation import (
+    LEXICON_FILE,
+    Lexicon,
+    delinearise,
+    linearise,
+    linearised,
+)
+from tf_transformer.tasks.parsing.parser import LONGEST_CHAIN, Counts, Parser, TreeGrammar
 from tf_transformer.tasks.parsing.task import ParsingTask
-from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar, load_grammar
 from tf_transformer.tasks.parsing.trees import read_line
 
 
@@ -32,13 +44,13 @@ def engine(task) -> GraphEngine:
 
 
 @pytest.fixture(scope="module")
-def grammar(task) -> TreeGrammar:
-    return load_grammar(task.run, task.tokenizer)
+def run_grammar(task) -> TreeGrammar:
+    return TreeGrammar(task.tokenizer, Lexicon.load(task.run.path / LEXICON_FILE))
 
 
 @pytest.fixture(scope="module")
-def parser(task, engine, grammar) -> Parser:
-    return Parser(engine, task.run.config.decoding, grammar)
+def parser(task, engine, run_grammar) -> Parser:
+    return Parser(engine, task.run.config.decoding, run_grammar)
 
 
 def sequences_of(parser: Parser, texts: list[str]) -> list[Translation]:
@@ -151,19 +163,19 @@ def test_with_the_grammar_only_sequences_cut_short_are_repaired(task, parser):
 
 
 @pytest.mark.parametrize("rule", [{"no_repeat_ngram": 3}, {"min_length": 5}])
-def test_search_rules_that_can_forbid_every_tree_are_refused(task, engine, grammar, rule):
+def test_search_rules_that_can_forbid_every_tree_are_refused(task, engine, run_grammar, rule):
     config = task.run.config
     decoding = dataclasses.replace(config.decoding, **rule)
     with pytest.raises(UserError, match="must be 0 .* when the search is constrained to trees"):
         ParsingTask.check_config(dataclasses.replace(config, decoding=decoding))
     with pytest.raises(UserError, match="`parse --constraint none` accepts"):
-        Parser(engine, decoding, grammar)
+        Parser(engine, decoding, run_grammar)
     Parser(engine, decoding)
 
 
-def test_a_beam_may_be_wider_than_there_are_hypotheses(task, engine, grammar):
+def test_a_beam_may_be_wider_than_there_are_hypotheses(task, engine, run_grammar):
     wide = dataclasses.replace(task.run.config.decoding, beam_size=21)
-    parser = Parser(engine, wide, grammar)
+    parser = Parser(engine, wide, run_grammar)
     texts = ["the cat sees a dog .", "the .", ".", "a bird"]
     trees = [parse.tree for parse in parser.parse(texts)]
     assert [" ".join(tree.words()) for tree in trees] == texts
@@ -202,14 +214,142 @@ def test_a_tree_over_other_words_than_its_sentence_is_refused(parser, tree):
         parser.score(["dog", "dog"], ["(S (NN dog))", tree])
 
 
-def test_no_sentences_give_no_parses(parser):
-    assert Counts.of(parser.parse([])) == Counts()
-    assert Counts().well_formed == 1
-
-
 def test_counts_add_up():
     both = Counts(3, 1, 4, 1) + Counts(1, 1, 5, 0)
     assert both == Counts(4, 2, 9, 1)
     assert both.summary() == (
         "4 sentences; well-formed: 50.0%; repaired: 2, by 9 changes; cut at the length limit: 1"
     )
+
+
+# --- Grammar ----------------------------------------------------------------------------
+
+PAIRS = [linearised(read_line(tree)[0]) for tree in toy_trees(60, 3)]
+
+
+def train(path: Path, vocab_size: int, tags: Iterable[str] = ()) -> Tokenizer:
+    """Trains a tokenizer with all tokens of `PAIRS` and more tags as single pieces."""
+    tokens = {token for _, sequence in PAIRS for token in sequence.split()}.union(tags)
+    sentences, symbols = (sentence for sentence, _ in PAIRS), {f"▁{one}" for one in tokens}
+    train_tokenizer(sentences, path, vocab_size=vocab_size, kind="unigram", symbols=symbols)
+    return Tokenizer(path)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Tokenizer:
+    return train(tmp_path_factory.mktemp("tokenizer") / "tokenizer.model", 292)
+
+
+@pytest.fixture(scope="module")
+def grammar(tokenizer) -> TreeGrammar:
+    return TreeGrammar(tokenizer, Lexicon.of_sequences(PAIRS))
+
+
+def allowed(grammar: TreeGrammar, sentence: str, ids: list[int]) -> set[int]:
+    """The ids that may follow `ids`."""
+    tokens = tf.constant([[ids]], tf.int32, shape=[1, 1, len(ids)])
+    return set(np.flatnonzero(grammar(tokens, grammar.context([sentence]))[0, 0]).tolist())
+
+
+def ids_of(tokenizer: Tokenizer, sequence: str) -> list[int]:
+    return [*tokenizer.tokenize([sequence])[0].numpy().tolist(), EOS_ID]
+
+
+def test_every_training_tree_is_accepted(grammar, tokenizer):
+    for sentence, sequence in PAIRS[:20]:
+        ids = ids_of(tokenizer, sequence)
+        for index, following in enumerate(ids):
+            assert following in allowed(grammar, sentence, ids[:index])
+
+
+def test_a_beam_is_constrained_in_a_batch_as_alone(grammar, tokenizer):
+    sentences = [PAIRS[0][0], PAIRS[1][0]]
+    beams = [
+        [ids_of(tokenizer, sequence)[:4] for _, sequence in PAIRS[n : n + 3]] for n in (0, 1)
+    ]
+    together = grammar(tf.constant(beams), grammar.context(sentences)).numpy()
+    for row, sentence in enumerate(sentences):
+        for beam, ids in enumerate(beams[row]):
+            alone = allowed(grammar, sentence, ids)
+            assert set(np.flatnonzero(together[row, beam]).tolist()) == alone
+
+
+def walk(grammar: TreeGrammar, sentence: str, chance: random.Random) -> list[int]:
+    """A random sequence that the grammar accepts; brackets open rarely, so that it ends."""
+    ids: list[int] = []
+    while EOS_ID not in ids:
+        choices = sorted(allowed(grammar, sentence, ids))
+        assert choices and not {PAD_ID, BOS_ID} & {*choices}
+        opening = [one for one in choices if grammar.kinds[one] == 1]
+        others = [one for one in choices if one not in opening]
+        ids.append(
+            chance.choice(others if others and chance.random() < 0.6 else opening or others)
+        )
+    return ids
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_accepted_sequence_is_a_tree_over_the_words(grammar, tokenizer, seed):
+    sentence = [*(pair[0] for pair in PAIRS[:10]), "unseen words too ?", "."][seed]
+    ids = walk(grammar, sentence, random.Random(seed))
+    text = tokenizer.detokenize(tf.constant([ids])).numpy()[0].decode()
+    parse = delinearise(text.split(), sentence.split())
+    assert parse.repairs == 0
+    assert " ".join(linearise(parse.tree)) == text
+
+
+def test_a_word_may_have_only_its_tags_in_the_lexicon(grammar, tokenizer):
+    lexicon = Lexicon.of_sequences(PAIRS)
+    pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
+    for word in ("the", "unseen"):
+        texts = {pieces[one].decode()[1:] for one in allowed(grammar, word, [])}
+        tags = {text for text in texts if not text.startswith("(")}
+        assert tags == set(lexicon.tags_of(word)) and tags
+    assert lexicon.tags_of("the") == ["DT"]
+
+
+def test_a_word_that_no_tag_fits_may_have_any(tokenizer):
+    grammar = TreeGrammar(tokenizer, Lexicon(("DT", "NN"), {}))
+    assert grammar.context([";", "a"]).tolist() == [[[True, True]], [[True, True]]]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_any_tag_accepted_sequences_are_still_trees_over_the_words(tokenizer, seed):
+    lexicon = Lexicon.of_sequences(PAIRS)
+    grammar = TreeGrammar(tokenizer, lexicon, any_tag=True)
+    sentence = PAIRS[seed][0]
+    assert grammar.context([sentence]).shape[1:] == (len(sentence.split()), len(lexicon.tags))
+    assert grammar.context([sentence]).all()
+    ids = walk(grammar, sentence, random.Random(seed))
+    text = tokenizer.detokenize(tf.constant([ids])).numpy()[0].decode()
+    assert delinearise(text.split(), sentence.split()).repairs == 0
+
+
+def test_brackets_do_not_open_endlessly(grammar, tokenizer):
+    bracket = ids_of(tokenizer, "(NP")[0]
+    assert bracket in allowed(grammar, "the", [bracket] * (LONGEST_CHAIN - 1))
+    assert bracket not in allowed(grammar, "the", [bracket] * LONGEST_CHAIN)
+
+
+def test_an_impossible_beam_may_have_more_tags_than_there_are_words(grammar, tokenizer):
+    tag = ids_of(tokenizer, "DT")[0]
+    assert allowed(grammar, "the the", [tag] * 2) == {EOS_ID}
+    assert allowed(grammar, "the the", [tag] * 5) == {EOS_ID}
+
+
+@pytest.mark.parametrize(("tags", "received"), [(("NN", "NIX"), "1 of 2"), ((), "0 of 0")])
+def test_a_tokenizer_without_a_tag_is_refused(tokenizer, tags, received):
+    with pytest.raises(
+        UserError, match=f"each tag .* as a single piece. Received: {received} tags"
+    ):
+        TreeGrammar(tokenizer, Lexicon(tags, {}))
+
+
+@pytest.mark.parametrize("name", ["gum-const", "craft-treebank"])
+def test_no_tree_of_the_free_treebanks_opens_more_brackets_in_a_row(name):
+    longest = 0
+    for line in lines_of(shared_data(name) / "train.ptb.gz")[::4]:
+        for part in " ".join(linearise(read_line(line)[0])).split(" )"):
+            runs = re.findall(r"(?:\([^ ]+ )+", part)
+            longest = max(longest, *(run.count("(") for run in runs), 0)
+    assert 1 < longest <= LONGEST_CHAIN

@@ -1,11 +1,21 @@
 """Trees in Penn brackets are read exactly, and errors are reported where they are."""
 
+import gzip
 import re
 
 import pytest
 
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.parsing.trees import MAX_DEPTH, Tree, read_line, read_trees
+from tf_transformer.tasks.parsing.linearisation import read_linearised
+from tf_transformer.tasks.parsing.trees import (
+    MAX_DEPTH,
+    Tree,
+    check_treebank,
+    read_line,
+    read_treebank,
+    read_trees,
+    words_of,
+)
 
 TEXT = "(TOP (S (NP-SBJ (PRP We)) (VP (VBD saw) (NP (-NONE- *T*-1))) (. .)))"
 
@@ -80,6 +90,59 @@ def test_deeper_nesting_is_refused_without_a_recursion_error():
         read_line("(X " * 100_000)
 
 
-def test_children_and_a_word_exclude_each_other():
-    with pytest.raises(ValueError, match="Received: label=A, 1 children, word=b"):
-        Tree("A", (Tree("C", word="d"),), "b")
+# --- Treebanks ---------------------------------------------------------------------------
+
+WE_WON = "(ROOT (S (NP-SBJ-1 (PRP We)) (VP (VBD won) (NP (-NONE- *))) (. .)))"
+WE_WON_SEQUENCE = "(S (NP PRP )NP (VP VBD )VP . )S"
+
+
+@pytest.fixture
+def treebank(tmp_path):
+    """`treebank(name, text)` writes a file of trees."""
+
+    def write(name: str, text: str):
+        path = tmp_path / name
+        data = text.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["t.ptb", "t.ptb.gz"])
+def test_a_tree_becomes_its_words_and_its_sequence(treebank, name):
+    assert list(read_linearised(treebank(name, WE_WON))) == [("We won .", WE_WON_SEQUENCE)]
+
+
+def test_a_tree_over_several_lines_is_one_pair(treebank):
+    pairs = read_linearised(treebank("t.ptb", WE_WON.replace(" (", "\n  (") + "\n\n" + WE_WON))
+    assert list(pairs) == [("We won .", WE_WON_SEQUENCE)] * 2
+
+
+def test_a_tree_without_words_becomes_an_empty_pair(treebank):
+    pairs = read_linearised(treebank("t.ptb", f"(TOP (NP (-NONE- *)))\n{WE_WON}"))
+    assert [words for words, _ in pairs] == ["", "We won ."]
+
+
+@pytest.mark.parametrize("root", ["ROOT", "TOP", "S1", ""])
+def test_a_root_of_any_name_becomes_top_and_none_is_added(treebank, root):
+    trees = read_treebank(treebank("t.ptb", f"({root} (S (UH Yes)))\n(S (UH Yes))"))
+    assert list(map(str, trees)) == ["(TOP (S (UH Yes)))", "(S (UH Yes))"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{WE_WON}\n(TOP (S (UH Yes))", r"t.ptb:2:1: .*never closed"),
+        (f"{WE_WON}\n\n(S (UH Yes)))", r"t.ptb:3:13: .*closes nothing"),
+        ("We won .\n", r"t.ptb:1:1: .*We outside all brackets"),
+        (" \n", "has no tree. Expected trees in Penn brackets"),
+    ],
+)
+def test_text_that_is_not_a_tree_is_refused_with_its_position(treebank, text, message):
+    with pytest.raises(UserError, match=message):
+        check_treebank(treebank("t.ptb", text))
+
+
+def test_brackets_among_the_words_are_escaped_as_in_treebanks():
+    assert words_of(" a (b)  c\t( ") == ["a", "-LRB-b-RRB-", "c", "-LRB-"]

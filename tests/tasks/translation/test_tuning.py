@@ -8,8 +8,7 @@ import pytest
 from command_line import assert_refused, tree
 
 from tf_transformer.cli.main import main
-from tf_transformer.evaluation.bleu import bleu
-from tf_transformer.evaluation.comparison import Comparison
+from tf_transformer.evaluation import bleu, bleu_and_length, make_metric, paired_bootstrap
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.translator import load_translator
 from tf_transformer.tasks.translation.tuning import compare_settings
@@ -92,11 +91,11 @@ def test_the_p_value_is_small_only_for_a_clear_difference():
     references = [f"{word} b c d e f" for word in "ghijklmnopqrstuvwxyz" for _ in range(3)]
     worse = [line if row % 3 else line[:6] for row, line in enumerate(references)]
     slightly = [*references[:-1], worse[-3]]
-    comparison = Comparison(references)
-    assert comparison.p_value(worse, references) < 0.01
-    assert comparison.p_value(references, slightly) > 0.1
-    assert comparison.p_value(worse, worse) == 1
-    score = comparison.score(worse)  # 20 of 60 lines have 3 words of 6
+    metric = make_metric("bleu", [references])
+    assert paired_bootstrap(metric, worse, references) < 0.01
+    assert paired_bootstrap(metric, references, slightly) > 0.1
+    assert paired_bootstrap(metric, worse, worse) == 1
+    score = bleu_and_length(metric, worse)  # 20 of 60 lines have 3 words of 6
     assert score.value == pytest.approx(bleu(worse, references).value)
     assert score.length_ratio == pytest.approx(5 / 6)
     assert score.brevity_penalty == pytest.approx(np.exp(1 - 6 / 5))

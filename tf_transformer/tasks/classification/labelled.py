@@ -1,20 +1,23 @@
-"""Labelled text (a label, a TAB and a sentence on each line) and the labels of a run.
+"""Labelled text (a label, a TAB and a sentence on each line), a run's labels, and scores.
 
-The text is UTF-8, plain or .gz. Nothing here imports TensorFlow.
+Nothing here imports TensorFlow.
 """
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import UserError, quoted, shortened
 from tf_transformer.files import write_text
+from tf_transformer.output import Table
 from tf_transformer.run import Run
 
 LABELS_FILE = "labels.json"  # in the run directory
-SHOWN = 5  # labels in a message
 
 
 class Example(NamedTuple):
@@ -35,29 +38,24 @@ def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[E
         UserError: if the file cannot be read or is empty, or a line lacks a TAB, a label or a
             sentence, or has a label that is not in `labels`; the message names file and line.
     """
-    known = set(labels or ())
     number = 0
     for number, line in enumerate(read_lines(path), start=1):
-        example = _example(line, f"{path}:{number}")
-        if labels is not None and example.label not in known:
+        label, tab, sentence = line.partition("\t")
+        label, sentence = label.strip(), sentence.strip()
+        if not (tab and label and sentence):
+            missing = ("sentence" if label else "label") if tab else f"TAB: {quoted(line)}"
+            raise UserError(
+                f"{path}:{number}: expected a label, a TAB and a sentence. Received: "
+                f"no {missing}."
+            )
+        if labels is not None and label not in labels:
             raise UserError(
                 f"{path}:{number}: the training files do not have the label "
-                f"{quoted(example.label)}. They have: {_some(labels)}."
+                f"{quoted(label)}. They have: {shortened(', '.join(labels))}."
             )
-        yield example
+        yield Example(sentence, label)
     if not number:
         raise UserError(f"{path} is empty. Expected lines of a label, a TAB and a sentence.")
-
-
-def _example(line: str, place: str) -> Example:
-    label, tab, sentence = line.partition("\t")
-    label, sentence = label.strip(), sentence.strip()
-    if not (tab and label and sentence):
-        missing = ("sentence" if label else "label") if tab else f"TAB: {quoted(line)}"
-        raise UserError(
-            f"{place}: expected a label, a TAB and a sentence. Received: no {missing}."
-        )
-    return Example(sentence, label)
 
 
 def labels_of(paths: Sequence[str | Path]) -> list[str]:
@@ -76,27 +74,19 @@ def labels_of(paths: Sequence[str | Path]) -> list[str]:
 
 
 def read_labels(run: Run) -> list[str]:
-    """Reads a run's labels, in class order; empty if it is not a classification run."""
+    """Reads a run's labels, in class order; UserError if they are missing or damaged."""
     file = run.path / LABELS_FILE
     try:
         return [str(label) for label in json.loads(file.read_text(encoding="utf-8"))]
     except FileNotFoundError:
-        return []
+        raise UserError(
+            f"{run.path} has no labels in {LABELS_FILE}. Expected a run of --task "
+            "classification."
+        ) from None
     except (ValueError, TypeError) as error:
         raise UserError(
             f"{file} is damaged: {error}. Expected a JSON list of labels."
         ) from None
-
-
-def require_labels(run: Run) -> list[str]:
-    """Reads a run's labels, in class order; UserError if it has none."""
-    labels = read_labels(run)
-    if not labels:
-        raise UserError(
-            f"{run.path} has no labels in {LABELS_FILE}. Expected a run of --task "
-            "classification."
-        )
-    return labels
 
 
 def write_labels(run: Run, labels: list[str]) -> None:
@@ -106,21 +96,113 @@ def write_labels(run: Run, labels: list[str]) -> None:
         UserError: if training has begun and they differ from the run's labels, or these are
             gone; nothing is written then.
     """
-    file, old = run.path / LABELS_FILE, read_labels(run)
+    file = run.path / LABELS_FILE
+    old = read_labels(run) if file.exists() else []
     begun = bool(run.checkpoints.state_steps())
-    if old and old != labels and begun:
+    if begun and not old:  # the text may have changed
+        raise UserError(f"{file} is gone. Restore it from a copy of the run.")
+    if begun and old != labels:
         missing, new = sorted({*old} - {*labels}), sorted({*labels} - {*old})
         raise UserError(
             f"The training files must have the labels that {run.path} has learned. New: "
             f"{', '.join(new) or 'none'}; missing: {', '.join(missing) or 'none'}. Give the "
             "same files to resume, or another --output."
         )
-    if begun and not old:  # the text may have changed
-        raise UserError(f"{file} is gone. Restore it from a copy of the run.")
     if old != labels:
         write_text(file, json.dumps(labels, ensure_ascii=False, indent=0) + "\n")
 
 
-def _some(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
-    return f"{', '.join(map(shortened, labels[:SHOWN]))}{more}"
+# --- Scores -----------------------------------------------------------------------------
+
+
+class ClassScore(NamedTuple):
+    """Precision, recall and F1 of one class, from 0 to 1, and its number of sentences."""
+
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+@dataclass(frozen=True, repr=False)
+class ClassScores:
+    """Scores of a set of sentences, from 0 to 1, computed from its confusion matrix.
+
+    Attributes:
+        labels: of all classes.
+        counts: confusion matrix, int [C, C]: correct class (row) by predicted class (column).
+    """
+
+    labels: tuple[str, ...]
+    counts: np.ndarray
+
+    @property
+    def sentences(self) -> int:
+        """Number of sentences."""
+        return int(self.counts.sum())
+
+    @property
+    def right(self) -> int:
+        """Number of correctly classified sentences."""
+        return int(np.trace(self.counts))
+
+    @property
+    def accuracy(self) -> float:
+        """Share of correctly classified sentences."""
+        return self.right / self.sentences
+
+    @property
+    def macro_f1(self) -> float:
+        """Unweighted mean of F1 over the classes that occur, as labels or as predictions.
+
+        F1 of a class is 2 tp / (2 tp + fp + fn): 0 if it is never predicted correctly.
+        """
+        f1, occur = self._f1()
+        return float(f1[occur].mean())
+
+    def summary(self) -> str:
+        """Formats a line such as "accuracy 90.00 (9 of 10)  macro F1 88.31"."""
+        return (
+            f"accuracy {100 * self.accuracy:.2f} ({self.right:,} of {self.sentences:,})  "
+            f"macro F1 {100 * self.macro_f1:.2f}"
+        )
+
+    def __repr__(self) -> str:
+        """Formats a table of the scores of each class and overall, in percent."""
+        rows = [
+            [row.label, *(f"{100 * share:.2f}" for share in row[1:4]), f"{row.support:,}"]
+            for row in self.rows()
+        ]
+        table = Table(["", "precision", "recall", "F1", "sentences"], rows, "lr")
+        return f"{table.text('plain')}\n{self.summary()}"
+
+    def rows(self) -> list[ClassScore]:
+        """Returns the scores of each class; 0 where a class never occurs."""
+        right, predicted, gold = np.diag(self.counts), self.counts.sum(0), self.counts.sum(1)
+        precision, recall = right / np.maximum(predicted, 1), right / np.maximum(gold, 1)
+        columns = precision, recall, self._f1()[0], gold
+        rows = zip(self.labels, *(column.tolist() for column in columns), strict=True)
+        return [ClassScore(*row) for row in rows]
+
+    def _f1(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns F1 of each class, and whether the class occurs, [C] each."""
+        occurrences = self.counts.sum(0) + self.counts.sum(1)  # 2 tp + fp + fn
+        return 2 * np.diag(self.counts) / np.maximum(occurrences, 1), occurrences > 0
+
+
+def score_classes(
+    gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
+) -> ClassScores:
+    """Scores predicted labels against the correct ones.
+
+    Args:
+        gold: the correct label of each sentence, one of `labels`; at least one.
+        predicted: the predicted label of each, one of `labels`.
+        labels: of all classes.
+    """
+    index_of = {label: index for index, label in enumerate(labels)}
+    counts = np.zeros((len(labels), len(labels)), np.int64)
+    for row, column in zip(gold, predicted, strict=True):
+        counts[index_of[row], index_of[column]] += 1
+    return ClassScores(tuple(labels), counts)

@@ -8,7 +8,7 @@ from typing import Self, overload
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import PAD_ID
+from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS
@@ -20,9 +20,7 @@ from tf_transformer.export.signatures import Outputs, in_groups, of_vectors
 from tf_transformer.models.classifier import Classifier, without_decoder
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.tasks.classification.labelled import read_labels, require_labels
-from tf_transformer.tasks.classification.labelled_corpus import sentence_ids
-from tf_transformer.tasks.classification.metrics import ClassScores, score_classes
+from tf_transformer.tasks.classification.labelled import ClassScores, read_labels, score_classes
 from tf_transformer.tasks.models import Card, card_of
 
 logger = logging.getLogger(__name__)
@@ -60,9 +58,6 @@ class GraphClassifier:
         max_length: longest sentence, in tokens with EOS; longer ones are truncated, as in
             training.
         batch_tokens: tokens per batch, with padding.
-
-    Raises:
-        ValueError: if the number of labels differs from the model's number of classes.
     """
 
     def __init__(
@@ -74,12 +69,6 @@ class GraphClassifier:
         max_length: int,
         batch_tokens: int = 4_096,
     ) -> None:
-        labels = strings("labels", labels)
-        if len(labels) != model.output_shape[-1]:
-            raise ValueError(
-                f"`labels` must name each of the model's {model.output_shape[-1]} classes. "
-                f"Received: {len(labels)} labels."
-            )
         self.model, self.tokenizer, self.labels = model, tokenizer, labels
         self.max_length, self.batch_tokens = max_length, batch_tokens
         self._compiled = tf.function(self.probabilities_of, [IDS], autograph=False)
@@ -93,15 +82,16 @@ class GraphClassifier:
         probabilities = np.zeros((len(sentences), len(self.labels)), np.float32)
         if not sentences:
             return probabilities
-        ids, lengths, cut = sentence_ids(self.tokenizer, sentences, self.max_length)
-        if cut:
+        encoded = self.tokenizer.ids(sentences)
+        texts = [np.array([*ids[: self.max_length - 1], EOS_ID], np.int32) for ids in encoded]
+        if cut := sum(len(ids) >= self.max_length for ids in encoded):
             logger.warning("texts cut at %d tokens: %d", self.max_length, cut)
-        texts = np.split(ids, np.cumsum(lengths)[:-1])
 
         def compute(rows: list[int]) -> tf.Tensor:
             return self._compiled(padded([texts[row] for row in rows]))
 
-        for rows, batch in in_batches(lengths.tolist(), self.batch_tokens, compute, progress):
+        lengths = list(map(len, texts))
+        for rows, batch in in_batches(lengths, self.batch_tokens, compute, progress):
             probabilities[rows] = batch
         return probabilities
 
@@ -192,6 +182,8 @@ class SentenceClassifier:
             UserError: if a label is not one of the model's.
         """
         _, texts, gold = pairs(sentences=sentences, labels=labels)
+        if not texts:
+            raise ValueError("`sentences` must have at least one string. Received: none.")
         if unknown := sorted({*gold} - {*self.labels}):
             raise UserError(
                 f"`labels` must be among {', '.join(self.labels)}. Received: "
@@ -227,7 +219,7 @@ def build_classifier(run: Run, precision: str | None = None) -> Classifier:
     config = run.config
     return Classifier(
         **without_decoder(config.model),  # `check_config` has warned of the others
-        num_classes=len(require_labels(run)),
+        num_classes=len(read_labels(run)),
         dtype=precision or config.training.precision,
         name="classifier",
     )
@@ -268,11 +260,6 @@ def classifier_of(run: Run, model: Classifier, tokenizer: Tokenizer) -> GraphCla
         max_length=run.config.model.longest_source or run.config.data.max_length,
         batch_tokens=run.config.decoding.batch_tokens,
     )
-
-
-def load_exported_classifier(path: Path) -> SentenceClassifier:
-    """Loads a classifier from the folder of a SavedModel; UserError if it holds none."""
-    return SentenceClassifier(ExportClassifier(path))
 
 
 def _exportable(classifier: GraphClassifier, python: SentenceClassifier) -> Exportable:

@@ -3,30 +3,37 @@
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
-from tf_transformer.config import Config, DataConfig, ModelConfig
-from tf_transformer.evaluation.comparison import DevText
-from tf_transformer.evaluation.metrics import Ratio
+from tf_transformer.config import PAD_ID, Config, DataConfig, ModelConfig
+from tf_transformer.data.batches import Batch, BatchPlan, Key, dataset_of, padding_of
+from tf_transformer.data.encoded_corpus import (
+    Chunk,
+    EncodedCorpus,
+    Pairs,
+    id_dtype,
+    write_corpus,
+)
+from tf_transformer.data.subword_sampling import SubwordSampler
+from tf_transformer.data.text import SideName
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.evaluation import DevText, Ratio
 from tf_transformer.models.classifier import OF_DECODERS, Classifier
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import (
+    ClassScores,
     labels_of,
     read_examples,
     read_labels,
-    require_labels,
+    score_classes,
     write_labels,
 )
-from tf_transformer.tasks.classification.labelled_corpus import (
-    LabelledCorpus,
-    encode_labelled,
-    labelled_dataset,
-)
-from tf_transformer.tasks.classification.metrics import ClassScores, score_classes, summary
 from tf_transformer.tasks.classification.predictor import (
     SentenceClassifier,
     build_classifier,
@@ -42,7 +49,7 @@ SAMPLES = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class DevResult:
+class ClassifiedDevSet:
     """Scores and samples of the classified dev set."""
 
     scores: ClassScores
@@ -70,7 +77,85 @@ class DevResult:
             f"\n  sentence  {sentence}\n  label     {gold}\n  model     {predicted}"
             for sentence, gold, predicted in self.samples
         ]
-        return [*shown, f"\ndev {summary(self.scores)}"]
+        return [*shown, f"\ndev {self.scores.summary()}"]
+
+
+class LabelledCorpus(EncodedCorpus):
+    """Encoded sentences, each with EOS, and their classes; written by `encode_labelled`.
+
+    The target side of this `EncodedCorpus` holds no text: one number per sentence, its class,
+    counted from 1.
+    """
+
+    text_sides: tuple[SideName, ...] = ("source",)
+
+
+def encode_labelled(
+    texts: Sequence[Iterable[tuple[str, str]]],
+    tokenizer: Tokenizer,
+    labels: Sequence[str],
+    directory: Path,
+    *,
+    max_length: int,
+    fingerprint: str = "",
+    progress: Callable[[int], None] | None = None,
+) -> LabelledCorpus:
+    """Tokenises labelled sentences into `directory`; see `encode_corpus`.
+
+    No sentence is dropped; long ones are truncated.
+
+    Args:
+        texts: (sentence, label) pairs of each text.
+        tokenizer: of the sentences.
+        labels: all labels; the first is class 1.
+        directory: the folder to write; an older corpus there is replaced.
+        max_length: longest sentence, in tokens with EOS.
+        fingerprint: stored with the corpus, for the caller to compare.
+        progress: called with the number of sentences done so far.
+    """
+    class_of = {label: index for index, label in enumerate(labels, start=1)}
+
+    def encode(chunk: Pairs) -> Chunk:
+        texts, named = zip(*chunk, strict=True)
+        ids, cut = tokenizer.encode(tf.constant(texts), limit=max_length)
+        lengths = ids.row_lengths().numpy().astype(np.int32)
+        classes = np.array([class_of[label] for label in named], np.int32)
+        sides = [(ids.values.numpy(), lengths), (classes, np.ones_like(classes))]
+        return Chunk(sides, {}, int(cut.numpy().sum()))
+
+    dtype = id_dtype(max(tokenizer.vocab_size, len(labels) + 1))
+    limits = {"max_length": max_length, "max_ratio": 0.0}
+    write_corpus(directory, texts, encode, dtype, fingerprint, progress, limits)
+    return LabelledCorpus.open(directory)
+
+
+def labelled_dataset(
+    corpus: EncodedCorpus, plan: BatchPlan, sampler: SubwordSampler | None = None, **options
+) -> tf.data.Dataset:
+    """Returns the batches of `plan` in the form that Keras expects.
+
+    Args:
+        corpus: a `LabelledCorpus`.
+        plan: the batches of `corpus`.
+        sampler: segments the sentences anew at every step; None for the ids of the corpus.
+        **options: as in `batches.dataset_of`.
+
+    Returns:
+        `({"source": [B, S]}, classes [B])`, all int32 and padded with PAD.
+    """
+
+    def arrays(batch: Batch, key: Key) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        missing = (0, batch.num_rows - len(batch.rows))
+        source = padding_of(corpus, sampler, key)("source", batch.rows, batch.length)
+        classes = corpus.padded("target", batch.rows, 1)[:, 0]
+        source = np.pad(source, (missing, (0, 0)), constant_values=PAD_ID)
+        return {"source": source}, np.pad(classes, missing, constant_values=PAD_ID)
+
+    signature = (
+        {"source": tf.TensorSpec([None, None], tf.int32)},
+        tf.TensorSpec([None], tf.int32),
+    )
+    return dataset_of(plan, arrays, signature, **options)
 
 
 class ClassificationTask(SequenceTask):
@@ -109,7 +194,7 @@ class ClassificationTask(SequenceTask):
         Raises:
             UserError: see `read_examples`.
         """
-        sentences, labels = zip(*read_examples(reference, require_labels(run)), strict=True)
+        sentences, labels = zip(*read_examples(reference, read_labels(run)), strict=True)
 
         def parts(predicted: Sequence[str]) -> list[tuple[int, int]]:
             pairs = zip(predicted, labels, strict=True)
@@ -136,16 +221,16 @@ class ClassificationTask(SequenceTask):
     def _new_model(self) -> Classifier:
         return build_classifier(self.run)
 
-    def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
+    def evaluator(self, model: keras.Model) -> Callable[[], ClassifiedDevSet]:
         """Returns a function that classifies the dev set with the model's current weights."""
         engine = classifier_of(self.run, model, self.tokenizer)
         classifier = SentenceClassifier(engine)
         sentences, gold = ([pair[side] for pair in self.dev_pairs] for side in (0, 1))
 
-        def evaluate() -> DevResult:
+        def evaluate() -> ClassifiedDevSet:
             predicted = classifier.classify(sentences)
             scores = score_classes(gold, predicted, self.labels)
             samples = zip(sentences[:SAMPLES], gold, predicted, strict=False)
-            return DevResult(scores, list(samples))
+            return ClassifiedDevSet(scores, list(samples))
 
         return evaluate

@@ -1,18 +1,108 @@
-"""Labelled bracketing scores (PARSEVAL, Black et al. 1991), identical to those of evalb."""
+"""Comparison of a predicted tree with the gold tree: evalb's scores, and a picture.
 
+The scores are labelled bracketing (PARSEVAL, Black et al. 1991) by the rules of COLLINS.prm,
+the standard for English since Collins (1997), identical to those of evalb.
+"""
+
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
+from typing import Any
 
 from tf_transformer.errors import UserError
-from tf_transformer.tasks.parsing.bracket_rules import (
-    DELETED_FOR_LENGTH,
-    Line,
-    crossings,
-    matches,
-    same_label,
-)
-from tf_transformer.tasks.parsing.trees import Tree, read_line
+from tf_transformer.plots import families_for, missing_glyphs_logged, new_figure, save
+from tf_transformer.tasks.parsing.trees import TRACE, Tree, read_line
+
+# Words with these tags are removed; brackets with these labels are not counted, but their
+# children are.
+DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
+DELETED_FOR_LENGTH = "-NONE-"  # words with this tag do not count in a sentence's length
+EQUAL = frozenset(("ADVP", "PRT"))  # labels, or tags, that count as the same
+CUTOFF = 40  # the longest sentence of the second summary, in words
+
+
+def _same_label(one: str, other: str) -> bool:
+    """Tells whether two labels, or tags, count as equal."""
+    return one == other or {one, other} == EQUAL
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """A constituent: its category, and its words from `start` to `end - 1`.
+
+    `index` is its position in the preorder of the line.
+    """
+
+    label: str
+    start: int
+    end: int
+    index: int
+
+
+class Line:
+    """Words and brackets of the trees on a line.
+
+    Attributes:
+        leaves: all words, under their tags.
+        kept: the words that the rules keep.
+        brackets: the brackets that count, in preorder, over the words that are kept.
+    """
+
+    def __init__(self, trees: Sequence[Tree]):
+        self.leaves = [leaf for tree in trees for leaf in tree.leaves()]
+        is_kept = [leaf.label not in DELETED for leaf in self.leaves]
+        self.kept = [*itertools.compress(self.leaves, is_kept)]
+        positions = [0, *itertools.accumulate(is_kept)]
+        spans = _spans(Tree("", tuple(trees)), 0)[1:]
+        self.brackets = [
+            Bracket(bare, positions[start], positions[end], index)
+            for index, (label, start, end) in enumerate(spans)
+            if (bare := label.partition("-")[0].partition("=")[0]) not in DELETED
+            and positions[start] < positions[end]
+        ]
+
+
+def _spans(tree: Tree, start: int) -> list[tuple[str, int, int]]:
+    """Returns label, first word and end of a tree and the constituents in it, in preorder."""
+    inner, end = [], start
+    for child in tree.children:
+        if child.word is None:
+            spans = _spans(child, end)
+            inner += spans
+            end = spans[0][2]
+        else:
+            end += 1
+    return [(tree.label, start, end), *inner]
+
+
+def matches(gold: Line, output: Line) -> list[tuple[Bracket, Bracket]]:
+    """Pairs brackets of the gold tree with equal ones of the output."""
+    pairs, unmatched = [], [*output.brackets]
+    for bracket in gold.brackets:
+        for index, other in enumerate(unmatched):
+            same_words = (bracket.start, bracket.end) == (other.start, other.end)
+            if same_words and _same_label(bracket.label, other.label):
+                pairs.append((bracket, unmatched.pop(index)))
+                break
+    return pairs
+
+
+def _crossings(gold: Line, output: Line) -> int:
+    """Counts the brackets of the output that cross at least one bracket of the gold tree."""
+    return sum(any(_cross(one, other) for other in gold.brackets) for one in output.brackets)
+
+
+def _cross(one: Bracket, other: Bracket) -> bool:
+    """Tells whether two brackets overlap and neither contains the other."""
+    return (
+        one.start < other.start < one.end < other.end
+        or other.start < one.start < other.end < one.end
+    )
+
+
+# --- Scores -----------------------------------------------------------------------------
 
 
 class Status(IntEnum):
@@ -89,8 +179,7 @@ def score_lines(
         ValueError: if the numbers of lines differ.
     """
     scores = []
-    pairs = zip(gold, output, strict=True)
-    for number, (gold_line, line) in enumerate(pairs, start=1):
+    for number, (gold_line, line) in enumerate(zip(gold, output, strict=True), start=1):
         gold_trees = read_line(gold_line, gold_name, number)
         try:
             scores.append(score_sentence(gold_trees, read_line(line, "output", number)))
@@ -109,20 +198,19 @@ def score_sentence(gold: Sequence[Tree], output: Sequence[Tree]) -> SentenceScor
     """
     gold_line, output_line = Line(gold), Line(output)
     length = sum(leaf.label != DELETED_FOR_LENGTH for leaf in gold_line.leaves)
-    if not any(output_line.kept):
+    if not output_line.kept:
         return SentenceScore(length, Status.SKIPPED)
-    problem = _difference(gold_line.words(), output_line.words())
-    if problem:
+    if problem := _difference(gold_line.kept, output_line.kept):
         return SentenceScore(length, Status.ERROR, problem=problem)
-    gold_brackets, output_brackets = gold_line.brackets(), output_line.brackets()
+    tags = ([leaf.label for leaf in line.kept] for line in (gold_line, output_line))
     return SentenceScore(
         length,
         matched=len(matches(gold_line, output_line)),
-        gold=len(gold_brackets),
-        output=len(output_brackets),
-        crossing=crossings(gold_brackets, output_brackets),
-        words=sum(gold_line.kept),
-        correct_tags=sum(map(same_label, gold_line.tags(), output_line.tags())),
+        gold=len(gold_line.brackets),
+        output=len(output_line.brackets),
+        crossing=_crossings(gold_line, output_line),
+        words=len(gold_line.kept),
+        correct_tags=sum(map(_same_label, *tags)),
     )
 
 
@@ -157,11 +245,144 @@ def _percent(part: int, whole: int) -> float:
     return 100 * part / whole if whole else 0.0
 
 
-def _difference(gold: list[str], output: list[str]) -> str:
+def _difference(gold: list[Tree], output: list[Tree]) -> str:
     """Describes the first difference between the words; "" if there is none."""
     if len(gold) != len(output):
         return f"{len(gold)} words in the gold tree, {len(output)} in the output"
     for one, other in zip(gold, output, strict=True):
-        if one != other:
-            return f"{one} in the gold tree, {other} in the output"
+        if one.word != other.word:
+            return f"{one.word} in the gold tree, {other.word} in the output"
     return ""
+
+
+# --- Picture ----------------------------------------------------------------------------
+
+# In inches, for 10-point text.
+_CHARACTER = 0.085
+_GAP = 0.14
+_LEVEL = 0.36
+_MARGIN = 0.15
+_NARROWEST = 5.2  # room for the note
+# Vermilion of Okabe and Ito's colour-blind palette; boxes and dashes show it without colour.
+_DIFFERENT = "#d55e00"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A constituent of a picture.
+
+    Attributes:
+        label: as written in the tree.
+        x: inches from the left.
+        level: distance from the words in rows, greater than that of its children.
+        below: (x, level) of its children, to which lines are drawn; words are at level 0.
+        same: whether the other tree has the same bracket, or the rules ignore it.
+    """
+
+    label: str
+    x: float
+    level: int
+    below: tuple[tuple[float, int], ...]
+    same: bool
+
+
+def draw_trees(gold: Tree, output: Tree, path: Path) -> None:
+    """Draws the gold tree above the words and the output below, upside down.
+
+    Brackets that the other tree lacks are boxed, with dashed lines, in vermilion.
+
+    Args:
+        gold: the gold tree; its traces are left out.
+        output: the predicted tree.
+        path: the picture's file, a .png, .svg or .pdf.
+
+    Raises:
+        UserError: if the words differ, matplotlib is missing or the file cannot be written.
+    """
+    gold, output = _without_traces(gold), _without_traces(output)
+    words = gold.words()
+    if not words or words != output.words():
+        raise UserError(
+            "Both trees must be over the same words. Received: "
+            f"{' '.join(words) or 'none'}, and {' '.join(output.words()) or 'none'}."
+        )
+    centres = _centres(words)
+    above, below = nodes(gold, output)
+    top, bottom = (max((node.level for node in half), default=0) for half in (above, below))
+    width = max(centres[-1] + _width(words[-1]) / 2 + _MARGIN, _NARROWEST)
+    figure = new_figure(width, (top + bottom + 2.2) * _LEVEL, layout=None)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(-(bottom + 1.6), top + 0.6))
+    axes.set_axis_off()
+    families = families_for([*words, *(node.label for node in (*above, *below))])
+    font = {"fontfamily": families, "parse_math": False, "ha": "center", "va": "center"}
+    for x, word in zip(centres, words, strict=True):
+        axes.text(x, 0, word, style="italic", **font)
+    for half, direction in ((above, 1), (below, -1)):
+        for node in half:
+            _draw(axes, node, direction, font)
+    note = "above: gold; below: output; boxed, dashed: not in the other tree"
+    axes.text(_MARGIN, -(bottom + 1.2), note, fontsize="small", va="center")
+    with missing_glyphs_logged():
+        save(figure, path, dpi=150)
+
+
+def nodes(gold: Tree, output: Tree) -> tuple[list[Node], list[Node]]:
+    """Returns the constituents of both trees, in preorder."""
+    lines = Line([gold]), Line([output])
+    pairs = matches(*lines)
+    nodes = []
+    for side, (tree, line) in enumerate(zip((gold, output), lines, strict=True)):
+        counted = {bracket.index for bracket in line.brackets}
+        different = counted - {pair[side].index for pair in pairs}
+        nodes.append(_nodes_of(tree, different))
+    return nodes[0], nodes[1]
+
+
+def _nodes_of(tree: Tree, different: set[int]) -> list[Node]:
+    words = iter(_centres(tree.words()))
+    nodes: list[Node | None] = []
+
+    def add(subtree: Tree) -> tuple[float, int]:
+        if subtree.word is not None:
+            return next(words), 0
+        index = len(nodes)
+        nodes.append(None)  # filled in after its children
+        below = tuple(add(child) for child in subtree.children)
+        x, level = (below[0][0] + below[-1][0]) / 2, 1 + max(level for _, level in below)
+        nodes[index] = Node(subtree.label, x, level, below, index not in different)
+        return x, level
+
+    add(tree)
+    return [node for node in nodes if node is not None]
+
+
+def _centres(words: list[str]) -> list[float]:
+    """Returns the centre of each word, in inches from the left."""
+    centres, left = [], _MARGIN
+    for word in words:
+        centres.append(left + _width(word) / 2)
+        left += _width(word) + _GAP
+    return centres
+
+
+def _width(word: str) -> float:
+    return max(len(word), 6) * _CHARACTER  # as wide as most labels
+
+
+def _draw(axes, node: Node, direction: int, font: dict[str, Any]) -> None:
+    color, style = ("black", "solid") if node.same else (_DIFFERENT, "dashed")
+    y = direction * node.level
+    line = {"color": color, "linestyle": style, "linewidth": 1, "zorder": 1}
+    axes.plot((node.below[0][0], node.below[-1][0]), (y, y), **line)  # spans the children
+    for x, level in node.below:
+        axes.plot((x, x), (y, direction * (level or 0.35)), **line)  # down to a child
+    box = {"facecolor": "white", "edgecolor": "none" if node.same else color, "pad": 2}
+    weight = "normal" if node.same else "bold"
+    axes.text(node.x, y, node.label, bbox=box, zorder=2, color=color, weight=weight, **font)
+
+
+def _without_traces(tree: Tree) -> Tree:
+    """Returns a tree without traces and without constituents of nothing else."""
+    kept = (c for c in tree.children if any(leaf.label != TRACE for leaf in c.leaves()))
+    return Tree(tree.label, tuple(map(_without_traces, kept)), tree.word)

@@ -1,19 +1,28 @@
-"""Conversion of trees to target sequences and back (Vinyals et al. 2015; paper 6.3)."""
+"""Trees as sequences and back, and the tags of words (Vinyals et al. 2015; paper 6.3)."""
 
+import collections
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
-from tf_transformer.tasks.parsing.trees import MAX_DEPTH, Tree
+from tf_transformer.errors import UserError
+from tf_transformer.files import write_text
+from tf_transformer.tasks.parsing.trees import (
+    MAX_DEPTH,
+    ROOT,
+    ROOTS,
+    TRACE,
+    Tree,
+    read_treebank,
+)
 
-# Labels of the root in treebanks and parsers; it is not part of the sequence.
-ROOTS = frozenset(("", "TOP", "ROOT", "S1"))
-ROOT = "TOP"
+LEXICON_FILE = "lexicon.json"  # in the run directory
+MIN_COUNT = 5  # a rarer word may have tags with which it was not seen
 UNKNOWN = "XX"  # tag of a word without a usable tag
 PUNCTUATION = frozenset((",", ".", ":", "``", "''"))  # see `leaf_tag`
-TRACE = "-NONE-"
-
 # Words that practically always have the tag in the GUM and CRAFT treebanks.
 _WORDS_OF = {",": ",", ".": ". ? !", ":": "; -- ... … —", "``": "`` “ ‘", "''": "'' ”"}
 _TAG_OF = {word: tag for tag, words in _WORDS_OF.items() for word in words.split()}
@@ -29,7 +38,7 @@ def leaf_tag(word: str, tag: str) -> str:
 
     Vinyals et al. write XX for every word, since tags do not affect the F1 score. Here each
     word keeps its part-of-speech tag: this ties leaves to words, so that the search notices if
-    the model skips one (see `tree_grammar`).
+    the model skips one (see `TreeGrammar`).
 
     The five punctuation tags do affect the score: Collins's rules delete words with these tags
     before trees are compared, and the sentence is an error unless gold tree and output delete
@@ -50,14 +59,8 @@ def normalise(tree: Tree) -> Tree:
 
     Traces, constituents with nothing else, function tags and indices are removed; tags become
     those of `leaf_tag`; the root is renamed to TOP, or added if it is missing.
-
-    Raises:
-        ValueError: if the tree has no words.
     """
-    parts = _parts(tree)
-    if not parts:
-        raise ValueError(f"`tree` must have a word. Received: {tree}")
-    return Tree(ROOT, tuple(parts))
+    return Tree(ROOT, tuple(_parts(tree)))
 
 
 def _parts(tree: Tree) -> list[Tree]:
@@ -78,19 +81,31 @@ def is_bracket(token: str) -> bool:
 def linearise(tree: Tree) -> list[str]:
     """Returns the tokens of a normalised tree: (NP and )NP for brackets, a tag for each word.
 
-    (TOP (S (NP (PRP We)) (VP (VBD won)) (. .))) becomes (S (NP PRP )NP (VP VBD )VP . )S.
-
-    Raises:
-        ValueError: if the tree has no words.
+    (TOP (S (NP (PRP We)) (VP (VBD won)) (. .))) becomes (S (NP PRP )NP (VP VBD )VP . )S. A tree
+    without words has no tokens.
     """
-    return [token for child in normalise(tree).children for token in _tokens(child)]
+    return _inner_tokens(normalise(tree))
+
+
+def _inner_tokens(tree: Tree) -> list[str]:
+    return [token for child in tree.children for token in _tokens(child)]
 
 
 def _tokens(tree: Tree) -> list[str]:
     if tree.word is not None:
         return [tree.label]
-    inner = [token for child in tree.children for token in _tokens(child)]
-    return [f"({tree.label}", *inner, f"){tree.label}"]
+    return [f"({tree.label}", *_inner_tokens(tree), f"){tree.label}"]
+
+
+def linearised(tree: Tree) -> tuple[str, str]:
+    """Returns the words and the tokens of a tree, each joined by spaces."""
+    normalised = normalise(tree)
+    return " ".join(normalised.words()), " ".join(_inner_tokens(normalised))
+
+
+def read_linearised(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields `linearised` of each tree of a file; UserError as in `read_treebank`."""
+    return map(linearised, read_treebank(path))
 
 
 class Parse(str):
@@ -137,12 +152,7 @@ def delinearise(tokens: Sequence[str], words: Sequence[str], cut: bool = False) 
         tokens: as returned by `linearise`, or any others.
         words: the words of the sentence, at least one.
         cut: whether the tokens were cut off at the length limit.
-
-    Raises:
-        ValueError: if there are no words.
     """
-    if not words:
-        raise ValueError("`words` must have at least one word. Received: none.")
     builder = _Builder(words)
     for token in tokens:
         builder.add(token)
@@ -174,8 +184,10 @@ class _Builder:
             self._open(token[1:])
         elif token[0] == ")":
             self._close_by(token[1:])
+        elif self._next < len(self._words):
+            self._add_word(token)
         else:
-            self._word(token)
+            self._repairs += 1
 
     def finish(self, cut: bool) -> Parse:
         """Adds missing words, closes open constituents and returns the parse."""
@@ -184,18 +196,12 @@ class _Builder:
         if missing:
             self._reopen_outermost()
         for _ in range(missing):
-            self._append_word(UNKNOWN)
+            self._add_word(UNKNOWN)
         while len(self._stack) > 1:
             self._close()
         return Parse(Tree(ROOT, tuple(self._stack[0].children)), self._repairs, cut)
 
-    def _word(self, tag: str) -> None:
-        if self._next == len(self._words):
-            self._repairs += 1
-        else:
-            self._append_word(tag)
-
-    def _append_word(self, tag: str) -> None:
+    def _add_word(self, tag: str) -> None:
         word = self._words[self._next]
         self._stack[-1].children.append(Tree(leaf_tag(word, tag), word=word))
         self._next += 1
@@ -234,3 +240,60 @@ class _Builder:
         if len(self._stack) == 1 and root.children and root.children[-1].word is None:
             last = root.children.pop()
             self._stack.append(_Node(last.label, list(last.children)))
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Tag dictionary (Ratnaparkhi 1996): the tags that each word may have.
+
+    Attributes:
+        tags: all tags of the training trees.
+        words: the tags of each word that occurs there at least MIN_COUNT times.
+    """
+
+    tags: tuple[str, ...]
+    words: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def of_sequences(cls, pairs: Iterable[tuple[str, str]]) -> Self:
+        """Learns a lexicon from the words and tokens of trees; see `linearised`."""
+        seen: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+        for sentence, sequence in pairs:
+            tags = (token for token in sequence.split() if not is_bracket(token))
+            for word, tag in zip(sentence.split(), tags, strict=True):
+                seen[word][tag] += 1
+        frequent = {word: tags for word, tags in seen.items() if tags.total() >= MIN_COUNT}
+        return cls(
+            tags=tuple(sorted({tag for counts in seen.values() for tag in counts})),
+            words={word: tuple(sorted(frequent[word])) for word in sorted(frequent)},
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads a lexicon file; UserError if it is missing or damaged."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            words = {word: tuple(tags.split()) for word, tags in content["words"].items()}
+            return cls(tuple(content["tags"].split()), words)
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be read: {error.strerror}. Training with --task parsing writes "
+                "it; `parse --constraint none` does not need it."
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(
+                f"{path} is damaged. Expected JSON with tags and words, as written by `train`."
+            ) from None
+
+    def save(self, path: Path) -> None:
+        """Writes the lexicon, one word per line; UserError if the file cannot be written."""
+        words = {word: " ".join(tags) for word, tags in self.words.items()}
+        content = {"tags": " ".join(self.tags), "words": words}
+        write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
+
+    def tags_of(self, word: str) -> list[str]:
+        """Returns the tags seen with a word, or all tags if it is rare.
+
+        Tags that `leaf_tag` would change are left out.
+        """
+        return [tag for tag in self.words.get(word, self.tags) if leaf_tag(word, tag) == tag]

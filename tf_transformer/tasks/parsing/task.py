@@ -14,16 +14,21 @@ from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parsing.brackets import Bracketing
-from tf_transformer.tasks.parsing.lexicon import LEXICON_FILE, Lexicon
-from tf_transformer.tasks.parsing.linearisation import Parse, normalise
-from tf_transformer.tasks.parsing.parser import Counts, Parser, check_rules, score_parses
-from tf_transformer.tasks.parsing.tree_grammar import TreeGrammar
-from tf_transformer.tasks.parsing.treebank import (
-    check_treebank,
-    read_pairs,
-    read_treebank,
+from tf_transformer.tasks.parsing.linearisation import (
+    LEXICON_FILE,
+    Lexicon,
+    Parse,
+    normalise,
+    read_linearised,
 )
-from tf_transformer.tasks.parsing.trees import Tree
+from tf_transformer.tasks.parsing.parser import (
+    Counts,
+    Parser,
+    TreeGrammar,
+    check_rules,
+    score_parses,
+)
+from tf_transformer.tasks.parsing.trees import Tree, check_treebank, read_treebank
 from tf_transformer.tasks.sequences import (
     Progress,
     SequenceTask,
@@ -36,7 +41,7 @@ SAMPLES, LONGEST_SAMPLE = 3, 12  # sentences, words
 
 
 @dataclasses.dataclass(frozen=True)
-class DevResult:
+class ParsedDevSet:
     """Scores of the parsed dev set by Collins's rules, and repairs to the output."""
 
     bracketing: Bracketing
@@ -53,8 +58,7 @@ class DevResult:
         """Scores for metrics.jsonl."""
         names = ("f1", "precision", "recall", "complete_match", "errors")
         scores = {name: float(getattr(self.bracketing, name)) for name in names}
-        shares = {"well_formed": self.counts.well_formed, "cut": self.counts.cut}
-        return scores | shares
+        return scores | {"well_formed": self.counts.well_formed, "cut": self.counts.cut}
 
     @property
     def headline(self) -> str:
@@ -64,15 +68,13 @@ class DevResult:
     @property
     def example(self) -> str:
         """A sentence to try the model with."""
-        trees = (parse.tree for parse in self.parses if parse.tree)
-        return " ".join(next(trees).words())
+        return " ".join(next(parse.tree for parse in self.parses if parse.tree).words())
 
     def lines(self) -> list[str]:
         """Samples and scores, for the end of a training."""
-        pairs = zip(self.gold, self.parses, strict=True)
         short = [
             (normalise(gold), parse)
-            for gold, parse in pairs
+            for gold, parse in zip(self.gold, self.parses, strict=True)
             if parse.tree and len(parse.tree.words()) <= LONGEST_SAMPLE
         ]
         scores = self.bracketing
@@ -111,9 +113,8 @@ class ParsingTask(SequenceTask):
 
         A tree without words becomes two blank lines.
         """
-        return write_parallel_text(
-            run.config.data, run.data / "text", (WORDS, SEQUENCES), read_pairs
-        )
+        sides = WORDS, SEQUENCES
+        return write_parallel_text(run.config.data, run.data / "text", sides, read_linearised)
 
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         super().__init__(run, progress, may_encode=may_encode)
@@ -131,15 +132,15 @@ class ParsingTask(SequenceTask):
         tokens = {token for line in self._side_text("target") for token in line.split()}
         return {*super()._symbols(), *(f"{SPACE_PIECE}{token}" for token in tokens)}
 
-    def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
+    def evaluator(self, model: keras.Model) -> Callable[[], ParsedDevSet]:
         """Returns a function that parses the dev set with the model's current weights."""
         # With one stream, the last bits of the scores do not depend on the number of cores.
         engine = GraphEngine(model, self.tokenizer, streams=1)
         parser = Parser(engine, self.run.config.decoding, self._grammar)
         sentences = [words for words, _ in self.dev_pairs]
 
-        def evaluate() -> DevResult:
+        def evaluate() -> ParsedDevSet:
             parses = parser.parse(sentences)
-            return DevResult(score_parses(self._gold, parses), parses, self._gold)
+            return ParsedDevSet(score_parses(self._gold, parses), parses, self._gold)
 
         return evaluate

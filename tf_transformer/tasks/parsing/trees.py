@@ -3,14 +3,22 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from tf_transformer.data.text import read_lines
 from tf_transformer.errors import UserError, shortened
 
+# Labels of the root in treebanks and parsers.
+ROOTS = frozenset(("", "TOP", "ROOT", "S1"))
+ROOT = "TOP"
+TRACE = "-NONE-"
 # Deeper nesting means a damaged file: the deepest tree of GUM and CRAFT has 34 levels. The
 # limit makes recursion over trees safe.
 MAX_DEPTH = 200
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
+_ONE_WORD = "a tag takes a single word, as in (NN word)"  # in messages
+_ESCAPED = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +35,6 @@ class Tree:
     children: tuple["Tree", ...] = ()
     word: str | None = None
 
-    def __post_init__(self) -> None:
-        if self.children and self.word is not None:
-            raise ValueError(
-                "A tree must have `children` or a `word`, not both. Received: "
-                f"label={self.label}, {len(self.children)} children, word={self.word}."
-            )
-
     def __str__(self) -> str:
         """Formats the tree on one line: (S (NP (PRP We)) (VP (VBD saw)))."""
         content = [self.word] if self.word is not None else map(str, self.children)
@@ -48,7 +49,54 @@ class Tree:
 
     def words(self) -> list[str]:
         """Returns the words, from left to right."""
-        return [leaf.word for leaf in self.leaves() if leaf.word is not None]
+        return [leaf.word or "" for leaf in self.leaves()]
+
+
+def words_of(sentence: str) -> list[str]:
+    """Splits a sentence at white space; its brackets become -LRB- and -RRB-."""
+    return sentence.translate(_ESCAPED).split()
+
+
+def read_treebank(path: Path) -> Iterator[Tree]:
+    """Yields the trees of a file, plain or .gz, with the root renamed to TOP.
+
+    Raises:
+        UserError: if the file cannot be read, has no tree, or has one that is not well-formed;
+            the message then names its line and column.
+    """
+    tree = None
+    for tree in read_trees(read_lines(path), str(path)):
+        yield rooted(tree)
+    if tree is None:
+        raise UserError(
+            f"{path} has no tree. Expected trees in Penn brackets, such as (S ...)."
+        )
+
+
+def check_treebank(path: Path) -> None:
+    """Reads a file to its end to find errors; see `read_treebank`."""
+    for _ in read_treebank(path):
+        pass
+
+
+def rooted(tree: Tree) -> Tree:
+    """Returns the tree with a root of any usual name renamed to TOP."""
+    return Tree(ROOT, tree.children) if tree.label in ROOTS and tree.children else tree
+
+
+def read_line(line: str, name: str = "text", number: int = 1) -> tuple[Tree, ...]:
+    """Reads the trees of one line, none if it is blank; UserError as in `read_trees`."""
+    return tuple(read_trees([line], name, number))
+
+
+@dataclass(slots=True)
+class _Open:
+    """A constituent that is not closed yet; its bracket is at `place`."""
+
+    place: str
+    label: str | None = None
+    word: str | None = None
+    children: list[Tree] = field(default_factory=list)
 
 
 def read_trees(lines: Iterable[str], name: str = "text", start: int = 1) -> Iterator[Tree]:
@@ -62,102 +110,61 @@ def read_trees(lines: Iterable[str], name: str = "text", start: int = 1) -> Iter
     Raises:
         UserError: if a tree is not well-formed; the message names line and column.
     """
-    reader = _Reader(name)
+    stack: list[_Open] = []
     for number, line in enumerate(lines, start):
-        yield from reader.read(line, number)
-    reader.finish()
-
-
-def read_line(line: str, name: str = "text", number: int = 1) -> tuple[Tree, ...]:
-    """Reads the trees of one line, none if it is blank; UserError as in `read_trees`."""
-    return tuple(read_trees([line], name, number))
-
-
-@dataclass(slots=True)
-class _Open:
-    """A constituent that is not closed yet."""
-
-    line: int
-    column: int
-    label: str | None = None
-    word: str | None = None
-    children: list[Tree] = field(default_factory=list)
-
-
-class _Reader:
-    """Reads trees incrementally from lines; a tree is complete when its brackets balance."""
-
-    def __init__(self, name: str):
-        self._name = name
-        self._stack: list[_Open] = []
-        self._line = self._column = 0
-
-    def read(self, line: str, number: int) -> Iterator[Tree]:
-        """Reads a line and yields the trees that end on it."""
-        self._line = number
         for match in _TOKEN.finditer(line):
-            self._column = match.start() + 1
-            token = match.group()
+            token, place = match.group(), f"{name}:{number}:{match.start() + 1}"
             if token == "(":
-                self._open()
+                _open(stack, place)
             elif token == ")":
-                yield from self._close()
+                tree = _close(stack, place)
+                if stack:
+                    stack[-1].children.append(tree)
+                else:
+                    yield tree
             else:
-                self._text(token)
+                _add_text(stack, token, place)
+    if stack:
+        problem = "the bracket opened here is never closed; add the missing )"
+        raise _malformed(stack[0].place, problem)
 
-    def finish(self) -> None:
-        """Marks the end of the text; UserError if a bracket is still open."""
-        if self._stack:
-            first = self._stack[0]
-            self._line, self._column = first.line, first.column
-            raise self._error("the bracket opened here is never closed", "add the missing )")
 
-    def _open(self) -> None:
-        if self._stack:
-            parent = self._stack[-1]
-            if parent.word is not None:
-                raise self._error(
-                    f"a bracket after the word {shortened(parent.word)}",
-                    "a tag takes a single word, as in (NN word)",
-                )
-            parent.label = parent.label or ""
-        if len(self._stack) == MAX_DEPTH:
-            raise self._error(
-                f"brackets nested more than {MAX_DEPTH} deep", "look for missing )"
-            )
-        self._stack.append(_Open(self._line, self._column))
+def _open(stack: list[_Open], place: str) -> None:
+    if stack:
+        parent = stack[-1]
+        if parent.word is not None:
+            after = f"a bracket after the word {shortened(parent.word)}"
+            raise _malformed(place, f"{after}; {_ONE_WORD}")
+        parent.label = parent.label or ""
+    if len(stack) == MAX_DEPTH:
+        problem = f"brackets nested more than {MAX_DEPTH} deep; look for missing )"
+        raise _malformed(place, problem)
+    stack.append(_Open(place))
 
-    def _close(self) -> Iterator[Tree]:
-        if not self._stack:
-            raise self._error("a ) that closes nothing", "remove it, or add the missing (")
-        done = self._stack.pop()
-        if done.label is None:
-            raise self._error("empty brackets ()", "write a label, as in (NP (NN word))")
-        tree = Tree(done.label, tuple(done.children), done.word)
-        if self._stack:
-            self._stack[-1].children.append(tree)
-        else:
-            yield tree
 
-    def _text(self, text: str) -> None:
-        if not self._stack:
-            raise self._error(
-                f"{shortened(text)} outside all brackets",
-                "put it into brackets, as in (NN word)",
-            )
-        top = self._stack[-1]
-        if top.label is None:
-            top.label = text
-        elif top.children or top.word is not None:
-            raise self._error(
-                f"{shortened(text)} in a bracket that is already complete",
-                "a tag takes a single word, as in (NN word)",
-            )
-        else:
-            top.word = text
+def _close(stack: list[_Open], place: str) -> Tree:
+    if not stack:
+        problem = "a ) that closes nothing; remove it, or add the missing ("
+        raise _malformed(place, problem)
+    done = stack.pop()
+    if done.label is None:
+        raise _malformed(place, "empty brackets (); write a label, as in (NP (NN word))")
+    return Tree(done.label, tuple(done.children), done.word)
 
-    def _error(self, wrong: str, advice: str) -> UserError:
-        return UserError(
-            f"{self._name}:{self._line}:{self._column}: not a well-formed tree: {wrong}; "
-            f"{advice}."
-        )
+
+def _add_text(stack: list[_Open], text: str, place: str) -> None:
+    if not stack:
+        problem = "outside all brackets; put it into brackets, as in (NN word)"
+        raise _malformed(place, f"{shortened(text)} {problem}")
+    top = stack[-1]
+    if top.label is None:
+        top.label = text
+    elif top.children or top.word is not None:
+        problem = f"in a bracket that is already complete; {_ONE_WORD}"
+        raise _malformed(place, f"{shortened(text)} {problem}")
+    else:
+        top.word = text
+
+
+def _malformed(place: str, problem: str) -> UserError:
+    return UserError(f"{place}: not a well-formed tree: {problem}.")

@@ -18,9 +18,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import check_tags, require_whole, symbols_of
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.bleu import Scores, score_translations
-from tf_transformer.evaluation.comparison import DevText
-from tf_transformer.evaluation.metrics import make_metric
+from tf_transformer.evaluation import DevText, Scores, make_metric, score_translations
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.sequences import Progress, SequenceTask

@@ -22,7 +22,7 @@ from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models
 from tf_transformer.decoding.lite import LiteEngine
 from tf_transformer.decoding.text_codec import TextCodec, Translation
 from tf_transformer.errors import Strings, UserError, one_or_more, pairs, quoted, strings
-from tf_transformer.evaluation.bleu import Scores, score_translations
+from tf_transformer.evaluation import Scores, score_translations
 from tf_transformer.export.litert import export_lite
 from tf_transformer.export.publishing import Gate, publish
 from tf_transformer.export.saved_model import ExportEngine

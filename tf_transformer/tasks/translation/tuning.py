@@ -13,7 +13,13 @@ import numpy as np
 from tf_transformer.data.text import all_pairs, corpora, read_pairs
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError
-from tf_transformer.evaluation.comparison import SIGNIFICANT, BleuAndLength, Comparison
+from tf_transformer.evaluation import (
+    SIGNIFICANT,
+    BleuAndLength,
+    bleu_and_length,
+    make_metric,
+    paired_bootstrap,
+)
 from tf_transformer.files import locked
 from tf_transformer.output import ProgressBars, Table
 from tf_transformer.run import Run
@@ -119,7 +125,7 @@ def compare_settings(
     """
     current = Choice.of(run)
     alphas = sorted({current.alpha, *alphas})
-    comparison = Comparison(references, run.config.data.bleu_tokenizer)
+    metric = make_metric("bleu", [references], run.config.data.bleu_tokenizer)
     candidates = []
     for checkpoint in dict.fromkeys([current.checkpoint, *checkpoints]):
         engine = load_engine(run, checkpoint, tag=tag)
@@ -129,11 +135,11 @@ def compare_settings(
             ranked = engine.translate(sources, decoding, alphas=alphas, progress=report)
             for alpha, column in zip(alphas, zip(*ranked, strict=True), strict=True):
                 choice = Choice(checkpoint, beam_size, alpha)
-                candidates.append(Candidate(choice, [*column], comparison.score(column)))
+                candidates.append(Candidate(choice, [*column], bleu_and_length(metric, column)))
     present = next(each for each in candidates if each.choice == current)
     best = max(candidates, key=lambda each: (each.bleu.value, each is present))
-    p_value = comparison.p_value(present.hypotheses, best.hypotheses)
-    return Tuning(candidates, present, best, p_value, comparison.signature)
+    p_value = paired_bootstrap(metric, present.hypotheses, best.hypotheses)
+    return Tuning(candidates, present, best, p_value, str(metric.get_signature()))
 
 
 def tune(

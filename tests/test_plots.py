@@ -1,16 +1,104 @@
-"""The picture of attention shows its weights, with the right labels."""
+"""Pictures: fonts for every character, learning curves, attention with the right labels."""
 
-import dataclasses
+import logging
 import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tf_transformer.errors import UserError
-
 pytest.importorskip("matplotlib")
 
-from tf_transformer.plots.attention import Heatmaps, attention_figure, draw_attention  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.font_manager import FontProperties, findfont  # noqa: E402
+from matplotlib.ft2font import FT2Font  # noqa: E402
+
+from tf_transformer.errors import UserError  # noqa: E402
+from tf_transformer.plots import (  # noqa: E402
+    DEFAULT_FONT,
+    Heatmaps,
+    LearningCurve,
+    attention_figure,
+    draw_attention,
+    draw_curves,
+    families_for,
+    short_names,
+)
+
+# In STIX, which matplotlib includes, and not in the default font.
+ELSEWHERE = chr(
+    next(
+        code
+        for code in sorted(FT2Font(findfont("STIXGeneral")).get_charmap())
+        if chr(code).isprintable() and code not in FT2Font(findfont(DEFAULT_FONT)).get_charmap()
+    )
+)
+NOWHERE = "\U0002ebe0"  # in an extension that hardly any font covers
+
+
+def test_german_and_french_need_only_the_default_font(caplog):
+    assert families_for(["▁Größe", "▁œuvre", "▁déjà", "</s>"]) == [DEFAULT_FONT]
+    assert not caplog.records
+
+
+def test_a_character_missing_in_the_default_font_adds_a_font_with_it(caplog):
+    first, *more = families_for(["▁a", ELSEWHERE])
+    assert first == DEFAULT_FONT
+    assert len(more) == 1
+    font = findfont(FontProperties(family=more[0]))
+    assert ord(ELSEWHERE) in FT2Font(font).get_charmap()
+    figure = Figure()
+    figure.text(0, 0, ELSEWHERE, fontfamily=[first, *more])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib's for a glyph that is missing
+        figure.draw_without_rendering()
+    assert not caplog.records
+
+
+def test_a_character_missing_in_every_font_gives_one_warning(caplog):
+    with caplog.at_level(logging.WARNING):
+        families = families_for([NOWHERE, f"{NOWHERE}a"])
+    if len(families) > 1:
+        pytest.skip("an installed font has it")
+    [record] = caplog.records
+    expected = f"characters in no installed font, drawn as boxes: 1, such as {NOWHERE}"
+    assert record.getMessage() == expected
+
+
+def test_short_names_are_as_short_as_tells_them_apart():
+    paths = [Path("runs/a"), Path("runs/b")]
+    assert short_names(paths) == ["a", "b"]
+    assert short_names([*paths, Path("older/a")]) == ["runs/a", "runs/b", "older/a"]
+    assert short_names([Path("/far/x/1"), Path("/far/y/1")]) == ["x/1", "y/1"]
+
+
+# --- Learning curves --------------------------------------------------------------------
+
+
+def curve(label: str, score_name: str) -> LearningCurve:
+    return LearningCurve(
+        label, [10, 20], [9.0, 8.0], [7.0, 6.0], [0.9, 0.5], score_name, (0.5, 20)
+    )
+
+
+def test_scores_of_different_kinds_have_different_axes(tmp_path):
+    curves = [curve("one", "BLEU"), curve("two", "accuracy"), curve("three", "BLEU")]
+    draw_curves(curves, tmp_path / "curves.svg")
+    text = (tmp_path / "curves.svg").read_text("utf-8")
+    assert text.count("<!-- dev BLEU -->") == text.count("<!-- dev accuracy -->") == 1
+    assert all(f"<!-- {each.label}, highest 0.5 -->" in text for each in curves)
+
+
+def test_the_old_dev_set_of_a_fine_tuned_run_is_drawn_beside_the_new_one(tmp_path):
+    curves = [curve("general", "BLEU"), replace(curve("law", "BLEU"), old_scores=[0.4, 0.3])]
+    draw_curves(curves, tmp_path / "curves.svg")
+    text = (tmp_path / "curves.svg").read_text("utf-8")
+    assert "<!-- law, old dev set -->" in text and "<!-- general, old" not in text
+
+
+# --- Attention --------------------------------------------------------------------------
 
 ROWS, COLUMNS = ["▁Das", "▁kostet", "▁5", "$", "</s>"], ["▁That", "▁costs", "</s>"]
 
@@ -20,7 +108,7 @@ def maps(heads: int, **changes) -> Heatmaps:
     weights = rng.dirichlet(np.ones(len(COLUMNS)), (heads, len(ROWS)))
     panels = {f"head {number}": one for number, one in enumerate(weights, start=1)}
     whole = Heatmaps("of a layer", panels, ROWS, COLUMNS, "target", "source")
-    return dataclasses.replace(whole, **changes)
+    return replace(whole, **changes)
 
 
 def panels_of(figure) -> list:

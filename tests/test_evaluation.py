@@ -1,0 +1,289 @@
+"""Scores are sacreBLEU's, p-values those of all exchanges, reports as published."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import sacrebleu
+from helpers import scored_outputs, shared_data, to_the_digits_of
+
+from tf_transformer.errors import UserError
+from tf_transformer.evaluation import (
+    CAUTION,
+    Ratio,
+    Score,
+    Spread,
+    Variant,
+    bleu,
+    chrf,
+    format_report,
+    interval_in_percent,
+    make_metric,
+    moses_bleu,
+    moses_tokenize,
+    paired_tests,
+    report,
+    split_compounds,
+)
+
+HYPOTHESES = [
+    "A man in a blue shirt is standing on a ladder .",
+    "Two dogs are playing in the snow.",
+    "Zwei Hunde spielen im Schnee, oder?",
+    "The well-known author's book costs $3.50 today.",
+]
+REFERENCES = [
+    "A man in a blue shirt stands on a ladder cleaning a window.",
+    "Two dogs play in the snow.",
+    "Zwei Hunde spielen im Schnee.",
+    "The well-known Author's book cost $3.50 today!",
+]
+
+
+@pytest.mark.parametrize("cased", [{}, {"lowercase": True}])
+@pytest.mark.parametrize("tokens", [{}, {"tokenize": "none"}, {"tokenize": "intl"}])
+def test_scores_and_signatures_are_those_of_sacrebleu_by_default_cased_and_13a(cased, tokens):
+    score = bleu(HYPOTHESES, REFERENCES, **cased, **tokens)
+    expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], force=True, **cased, **tokens)
+    assert score.value == expected.score
+    case, tokenize = "lc" if cased else "mixed", tokens.get("tokenize", "13a")
+    assert score.signature == (
+        f"nrefs:1|case:{case}|eff:no|tok:{tokenize}|smooth:exp|version:{sacrebleu.__version__}"
+    )
+
+
+def test_chrf_is_that_of_sacrebleu():
+    score = chrf(HYPOTHESES, REFERENCES)
+    assert score.value == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    assert score.signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+
+
+@pytest.mark.parametrize("metric", [bleu, chrf])
+def test_equal_text_scores_100_and_empty_text_0(metric):
+    assert metric(REFERENCES, REFERENCES).value == pytest.approx(100)
+    assert metric([""] * 4, REFERENCES).value == 0
+
+
+def test_a_score_prints_its_signature():
+    assert str(Score("BLEU", 27.3, "nrefs:1|tok:13a")) == "BLEU 27.30  nrefs:1|tok:13a"
+
+
+def test_small_cases_score_as_sacrebleus_tests_expect():
+    cases = json.loads((shared_data("bleu-check") / "small-cases.json").read_text())
+    texts = (cases["hypotheses"], *cases["reference_streams"])
+    options = {
+        "default (13a, exp smoothing)": {},
+        "tokenize none": {"tokenize": "none"},
+        "tokenize 13a": {"tokenize": "13a"},
+        "tokenize intl": {"tokenize": "intl"},
+        "smooth none": {"smooth": "none"},
+    }
+    for name, expected in cases["corpus_bleu"].items():
+        assert bleu(*texts, **options[name]).value == pytest.approx(expected, abs=1e-6), name
+
+
+@pytest.mark.parametrize(("test_set", "digits"), [("wmt17-ende", 2), ("wmt22-ende", 4)])
+def test_every_system_gets_its_published_score(test_set, digits):
+    for output in scored_outputs(test_set):
+        score = bleu(output.hypotheses, output.references[0])
+        assert round(score.value, digits) == float(output.scores["published"]), output.name
+
+
+def test_published_scores_with_two_references_are_reproduced():
+    for output in list(scored_outputs("wmt22-ende"))[::3]:
+        score = bleu(output.hypotheses, *output.references)
+        assert "nrefs:2|" in score.signature
+        assert round(score.value, 4) == float(output.scores["published_bleu_all_refs"])
+
+
+def test_an_interval_stays_within_0_and_100():
+    assert interval_in_percent(100.00000000000004, 0.0) == (100.0, 100.0)
+    assert interval_in_percent(1.0, 2.0) == (0.0, 3.0)
+
+
+# --- Significance ----------------------------------------------------------------------
+
+ROWS = 10
+RNG = np.random.default_rng(5)
+BASELINE = RNG.integers(0, 60, ROWS)
+# Hardly any exchanges tie with the actual difference; sacreBLEU does not count ties.
+OTHER = BASELINE + (3.1, -2.07, 5.013, 8.2, -4.5, 1.01, 6.3, -1.17, 2.9, 4.4)
+SYSTEMS = [[str(number) for number in numbers] for numbers in (BASELINE, OTHER, BASELINE)]
+
+
+@pytest.fixture(scope="module")
+def tested():
+    metric = Ratio("value", "1", lambda lines: [[float(line), 1.0] for line in lines])
+    return paired_tests(metric, SYSTEMS)
+
+
+def test_randomisation_agrees_with_all_possible_exchanges(tested):
+    gains = OTHER - BASELINE
+    signs = np.array(list(itertools.product((-1, 1), repeat=ROWS)))
+    exact = np.mean(np.abs(signs @ gains) >= abs(gains.sum()))
+    assert 0.005 < exact < 0.5  # a case that could fail
+    assert tested[1].randomisation == pytest.approx(exact, abs=0.015)
+
+
+def test_intervals_are_those_of_resampled_sentences(tested):
+    rows = RNG.integers(0, ROWS, (20_000, ROWS))
+    for interval, values in zip(tested, (BASELINE, OTHER), strict=False):
+        low, high = np.percentile(values[rows].mean(axis=1), (2.5, 97.5))
+        assert (interval.low, interval.high) == pytest.approx((low, high), abs=1.5)
+
+
+def test_the_first_has_no_p_value_and_an_equal_system_one_of_1(tested):
+    assert (tested[0].bootstrap, tested[0].randomisation) == (None, None)
+    assert (tested[2].bootstrap, tested[2].randomisation) == (1.0, 1.0)
+
+
+def test_a_difference_of_zero_is_no_difference():
+    lines = ["a b c d e", "f g h i j"]
+    spaced = [line.replace(" ", "  ") for line in lines]  # chrF ignores spaces
+    _, other = paired_tests(make_metric("chrf", [lines]), [lines, spaced])
+    assert (other.bootstrap, other.randomisation) == (1.0, 1.0)
+
+
+def test_bleu_and_chrf_are_tested_too():
+    lines = ["the cat sat on the mat .", "a dog ran through the park", "it is raining today"]
+    worse = [" ".join(line.split()[::-1]) for line in lines]
+    for name in ("bleu", "chrf"):
+        metric = make_metric(name, [lines])
+        mixed = [lines[0], "x", "y"], [lines[0], lines[1], "x"]
+        first, second, low, high = paired_tests(metric, [lines, worse, *mixed])
+        assert first.low == pytest.approx(100) and second.low < 70
+        assert 0 < second.bootstrap <= 1 and 0 < second.randomisation <= 1
+        assert (low.low, high.high) == (0, 100)  # mean ± half width alone would exceed these
+
+
+def test_a_spread_is_the_standard_deviation_of_a_sample():
+    values = [3.0, 4.5, 4.0]
+    spread = Spread.of(values)
+    assert spread.mean == pytest.approx(np.mean(values))
+    assert spread.deviation == pytest.approx(np.std(values, ddof=1))
+    assert Spread.of([3.0]) == Spread(3.0, None)
+    assert [str(Spread(3.456, 0.5)), str(Spread(3.0))] == ["3.46 ± 0.50", "3.00"]
+
+
+def test_a_ratio_divides_sums_and_is_zero_without_any():
+    parts = {"half": (50, 1), "none": (0, 4), "left out": (0, 0)}
+    metric = Ratio("F1", "1", lambda outputs: [parts[each] for each in outputs])
+    assert metric.corpus_score(["half", "none", "left out"], None).score == 10
+    assert metric.corpus_score(["left out"], None).score == 0
+
+
+# --- Report ----------------------------------------------------------------------------
+
+TEST_SETS = pytest.mark.parametrize("test_set", ["wmt17-ende", "wmt22-ende"])
+MOSES_COLUMNS = ("moses_tok_multibleu", "moses_tok_hyphensplit_multibleu")
+COLUMNS = (
+    "sacrebleu_13a",
+    "sacrebleu_13a_lc",
+    "sacrebleu_intl",
+    "sacrebleu_none",
+    "chrf2",
+    *MOSES_COLUMNS,
+)
+GERMAN = ["Die rich-text-Datei kostet 3.50 Euro.", "Er sagte: Nein, danke!"]
+GERMAN_REFERENCE = ["Die rich-text-Datei kostet 3,50 Euro.", "Er sagte: nein, danke!"]
+
+
+@TEST_SETS
+def test_scores_of_2017_are_those_of_the_perl_scripts(test_set):
+    for output in list(scored_outputs(test_set))[::4]:  # all agree, but take a minute
+        found = moses_bleu(output.hypotheses, output.references[0], language="de")
+        for entry, column in zip(found, MOSES_COLUMNS, strict=True):
+            expected = output.scores[column]
+            assert to_the_digits_of(entry.score.value, expected) == expected, output.name
+
+
+@TEST_SETS
+def test_every_score_of_a_report_is_the_published_one(test_set):
+    output = next(scored_outputs(test_set))
+    found = report(output.hypotheses, output.references[0], language="de")
+    for entry, column in zip(found, COLUMNS, strict=True):
+        expected = output.scores[column]
+        assert to_the_digits_of(entry.score.value, expected) == expected, entry.kind
+
+
+def test_every_score_has_a_different_name_and_signature():
+    found = report(GERMAN, GERMAN_REFERENCE, language="de")
+    assert len({entry.kind for entry in found}) == len(found) == 7
+    assert len({entry.score.signature for entry in found}) == 7
+    assert "tok:moses-de|smooth:none" in found[-2].score.signature
+    assert "tok:moses-de-atat|smooth:none" in found[-1].score.signature
+    assert found[-1].score.value != found[-2].score.value
+
+
+def test_scores_of_2017_are_not_smoothed():
+    found = moses_bleu(["Ja , das ist gut"], ["Nein"], language="de")
+    assert [entry.score.value for entry in found] == [0, 0]
+
+
+def test_all_references_count():
+    alone = report(GERMAN, GERMAN_REFERENCE, language="de")
+    both = report(GERMAN, GERMAN_REFERENCE, GERMAN, language="de")
+    for one, two in zip(alone, both, strict=True):
+        assert one.score.value < two.score.value == pytest.approx(100)
+        assert two.score.signature.startswith("nrefs:2|")
+
+
+def test_the_tokeniser_of_the_run_is_the_first(monkeypatch):
+    plain = report(GERMAN, GERMAN_REFERENCE, language="de")
+    by_characters = report(GERMAN, GERMAN_REFERENCE, language="de", tokenize="char")
+    assert by_characters[0].kind == "BLEU, char tokens"
+    assert "|tok:char|" in by_characters[0].score.signature
+    assert {entry.kind for entry in by_characters[1:]} == {entry.kind for entry in plain}
+    none = report(GERMAN, GERMAN_REFERENCE, language="de", tokenize="none")
+    assert "|tok:none|" in none[0].score.signature
+    assert {entry.kind for entry in none} == {entry.kind for entry in plain}
+
+
+def test_a_report_is_a_line_for_each_score_and_the_caution():
+    entries = [
+        Variant("BLEU", Score("BLEU", 26.68849, "tok:13a")),
+        Variant("chrF2", Score("", 5, "c")),
+    ]
+    assert format_report(entries) == (
+        f"BLEU   26.6885  tok:13a\nchrF2   5.0000  c\ncaution: {CAUTION}\n"
+    )
+
+
+# The output of tokenizer.perl since 2018.
+@pytest.mark.parametrize(
+    ("language", "text", "tokens"),
+    [
+        ("de", "Das kostet z.B. 5,300 Euro.", "Das kostet z.B. 5,300 Euro ."),
+        ("de", "Sie belegten Rang 7. von 9.", "Sie belegten Rang 7. von 9 ."),
+        ("de", "Er kam mit Dr.", "Er kam mit Dr ."),
+        ("de", "Und dann...", "Und dann ..."),
+        ("de", "Er sagt: „Ja!“", "Er sagt : „ Ja ! “"),
+        ("de", "Peter's [A&B]", "Peter &apos; s &#91; A &amp; B &#93;"),
+        ("en", "It isn't Peter's.", "It isn &apos;t Peter &apos;s ."),
+        ("fr", "C'est l'été.", "C&apos; est l&apos; été ."),
+        ("de", "", ""),
+    ],
+)
+def test_tokens_are_those_of_the_perl_script(language, text, tokens):
+    assert moses_tokenize([text], language) == [tokens]
+
+
+@pytest.mark.parametrize(
+    ("line", "split"),
+    [
+        ("ein rich-text Format", "ein rich ##AT##-##AT## text Format"),
+        ("rich-text-Format", "rich ##AT##-##AT## text ##AT##-##AT## Format"),
+        ("1990 - 1995 -x y-", "1990 - 1995 -x y-"),
+        ("a-b-c", "a ##AT##-##AT## b-c"),
+    ],
+)
+def test_a_hyphen_inside_a_word_becomes_a_token(line, split):
+    assert split_compounds(line) == split
+
+
+def test_an_unknown_language_is_refused():
+    with pytest.raises(
+        UserError, match=r"one of the languages as, bn, .* Received: klingon\.$"
+    ):
+        moses_tokenize(["Qapla'"], "klingon")

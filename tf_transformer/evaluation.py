@@ -1,0 +1,453 @@
+"""Scores of finished translations, significance tests, and reports of every variant of BLEU."""
+
+import re
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Score as MetricScore
+from sacrebleu.significance import PairedTest, Result
+
+from tf_transformer.errors import UserError, missing_extra
+from tf_transformer.output import Table
+
+SAMPLES = 1_000  # bootstrap samples, which sacreBLEU draws with its seed, SACREBLEU_SEED
+TRIALS = 10_000  # trials of approximate randomisation
+SIGNIFICANT = 0.05  # a smaller p-value counts as a real difference
+
+
+@dataclass(frozen=True)
+class Score:
+    """A corpus score with its signature; only scores with equal signatures are comparable."""
+
+    name: str
+    value: float
+    signature: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.2f}  {self.signature}"
+
+
+def bleu(
+    hypotheses: Sequence[str],
+    *references: Sequence[str],
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    smooth: str = "exp",
+) -> Score:
+    """Computes corpus BLEU (Papineni et al. 2002).
+
+    Args:
+        hypotheses: one detokenised translation per sentence.
+        references: one or more sets of references, each with one per sentence.
+        lowercase: whether to ignore case.
+        tokenize: sacreBLEU's tokeniser; "none" for text that is already tokenised.
+        smooth: sacreBLEU's smoothing of n-gram orders without matches; "none" for none.
+    """
+    # Without `force` sacreBLEU warns about text that looks tokenised, as some captions do.
+    metric = BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smooth, force=True)
+    value = metric.corpus_score(list(hypotheses), list(map(list, references))).score
+    return Score("BLEU", value, str(metric.get_signature()))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Corpus BLEU with a confidence interval.
+
+    Attributes:
+        value: corpus BLEU.
+        low, high: the 95 % confidence interval.
+        length_ratio: tokens of the hypotheses / tokens of the references.
+        signature: sacreBLEU's signature, including the resampling.
+    """
+
+    value: float
+    low: float
+    high: float
+    length_ratio: float
+    signature: str
+
+
+def bleu_interval(
+    hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a"
+) -> Interval:
+    """Computes BLEU with an interval by bootstrap resampling of sentences (Koehn 2004).
+
+    Args:
+        hypotheses: one detokenised translation per sentence.
+        references: one per sentence, not all blank.
+        tokenize: sacreBLEU's tokeniser.
+    """
+    metric = BLEU(tokenize=tokenize, force=True)
+    result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=SAMPLES)
+    # sacreBLEU has no public names for mean and half width.
+    low, high = interval_in_percent(result._mean, result._ci)
+    return Interval(
+        value=result.score,
+        low=low,
+        high=high,
+        length_ratio=result.sys_len / result.ref_len,
+        signature=str(metric.get_signature()),
+    )
+
+
+def interval_in_percent(mean: float, half_width: float) -> tuple[float, float]:
+    """Returns both ends of an interval, clipped to the range of BLEU and chrF, 0 to 100."""
+    # sacreBLEU's best score is a rounding error above 100.
+    low, high = (min(100.0, max(0.0, mean + change)) for change in (-half_width, half_width))
+    return low, high
+
+
+def chrf(hypotheses: Sequence[str], *references: Sequence[str]) -> Score:
+    """Computes corpus chrF2 of detokenised text (Popović 2015)."""
+    metric = CHRF()
+    value = metric.corpus_score(list(hypotheses), list(map(list, references))).score
+    return Score("chrF2", value, str(metric.get_signature()))
+
+
+@dataclass(frozen=True, repr=False)
+class Scores:
+    """BLEU and chrF of translations, and the share that exactly match a reference."""
+
+    bleu: Score
+    chrf: Score
+    exact: float
+    sentences: int
+
+    @property
+    def exact_line(self) -> str:
+        """The share of exact matches as a line such as "exact 10.0% (2 of 20)"."""
+        equal = round(self.exact * self.sentences)
+        return f"exact {self.exact:.1%} ({equal:,} of {self.sentences:,})"
+
+    def __repr__(self) -> str:
+        return f"{self.bleu}\n{self.chrf}\n{self.exact_line}"
+
+
+def score_translations(
+    hypotheses: Sequence[str],
+    *references: Sequence[str],
+    lowercase: bool = False,
+    tokenize: str = "13a",
+) -> Scores:
+    """Scores translations against one or more sets of references; see `bleu`."""
+    by_bleu = bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize)
+    pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
+    exact = sum(hypothesis in correct for hypothesis, correct in pairs) / len(hypotheses)
+    return Scores(by_bleu, chrf(hypotheses, *references), exact, len(hypotheses))
+
+
+# --- Metrics that compare systems -------------------------------------------------------
+
+SACREBLEU: dict[str, Callable[[list[list[str]], str], Metric]] = {
+    "bleu": lambda references, tokenize: BLEU(
+        references=references, tokenize=tokenize, force=True
+    ),
+    "chrf": lambda references, tokenize: CHRF(references=references),
+}
+Parts = Callable[[Sequence[str]], Sequence[Sequence[float]]]
+
+
+def make_metric(
+    name: str, references: Sequence[Sequence[str]], tokenize: str = "13a"
+) -> Metric:
+    """Returns one of `SACREBLEU`; only BLEU uses `tokenize`, sacreBLEU's tokeniser."""
+    return SACREBLEU[name]([list(lines) for lines in references], tokenize)
+
+
+class Ratio(Metric):
+    """Ratio of two sums over sentences, as a metric for sacreBLEU's significance tests.
+
+    Args:
+        name: name of the metric.
+        version: version of its implementation, for the signature.
+        parts: returns the contributions of each output to numerator and denominator,
+            [sentences, 2].
+    """
+
+    def __init__(self, name: str, version: str, parts: Parts) -> None:
+        super().__init__()
+        self.name = name
+        self.version = version
+        self.num_refs = 1
+        self._parts = parts
+        self._known: dict[tuple[str, ...], Sequence[Sequence[float]]] = {}
+
+    def _extract_corpus_statistics(self, hypotheses, references=None):
+        """Returns the contributions of each sentence; each system is scored only once."""
+        key = tuple(hypotheses)
+        if key not in self._known:
+            self._known[key] = self._parts(key)
+        return self._known[key]
+
+    def _aggregate_and_compute(self, stats) -> MetricScore:
+        return self._compute_score_from_stats(np.sum(stats, axis=0))
+
+    def _compute_score_from_stats(self, stats) -> MetricScore:
+        numerator, denominator = stats
+        return MetricScore(self.name, numerator / denominator if denominator else 0.0)
+
+    def get_signature(self):
+        """Returns the signature with the metric's version in place of sacreBLEU's."""
+        signature = super().get_signature()
+        signature.info["version"] = self.version
+        return signature
+
+    # Abstract methods of `Metric` that the overridden ones never call.
+    def _preprocess_segment(self, sent):
+        raise NotImplementedError
+
+    def _extract_reference_info(self, refs):
+        raise NotImplementedError
+
+    def _compute_segment_statistics(self, hypothesis, ref_kwargs):
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class BleuAndLength:
+    """Corpus BLEU with its brevity penalty and length ratio.
+
+    Attributes:
+        value: BLEU.
+        brevity_penalty: factor of BLEU; 1 unless the output is shorter than the reference.
+        length_ratio: tokens of the hypotheses / tokens of the references.
+    """
+
+    value: float
+    brevity_penalty: float
+    length_ratio: float
+
+
+def bleu_and_length(metric: Metric, hypotheses: Sequence[str]) -> BleuAndLength:
+    """Scores detokenised translations by a BLEU of `make_metric`."""
+    result = metric.corpus_score(list(hypotheses), None)
+    return BleuAndLength(result.score, result.bp, result.sys_len / max(result.ref_len, 1))
+
+
+@dataclass(frozen=True)
+class DevText:
+    """A text to test served models on, and the metric that scores their answers.
+
+    Attributes:
+        sources: the sentences.
+        metric: a sacreBLEU metric, in percent, that holds the correct answers.
+        output: name of the model output to score, such as "translation".
+    """
+
+    sources: Sequence[str]
+    metric: Metric
+    output: str
+
+
+def paired_bootstrap(metric: Metric, baseline: Sequence[str], outputs: Sequence[str]) -> float:
+    """Returns the probability that a difference this large arises by chance.
+
+    Uses sacreBLEU's paired bootstrap resampling (Koehn 2004) with `SAMPLES` samples.
+
+    Args:
+        metric: a sacreBLEU metric that holds its references.
+        baseline: the output of one system, one per sentence.
+        outputs: the output of another system.
+    """
+    first, tested = _paired(metric, [baseline, outputs], "bs", SAMPLES)
+    if tested.score == first.score:
+        return 1.0  # sacreBLEU gives identical outputs a p-value near 0
+    return tested.p_value or 0.0
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Interval of a system's score, and p-values of its difference from the first system.
+
+    Attributes:
+        low, high: the 95 % confidence interval, by bootstrap resampling of sentences.
+        bootstrap: p-value by paired bootstrap resampling (Koehn 2004); None for the first
+            system.
+        randomisation: p-value by approximate randomisation (Riezler and Maxwell 2005); None
+            for the first system.
+    """
+
+    low: float
+    high: float
+    bootstrap: float | None = None
+    randomisation: float | None = None
+
+
+def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Tested]:
+    """Tests the difference of each system from the first, by sacreBLEU and with its seed.
+
+    Args:
+        metric: a sacreBLEU metric that holds its references.
+        systems: the translations of each system, one per sentence.
+    """
+    sampled = _paired(metric, systems, "bs", SAMPLES)
+    shuffled = _paired(metric, systems, "ar", TRIALS)
+    tested: list[Tested] = []
+    for by_samples, by_trials in zip(sampled, shuffled, strict=True):
+        values = by_samples.p_value, by_trials.p_value
+        if tested and by_samples.score == sampled[0].score:
+            values = 1.0, 1.0  # see `paired_bootstrap`
+        mean, half_width = by_samples.mean or 0.0, by_samples.ci or 0.0
+        low, high = mean - half_width, mean + half_width
+        if isinstance(metric, (BLEU, CHRF)):  # others may have any range
+            low, high = interval_in_percent(mean, half_width)
+        tested.append(Tested(low, high, *values))
+    return tested
+
+
+def _paired(
+    metric: Metric, systems: Sequence[Sequence[str]], test: str, samples: int
+) -> list[Result]:
+    """Returns sacreBLEU's result of a test for each system, the first without a p-value."""
+    named: list[tuple[str, Sequence[str]]]
+    named = [(str(index), list(system)) for index, system in enumerate(systems)]
+    _, results = PairedTest(named, {"": metric}, None, test, samples)()
+    del results["System"]
+    [by_system] = results.values()
+    return by_system  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean of a figure over seeds, and its standard deviation (None for a single seed)."""
+
+    mean: float
+    deviation: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Computes the spread of `values`, at least one."""
+        several = len(values) > 1
+        return cls(statistics.mean(values), statistics.stdev(values) if several else None)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + (
+            "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        )
+
+
+# --- Report -----------------------------------------------------------------------------
+
+CAUTION = (
+    "Compare only scores of the same kind and signature: kinds differ by several points on the "
+    "same text. Scores from 2014 to 2017, including the paper's, are on Moses' tokens, with "
+    "compounds split for English-German. In publications, report the first."
+)
+# Since 2018 tokenizer.perl splits the final full stop of a line from any word; sacremoses still
+# keeps it on possible ordinal numbers and abbreviations.
+_LAST_STOP = re.compile(r"(?<=[^\s.])\.$")
+_HYPHEN = re.compile(r"(\S)-(\S)")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A score and its kind."""
+
+    kind: str
+    score: Score
+
+
+def report(
+    hypotheses: Sequence[str],
+    *references: Sequence[str],
+    language: str,
+    tokenize: str = "13a",
+) -> list[Variant]:
+    """Computes all scores of the translations.
+
+    Args:
+        hypotheses: one translation per sentence, detokenised and cased.
+        references: one or more sets of references, each with one per sentence.
+        language: language code of the translations, for Moses' tokenizer, such as "de".
+        tokenize: sacreBLEU's tokeniser of the first score.
+
+    Raises:
+        UserError: if sacremoses is not installed or does not know the language.
+    """
+    moses = moses_bleu(hypotheses, *references, language=language)  # first: it may raise
+    kinds = {
+        tokenize: f"BLEU, {tokenize} tokens",  # the first
+        "13a": "BLEU, sacreBLEU's 13a tokens",
+        "intl": "BLEU, intl tokens",
+        "none": "BLEU, tokens as in the text",
+    }
+    entries = [
+        Variant(kind, bleu(hypotheses, *references, tokenize=tokens))
+        for tokens, kind in kinds.items()
+    ]
+    lowercase = Variant("BLEU, 13a, lower-cased", bleu(hypotheses, *references, lowercase=True))
+    return [
+        entries[0],
+        lowercase,
+        *entries[1:],
+        Variant("chrF2", chrf(hypotheses, *references)),
+        *moses,
+    ]
+
+
+def moses_bleu(
+    hypotheses: Sequence[str], *references: Sequence[str], language: str
+) -> list[Variant]:
+    """Computes BLEU like multi-bleu.perl on Moses' tokens, plain and with compounds split.
+
+    The arguments and errors are those of `report`.
+    """
+    texts = [moses_tokenize(lines, language) for lines in (hypotheses, *references)]
+    split = [[split_compounds(line) for line in lines] for lines in texts]
+    return [
+        Variant("BLEU of 2017: Moses' tokens", _multi_bleu(texts, f"moses-{language}")),
+        Variant("BLEU of 2017: compounds split", _multi_bleu(split, f"moses-{language}-atat")),
+    ]
+
+
+def moses_tokenize(lines: Iterable[str], language: str) -> list[str]:
+    """Tokenises lines like Moses' tokenizer.perl -l LANGUAGE, with tokens joined by spaces.
+
+    Uses sacremoses, except for the final full stop of a line. Unlike the script, sacremoses
+    separates Chinese, Japanese and Korean characters from others.
+
+    Raises:
+        UserError: if sacremoses is not installed or does not know the language.
+    """
+    try:
+        from sacremoses import MosesTokenizer
+        from sacremoses.corpus import NonbreakingPrefixes
+    except ImportError:
+        raise missing_extra("BLEU on Moses' tokens", "sacremoses", "moses") from None
+    known = sorted(code for code in NonbreakingPrefixes().available_langs if len(code) < 4)
+    if language not in known:
+        raise UserError(
+            f"Moses' tokenizer needs one of the languages {', '.join(known)}. "
+            f"Received: {language}."
+        )
+    tokenizer = MosesTokenizer(language)
+    return [_LAST_STOP.sub(" .", tokenizer.tokenize(line, return_str=True)) for line in lines]
+
+
+def split_compounds(line: str) -> str:
+    """Splits the compounds of a tokenised line: rich-text becomes rich ##AT##-##AT## text.
+
+    This follows tensor2tensor's get_ende_bleu.sh (after Luong et al. 2015), which produced the
+    paper's English-German scores. Of two hyphens around a single letter only the first is
+    split.
+    """
+    return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", line)
+
+
+def _multi_bleu(texts: Sequence[Sequence[str]], tokens: str) -> Score:
+    """Computes unsmoothed BLEU of tokenised text; names the tokens in the signature."""
+    score = bleu(*texts, tokenize="none", smooth="none")
+    return replace(score, signature=score.signature.replace("tok:none", f"tok:{tokens}"))
+
+
+def format_report(entries: Sequence[Variant]) -> str:
+    """Formats a line for each score, to four decimals as in some papers, and the caution."""
+    rows = [
+        (entry.kind, f"{entry.score.value:.4f}", entry.score.signature) for entry in entries
+    ]
+    return f"{Table((), rows, 'lrl').text('plain')}\ncaution: {CAUTION}\n"

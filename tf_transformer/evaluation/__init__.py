@@ -1,1 +1,0 @@
-"""Scores of finished translations, and significance tests between them."""

@@ -1,1 +1,0 @@
-"""Pictures, by matplotlib."""
