@@ -8,9 +8,9 @@ import tensorflow as tf
 from tf_transformer.fast.keras_model import KerasModel
 from tf_transformer.layers.embedding import OutputProjection, PositionalEmbedding
 
-# Positions whose logits are computed at once. With fewer, accumulating the gradients of the
-# output projection takes longer.
-LOGIT_ROWS = 512
+# Positions whose logits a CPU computes at once, and a GPU, for which starting operations takes
+# longer. With fewer, accumulating the gradients of the output projection takes longer.
+LOGIT_ROWS, LOGIT_ROWS_ON_GPU = 512, 4_096
 
 # Distance between the dropout seeds of neighbouring replicas; Keras draws no seed as large.
 _SEED_DISTANCE = 2**33
@@ -179,7 +179,7 @@ class ChunkedLoss:
         def chunk(hidden, labels, weights):
             return loss(labels, self._logits(hidden, kernel, bias), weights)
 
-        most = LOGIT_ROWS * rows[0].shape[-1]
+        most = _logit_rows() * rows[0].shape[-1]
         return sum_over_parts(chunk, rows, tf.constant(0.0), most)
 
     def _projection(self, dtype):
@@ -196,7 +196,7 @@ class ChunkedLoss:
 
         `variables` contains the kernel and the bias if they are trainable.
         """
-        num_chunks, chunks = in_parts(rows, LOGIT_ROWS)
+        num_chunks, chunks = in_parts(rows, _logit_rows())
         kernel, bias = self._projection(rows[0].dtype)
         sources = [kernel if v is self.kernel else bias for v in variables]
 
@@ -221,6 +221,10 @@ class ChunkedLoss:
         )
         gradient = tf.reshape(written.stack(), (-1, shape[-1]))
         return total, gradient[: tf.shape(rows[0])[0]], sums
+
+
+def _logit_rows() -> int:
+    return LOGIT_ROWS_ON_GPU if tf.config.list_physical_devices("GPU") else LOGIT_ROWS
 
 
 def _rows(hidden, *others):

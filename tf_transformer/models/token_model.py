@@ -78,7 +78,7 @@ class TokenModel(KerasModel):
             max_tokens_per_device: most positions (rows x length) computed at once; a larger
                 share of a batch is computed in parts, whose gradients are summed for one
                 update. 0 or None for the whole share at once.
-            chunked_loss: computes the logits of 512 target positions at a time in training,
+            chunked_loss: computes the logits of 512 target positions at a time, on a GPU 4,096,
                 with the same result up to rounding: less memory, and a little faster. Metrics
                 that count padding then count more of it.
             **kwargs: other arguments of Keras's `compile`.
