@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tools.compare_commits.comparison import compare, difference
-from tools.compare_commits.renamed import new_name
+from tools.compare_commits.comparison import compare, difference, new_name
 from tools.compare_commits.trees import Program, Tree, checked_out
 
 ROOT = Path(__file__).parents[2]

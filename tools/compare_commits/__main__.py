@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.compare_commits.comparison import Row, compare
-from tools.compare_commits.programs import MAKE, RESUMED, USE
-from tools.compare_commits.renamed import rename
-from tools.compare_commits.texts import write_texts
+from tools.compare_commits.comparison import Row, compare, rename
+from tools.compare_commits.programs import MAKE, RESUMED, USE, write_texts
 from tools.compare_commits.trees import Program, Tree, checked_out
 
 
