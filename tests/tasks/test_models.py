@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from tf_transformer.config import Config, DecodingConfig, ModelConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.errors import UserError
 from tf_transformer.export.signatures import Signatures
 from tf_transformer.models.classifier import Classifier
@@ -22,6 +24,7 @@ from tf_transformer.tasks.translation.task import TranslationTask
 from tf_transformer.tasks.translation.translator import Translator, load_translator
 from tf_transformer.training.trainer import compile_model
 
+TEXT = ["the cat sat on the mat", "a dog ran to the cat", "the dogs and cats run"] * 20
 SHAPE = {"num_layers": 1, "d_model": 8, "d_ff": 12, "num_heads": 2}
 
 
@@ -34,12 +37,21 @@ def arrays(model) -> dict[str, np.ndarray]:
     return {weight.path: weight.numpy() for weight in model.weights}
 
 
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory) -> dict[int, Tokenizer]:
+    folder = tmp_path_factory.mktemp("tokenizers")
+    for size in (290, 295):
+        train_tokenizer(TEXT, folder / f"{size}.model", vocab_size=size, kind="bpe")
+    return {size: Tokenizer(folder / f"{size}.model") for size in (290, 295)}
+
+
 @pytest.fixture
-def source(tmp_path) -> Run:
+def source(tmp_path, tokenizers) -> Run:
     """A run whose best weights are those of `transformer()`."""
     run = Run.create_or_resume(
         tmp_path / "old", Config(model=ModelConfig(vocab_size=290, **SHAPE))
     )
+    tokenizers[290].copy(run.tokenizer)
     save_weights(run.checkpoints.best, transformer())
     return run
 
@@ -50,20 +62,74 @@ def new_run(source: Run, **training) -> Run:
     return Run.create_or_resume(source.path.parent / "new", config)
 
 
-def test_every_weight_is_taken_over_and_its_origin_recorded(source):
+def test_every_weight_is_taken_over_and_its_origin_recorded(source, tokenizers):
     run, model = new_run(source), transformer(seed=2)
-    begin(run, model)
+    begin(run, model, tokenizers[290])
     for path, value in arrays(transformer()).items():
         np.testing.assert_array_equal(arrays(model)[path], value, err_msg=path)
     origin = json.loads(run.origin.read_text())
     assert origin["run"] == str(source.path) and origin["anew"] == []
 
 
-def test_a_classifier_takes_the_embeddings_and_the_encoder(source, caplog):
+@pytest.mark.parametrize("tied", [True, False])
+def test_with_another_tokenizer_shared_pieces_keep_their_embeddings(
+    source, tokenizers, tied, caplog
+):
+    old = transformer(tie_embeddings=tied, output_bias=True)
+    save_weights(source.checkpoints.best, old)
+    model = transformer(295, seed=2, tie_embeddings=tied, output_bias=True)
+    model.projection.output_bias.assign(np.arange(295) + 1)
+    fresh = arrays(model)
+    begin(new_run(source), model, tokenizers[295])
+    pieces = {
+        size: [piece.decode() for piece in tokenizer.pieces(np.arange(size)).numpy()]
+        for size, tokenizer in tokenizers.items()
+    }
+    shared = set(pieces[290]) & set(pieces[295])
+    assert 280 < len(shared) < 295
+    for name, weight in arrays(old).items():
+        taken, before, now = weight, fresh[name], arrays(model)[name]
+        if name == "output_projection/kernel":
+            taken, before, now = taken.T, before.T, now.T
+        elif not name.endswith(("embeddings", "output_bias")):
+            np.testing.assert_array_equal(now, taken)
+            continue
+        for row, piece in enumerate(pieces[295]):
+            expected = taken[pieces[290].index(piece)] if piece in shared else before[row]
+            np.testing.assert_array_equal(now[row], expected)
+    assert f"{len(shared)} of 295 pieces are also in" in caplog.text
+
+
+def test_each_side_keeps_the_embeddings_of_its_own_pieces(source, tokenizers, tmp_path):
+    """Only the target's vocabulary differs from the other run's."""
+    pieces = {}
+    for name, text in (("other", TEXT), ("new", [line[::-1] for line in TEXT])):
+        path = tmp_path / f"{name}.model"
+        path.write_bytes(tokenizers[290].path.read_bytes())
+        train_tokenizer(text, target_model_path(path), vocab_size=290, kind="bpe")
+        pieces[name] = Tokenizer(path).pieces(np.arange(290), "target").numpy().tolist()
+    Tokenizer(tmp_path / "other.model").copy(source.tokenizer)
+    old = transformer(tie_embeddings=False)
+    save_weights(source.checkpoints.best, old)
+    model = transformer(seed=2, tie_embeddings=False)
+    begin(new_run(source), model, Tokenizer(tmp_path / "new.model"))
+    before, now = arrays(old), arrays(model)
+    name = "source_embedding/embeddings"
+    np.testing.assert_array_equal(now[name], before[name])
+    moved = [row for row, piece in enumerate(pieces["new"]) if piece in pieces["other"]]
+    rows = [pieces["other"].index(pieces["new"][row]) for row in moved]
+    assert rows != moved
+    name = "target_embedding/embeddings"
+    np.testing.assert_array_equal(now[name][moved], before[name][rows])
+    name = "output_projection/kernel"
+    np.testing.assert_array_equal(now[name][:, moved], before[name][:, rows])
+
+
+def test_a_classifier_takes_the_embeddings_and_the_encoder(source, tokenizers, caplog):
     save_weights(source.checkpoints.best, old := transformer(tie_embeddings=False))
     keras.utils.set_random_seed(3)
     model = Classifier(290, 3, **SHAPE)
-    begin(new_run(source), model)
+    begin(new_run(source), model, tokenizers[290])
     names = {path for path in arrays(model) if "classes" not in path}
     for path in names:
         there = path.replace("embedding/", "source_embedding/")
@@ -73,18 +139,18 @@ def test_a_classifier_takes_the_embeddings_and_the_encoder(source, caplog):
     )
 
 
-def test_a_weight_of_a_different_shape_is_refused_by_name(source):
+def test_a_weight_of_a_different_shape_is_refused_by_name(source, tokenizers):
     with pytest.raises(UserError, match=r"inner/bias of shape \(16,\)\. Received: \(12,\)"):
-        begin(new_run(source), transformer(d_ff=16))
+        begin(new_run(source), transformer(d_ff=16), tokenizers[290])
 
 
-def test_a_resumed_run_takes_no_weights(source):
+def test_a_resumed_run_takes_no_weights(source, tokenizers):
     run, model = new_run(source), transformer(seed=2)
     compile_model(model, run.config)
     model.optimizer.build(model.trainable_variables)
     save_state(run.checkpoints.state_path(1), model, {})
     before = arrays(model)
-    begin(run, model)
+    begin(run, model, tokenizers[290])
     name = "embedding/embeddings"
     np.testing.assert_array_equal(arrays(model)[name], before[name])
 
@@ -121,20 +187,22 @@ def test_patterns_that_freeze_nothing_or_everything_are_refused(patterns, messag
         freeze(transformer(), patterns)
 
 
-def test_random_weights_are_not_frozen(source):
+def test_random_weights_are_not_frozen(source, tokenizers):
     keras.utils.set_random_seed(3)
     model = Classifier(290, 3, **SHAPE)
     message = "which lacks classes/bias, classes/kernel. Freeze fewer"
     with pytest.raises(UserError, match=message):
-        begin(new_run(source, freeze=["classes"]), model)
+        begin(new_run(source, freeze=["classes"]), model, tokenizers[290])
 
 
 # --- Adapters ---------------------------------------------------------------------------------
 
 
-def test_checkpoints_hold_merged_kernels_and_are_loaded_with_idle_adapters(source, tmp_path):
+def test_checkpoints_hold_merged_kernels_and_are_loaded_with_idle_adapters(
+    source, tokenizers, tmp_path
+):
     run, model = new_run(source, lora_rank=2), transformer(seed=2)
-    begin(run, model)
+    begin(run, model, tokenizers[290])
     compile_model(model, run.config)
     ids = np.random.default_rng(1).integers(4, 290, [4, 6])
     batch = {"source": ids, "target": ids}
@@ -146,13 +214,13 @@ def test_checkpoints_hold_merged_kernels_and_are_loaded_with_idle_adapters(sourc
     load_weights(tmp_path / "merged.npz", plain)
     np.testing.assert_allclose(plain(batch), logits, atol=1e-5)
     assert np.abs(transformer()(batch) - logits).max() > 1e-3  # it has learned
-    begin(run, adapted := transformer(seed=4))
+    begin(run, adapted := transformer(seed=4), tokenizers[290])
     load_weights(tmp_path / "merged.npz", adapted)
     np.testing.assert_allclose(adapted(batch), logits, atol=1e-5)
 
 
-def test_lora_trains_only_adapters_and_biases(source):
-    begin(new_run(source, lora_rank=2), model := transformer(seed=2))
+def test_lora_trains_only_adapters_and_biases(source, tokenizers):
+    begin(new_run(source, lora_rank=2), model := transformer(seed=2), tokenizers[290])
     frozen = {weight.path for weight in model.non_trainable_weights}
     assert {"embedding/embeddings", "decoder/layer_0/cross_attention/key/kernel"} <= frozen
     assert all("lora" in w.path or w.path.endswith("bias") for w in model.trainable_weights)

@@ -183,8 +183,8 @@ def configure(
     values = start.flat() | {"task": task or start.task} | from_task | from_recipe
     from_source = settings_from(source, values, model or recipe) if source else {}
     from_file = {name: value for name, value in from_file.items() if name not in from_recipe}
-    if source and is_complete:
-        del from_file["data.tokenizer"]  # that of the source counts
+    if source and is_complete and from_file["training.init_from"] != path:
+        del from_file["data.tokenizer"]  # a config.json has every setting; the source's counts
     return Config.from_flat(values | from_source | from_file | single)
 
 

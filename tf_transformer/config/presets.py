@@ -241,7 +241,8 @@ def train_command(config: Config, output: Path | None = None) -> str:
     before, now = preset(name).flat(), config.flat()
     changed = {key for key in now if now[key] != before[key]} - {"preset"}
     if config.training.init_from:
-        changed.add("data.subword_sampling")  # by default as in that run
+        # What is not given is as in that run.
+        changed |= {"data.tokenizer", "data.subword_sampling", "model.vocab_size"}
     words = ["tf-transformer", "train", "--model", name]
     for setting in filter(changed.__contains__, now):
         words += _option(setting, now[setting])

@@ -544,7 +544,7 @@ def diagnose(
         findings += check_filters({"train": task.train, "dev": task.valid})
     elif data.tokenizer:
         findings += check_unknown(surveys, Tokenizer(Path(data.tokenizer)), sides)
-    else:
+    elif config.data.train:  # for the built-in corpus `train` lowers an excessive size
         findings += check_trainable(surveys[0], config, task_class)
     return findings
 

@@ -10,7 +10,7 @@ import logging
 import math
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -226,7 +226,12 @@ def load_weights(path: Path, model: "keras.Model") -> None:
     _assign(path, read_arrays(path, prefix="model/") | no_effect, variables)
 
 
-def load_some(path: Path, model: "keras.Model") -> list[str]:
+# Takes the path, the stored and the current value of a weight; returns the new value, or None
+# for the stored one.
+Conversion = Callable[[str, np.ndarray, np.ndarray], np.ndarray | None]
+
+
+def load_some(path: Path, model: "keras.Model", convert: Conversion | None = None) -> list[str]:
     """Loads whichever weights of a model a checkpoint, perhaps of another model, contains.
 
     The embedding of a model that has only one may be stored as a source embedding.
@@ -234,6 +239,7 @@ def load_some(path: Path, model: "keras.Model") -> list[str]:
     Args:
         path: the checkpoint.
         model: the model.
+        convert: converts stored values for this model.
 
     Returns:
         The paths of the weights that the checkpoint lacks; they are left unchanged.
@@ -248,7 +254,11 @@ def load_some(path: Path, model: "keras.Model") -> list[str]:
         if name.startswith("source_embedding/")
     }
     weights = {weight.path: weight for weight in model.weights}
-    taken = {name: stored[name] for name in weights if name in stored}
+    taken = {}
+    for name, weight in weights.items():
+        if name in stored:
+            converted = convert and convert(name, stored[name], weight.numpy())
+            taken[name] = stored[name] if converted is None else converted
     require_shapes(path, taken, {name: tuple(weights[name].shape) for name in taken})
     require_numbers(path, {f"model/{name}": value for name, value in taken.items()})
     for name, value in taken.items():

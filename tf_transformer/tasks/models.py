@@ -2,18 +2,20 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from tf_transformer.config import Config
 from tf_transformer.config.config import split_tags
 from tf_transformer.data.batches import bucket_boundaries
 from tf_transformer.data.encoded_corpus import EncodedCorpus
-from tf_transformer.data.text import always_tagged
+from tf_transformer.data.text import SIDES, SideName, always_tagged
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.batches import lite_threads
@@ -195,12 +197,20 @@ def record_positions(run: Run, corpus: EncodedCorpus, *, is_chief: bool = True) 
 # --- Weights of another run, frozen and adapted weights ---------------------------------------
 
 
-def begin(run: Run, model: BaseTransformer, *, is_chief: bool = True) -> None:
+# Weights with a row for each word piece, and the one with a column for each.
+_PIECE_ROWS = ("embeddings", "output_bias")
+_PIECE_COLUMNS = "output_projection/kernel"
+
+
+def begin(
+    run: Run, model: BaseTransformer, tokenizer: Tokenizer, *, is_chief: bool = True
+) -> None:
     """Prepares the weights of a built model for training, as the run's configuration asks.
 
     Args:
         run: the run to train; if it has a state to resume from, no weight is loaded here.
         model: its new model.
+        tokenizer: its tokenizer.
         is_chief: whether to record the origin of the weights in the run's origin.json.
 
     Raises:
@@ -210,7 +220,7 @@ def begin(run: Run, model: BaseTransformer, *, is_chief: bool = True) -> None:
     training = run.config.training
     missing: list[str] = []
     if training.init_from and not run.checkpoints.state_steps():
-        missing = _take_weights(run, Run.open(training.init_from), model, is_chief)
+        missing = _take_weights(run, Run.open(training.init_from), model, tokenizer, is_chief)
     if training.lora_rank:
         model.enable_lora(training.lora_rank)
     freeze(model, training.freeze)
@@ -218,7 +228,7 @@ def begin(run: Run, model: BaseTransformer, *, is_chief: bool = True) -> None:
     if random := frozen & {*missing}:
         raise UserError(
             f"Frozen weights must come from {training.init_from}, which lacks "
-            f"{_listed(sorted(random))}. Freeze fewer weights, or keep its task."
+            f"{_listed(sorted(random))}. Freeze fewer weights, or keep its tokenizer and task."
         )
 
 
@@ -254,11 +264,23 @@ def _parts(path: str) -> Iterator[str]:
     return ("/".join(names[: end + 1]) for end in range(len(names)))
 
 
-def _take_weights(run: Run, source: Run, model: keras.Model, is_chief: bool) -> list[str]:
-    """Loads what the best checkpoint of `source` has; returns the paths of other weights."""
+def _take_weights(
+    run: Run, source: Run, model: keras.Model, tokenizer: Tokenizer, is_chief: bool
+) -> list[str]:
+    """Loads the matching weights from the best checkpoint of `source`.
+
+    Returns:
+        The paths of weights that keep random values, entirely or for some pieces.
+    """
     file = source.checkpoints.find("best")
-    missing = load_some(file, model)
+    pieces = _Pieces(Tokenizer(source.require_tokenizer()), tokenizer)
+    missing = load_some(file, model, pieces.merge if pieces.differ else None)
     logger.info("weights: loaded from %s", source.path)
+    if pieces.differ:
+        logger.warning(
+            "the tokenizer differs: %s of %s pieces are also in %s; embeddings of the others "
+            "start untrained", f"{pieces.count:,}", f"{tokenizer.vocab_size:,}", source.path,
+        )  # fmt: skip
     if missing:
         logger.warning(
             "%s has no weights for %s, which start untrained", source.path, _listed(missing)
@@ -270,9 +292,60 @@ def _take_weights(run: Run, source: Run, model: keras.Model, is_chief: bool) -> 
             "sha256": sha256(file),
             "evaluation": evaluation_of(source, file),
             "anew": missing,
+            "pieces": [pieces.count, tokenizer.vocab_size],
         }
         write_text(run.origin, json.dumps(origin, indent=2) + "\n")
-    return missing
+    partial = [weight.path for weight in model.weights if _has_pieces(weight.path)]
+    return missing + partial * (pieces.differ and not pieces.complete)
+
+
+class _Pieces:
+    """Word pieces that two tokenizers share.
+
+    Attributes:
+        differ: whether the tokenizers are different.
+        count: number of shared pieces, on the side that shares fewer.
+        complete: whether all pieces of the new tokenizer are shared.
+    """
+
+    def __init__(self, old: Tokenizer, new: Tokenizer) -> None:
+        self.differ = old.models != new.models
+        self._rows = {side: _shared(old, new, side) for side in SIDES}
+        self.count = min(len(new_ids) for new_ids, _ in self._rows.values())
+        self.complete = self.count == new.vocab_size
+
+    def merge(self, path: str, old: np.ndarray, new: np.ndarray) -> np.ndarray | None:
+        """Returns `new` with the old values of shared pieces; None for a weight without pieces.
+
+        `new` is changed in place.
+        """
+        if not _has_pieces(path):
+            return None
+        is_target = path.startswith(("target_", "output_"))
+        new_ids, old_ids = self._rows["target" if is_target else "source"]
+        if path == _PIECE_COLUMNS:
+            new[:, new_ids] = old[:, old_ids]
+        else:
+            new[new_ids] = old[old_ids]
+        return new
+
+
+def _has_pieces(path: str) -> bool:
+    """Tells whether a weight has a row or a column for each piece."""
+    return path == _PIECE_COLUMNS or path.rpartition("/")[2] in _PIECE_ROWS
+
+
+def _shared(old: Tokenizer, new: Tokenizer, side: SideName) -> tuple[list[int], list[int]]:
+    """Returns the ids of the shared pieces, in the new tokenizer and in the old one."""
+    old_id = {piece: index for index, piece in enumerate(_pieces_of(old, side))}
+    pieces = enumerate(_pieces_of(new, side))
+    shared = [(index, old_id[piece]) for index, piece in pieces if piece in old_id]
+    new_ids, old_ids = zip(*shared, strict=True)
+    return list(new_ids), list(old_ids)
+
+
+def _pieces_of(tokenizer: Tokenizer, side: SideName) -> Iterable[bytes]:
+    return tokenizer.pieces(tf.range(tokenizer.vocab_size), side).numpy().tolist()
 
 
 def _listed(names: Sequence[str], limit: int = 5) -> str:

@@ -170,21 +170,19 @@ def _check_source(config: Config, *, encoder_alone: bool) -> None:
     """Refuses a run of `training.init_from` that is missing or does not fit the configuration.
 
     Raises:
-        UserError: if it is not a run, lacks best weights or a tokenizer, or if the model or
-            the tokenizer differs.
+        UserError: if it is not a run, lacks best weights or a tokenizer, or has another model.
     """
     path = config.training.init_from
     run = Run.open(path)
     run.checkpoints.find("best")
     run.require_tokenizer()
     free = _FREE + _OUTPUT * encoder_alone
+    free += ("vocab_size",) * (config.data.tokenizer != str(run.tokenizer))
     expected, received = (
         {f"model.{name}": value for name, value in vars(model).items() if name not in free}
         | {"model.decoder_layers": encoder_alone or model.num_decoder_layers}
         for model in (run.config.model, config.model)
     )
-    expected["data.tokenizer"] = str(run.tokenizer)
-    received["data.tokenizer"] = config.data.tokenizer
     for name in expected:
         if expected[name] != received[name]:
             raise UserError(

@@ -193,7 +193,7 @@ class SequenceTask:
     def build_model(self) -> TokenModel:
         """Builds the model; a new run may take its initial weights from another run."""
         model = self._new_model()
-        begin(self.run, model, is_chief=self.may_encode)
+        begin(self.run, model, self.tokenizer, is_chief=self.may_encode)
         return model
 
     def _new_model(self) -> TokenModel:
