@@ -1,5 +1,6 @@
 """Text in many scripts comes back from a tokenizer as it went in, or as its rule says."""
 
+import logging
 import random
 import re
 from pathlib import Path
@@ -200,6 +201,17 @@ def test_a_tag_that_occurs_in_the_text_is_refused_with_its_line(tmp_path):
     data = DataConfig(train=(name,), source="en", target="de", tag=("de=<2de>",))
     with pytest.raises(UserError, match=r"contain the tag <2de>. Received: line 2 of .*/t\."):
         check_tags(data)
+
+
+def test_symbols_are_counted_in_the_text(tmp_path, caplog):
+    name = written(tmp_path, "so <2de> it")
+    symbols = ("<2de>", "<2fr>")
+    with caplog.at_level(logging.INFO):
+        check_tags(DataConfig(train=(name,), source="en", target="de", symbols=symbols))
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "symbol <2de>: in 2 lines of the text"),
+        ("WARNING", "symbol <2fr>: in 0 lines of the text"),
+    ]
 
 
 @pytest.mark.parametrize(

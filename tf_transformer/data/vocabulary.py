@@ -204,7 +204,7 @@ def symbol_pieces(symbols: Sequence[str]) -> set[str]:
 
 
 def check_tags(data: DataConfig) -> None:
-    """Checks the tags against the text.
+    """Checks the tags against the text, and logs how many of its lines hold each symbol.
 
     Raises:
         UserError: if a tag belongs to no corpus, or the text already contains it.
@@ -217,15 +217,21 @@ def check_tags(data: DataConfig) -> None:
                 f"Received: {quoted(key)}. There are: "
                 f"{', '.join(dict.fromkeys(key for text in texts for key in text.keys))}."
             )
-    tags = [symbol for symbol in symbols_of(data) if symbol not in data.symbols]
-    for text in texts if tags else []:
+    counts = dict.fromkeys(data.symbols, 0)
+    tags = [symbol for symbol in symbols_of(data) if symbol not in counts]
+    for text in texts if counts or tags else []:
         for number, pair in enumerate(text.plain_pairs(), start=1):
+            for symbol in counts:
+                counts[symbol] += sum(symbol in side for side in pair)
             if found := [tag for tag in tags if any(tag in side for side in pair)]:
                 raise UserError(
                     f"The text must not contain the tag {found[0]}. Received: line {number:,} "
                     f"of {text.name}. Choose another tag or, if the text is already tagged, "
                     f"use --set data.symbols={found[0]} instead of --tag."
                 )
+    for symbol, count in counts.items():
+        log = logger.info if count else logger.warning
+        log("symbol %s: in %s lines of the text", symbol, f"{count:,}")
 
 
 def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
