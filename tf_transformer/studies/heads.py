@@ -318,6 +318,7 @@ def measure_heads(
             masks.apply([])
         content = {
             "sentences": len(pairs),
+            "signature": bleu(["a"], ["a"], tokenize=tokenize).signature,
             "importance": [
                 dataclasses.asdict(result) | {"head": str(result.head)} for result in heads
             ],
