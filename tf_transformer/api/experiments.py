@@ -15,10 +15,10 @@ from tf_transformer.evaluation import SACREBLEU, Spread, make_metric
 from tf_transformer.export.versions import find_export, read_config
 from tf_transformer.files import write_text
 from tf_transformer.output import MARKDOWN, Part, ProgressBars, Table, joined
-from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run, holds_other_files
 from tf_transformer.run.run import differences, evaluation_of
 from tf_transformer.studies.comparison import System, compare_outputs, shared_settings
+from tf_transformer.system import import_tensorflow
 from tf_transformer.training.sessions import DONE, train_in_turn
 
 SETTINGS_FILE, TABLE_FILE = "seeds.json", "seeds.md"

@@ -7,8 +7,8 @@ from tf_transformer.config.combinations import check
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.errors import Strings, UserError, quoted, strings
 from tf_transformer.export.versions import find_export, read_card
-from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
+from tf_transformer.system import import_tensorflow
 from tf_transformer.tasks.registry import task_named
 
 if TYPE_CHECKING:  # they import TensorFlow

@@ -13,8 +13,8 @@ from tf_transformer.config import SETTINGS, Config, presets
 from tf_transformer.config.config import read_settings_file
 from tf_transformer.config.settings import nearest, parse_assignments
 from tf_transformer.errors import Strings, UserError, quoted
-from tf_transformer.quiet import import_tensorflow
 from tf_transformer.run import Run
+from tf_transformer.system import import_tensorflow
 from tf_transformer.tasks.registry import settings_from, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
 

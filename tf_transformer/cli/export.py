@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tf_transformer.api.load import load_run
-from tf_transformer.child import ending_signals
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import (
     RUN_HELP,
@@ -32,6 +31,7 @@ from tf_transformer.errors import UserError, quoted
 from tf_transformer.export.versions import check_readable, find_export, is_version, versions
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
+from tf_transformer.system import ending_signals
 from tf_transformer.tasks.registry import EXPORTED, task_named
 
 logger = logging.getLogger(__name__)

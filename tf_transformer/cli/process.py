@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn, TextIO
 
-from tf_transformer.child import PARENT
+from tf_transformer.system import PARENT
 
 SECONDS_TO_END = 5
 

@@ -27,7 +27,7 @@ from tf_transformer.decoding.engine import Find, GraphEngine
 from tf_transformer.errors import UserError
 from tf_transformer.files import cache_folder, replacing, sha256
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.quiet import stderr_held_back
+from tf_transformer.system import stderr_held_back
 
 logger = logging.getLogger(__name__)
 

@@ -1,10 +1,12 @@
-"""A child process that receives the signals of its parent and does not outlive it."""
+"""Signals for child processes, and the import of TensorFlow without its C++ messages."""
 
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Self
 
 PARENT = "TF_TRANSFORMER_PARENT"  # id of a process that a command must not outlive
@@ -59,3 +61,36 @@ class Relay:
         with suppress(IndexError):
             while self._process:
                 self._process.send_signal(self._pending.pop(0))
+
+
+@contextmanager
+def stderr_held_back() -> Iterator[None]:
+    """Holds back output to stderr, including that of C++, and discards it if all goes well."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except Exception:  # after Ctrl-C it is discarded as well
+            held.seek(0)
+            os.write(saved, held.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
+
+
+def import_tensorflow() -> None:
+    """Imports TensorFlow and lists the devices, with stderr held back unless that fails.
+
+    No environment variable silences everything that its C++ code prints on import.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    with stderr_held_back():
+        import tensorflow as tf
+
+        tf.config.list_physical_devices("GPU")
+        tf.get_logger().setLevel("ERROR")
