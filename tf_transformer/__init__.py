@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in `_PUBLIC`
+if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in `_MODULES`
     from tf_transformer.api.load import load as load
     from tf_transformer.api.train import train as train
     from tf_transformer.config import DecodingConfig as DecodingConfig
@@ -34,30 +34,27 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
 __version__ = "0.1.0"
 
 # Imported on first access, so that the command line starts without TensorFlow.
-_PUBLIC = {
-    "Classifier": "models.classifier",
-    "Decoder": "layers",
-    "DecoderLayer": "layers",
-    "DecodingConfig": "config",
-    "Encoder": "layers",
-    "EncoderLayer": "layers",
-    "LabelSmoothedCrossEntropy": "models.losses",
-    "MultiHeadAttention": "layers",
-    "Parser": "tasks.parsing.parser",
-    "Perplexity": "models.metrics",
-    "PositionalEmbedding": "layers",
-    "SamplingConfig": "config",
-    "SentenceClassifier": "tasks.classification.predictor",
-    "TokenAccuracy": "models.metrics",
-    "Tokenizer": "data.tokenizer",
-    "Transformer": "models.transformer",
-    "TransformerSchedule": "models.schedules",
-    "Translator": "tasks.translation.translator",
-    "UserError": "errors",
-    "load": "api.load",
-    "preset": "config.presets",
-    "train": "api.train",
-}
+_MODULES = {
+    "api.load": ("load",),
+    "api.train": ("train",),
+    "config": ("DecodingConfig", "SamplingConfig"),
+    "config.presets": ("preset",),
+    "data.tokenizer": ("Tokenizer",),
+    "errors": ("UserError",),
+    "layers": (
+        "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "MultiHeadAttention",
+        "PositionalEmbedding",
+    ),
+    "models.classifier": ("Classifier",),
+    "models.losses": (
+        "LabelSmoothedCrossEntropy", "Perplexity", "TokenAccuracy", "TransformerSchedule",
+    ),
+    "models.transformer": ("Transformer",),
+    "tasks.classification.predictor": ("SentenceClassifier",),
+    "tasks.parsing.parser": ("Parser",),
+    "tasks.translation.translator": ("Translator",),
+}  # fmt: skip
+_PUBLIC = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = sorted(_PUBLIC)
 
@@ -68,7 +65,7 @@ def __getattr__(name: str):
     module = _PUBLIC[name]
     if module.startswith(("layers", "models")):
         # All of them: Keras loads a saved model only if its classes have been imported.
-        for other in sorted({*_PUBLIC.values()}):
+        for other in _MODULES:
             if other.startswith(("layers", "models")):
                 importlib.import_module(f"{__name__}.{other}")
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
