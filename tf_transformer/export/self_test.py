@@ -90,10 +90,14 @@ def check_translator(
         options: search settings that the export was given, as arguments of `translate`.
     """
     decoding = dataclasses.replace(translator.decoding, **options)
-    codec = translator.engine.codec(decoding)
+    codec, tokenizer = translator.engine.codec(decoding), translator.tokenizer
     longest = max(min(12, decoding.max_length or 12), decoding.min_length)
     changed = {"alpha": 1.5, "max_length": longest, "prefix": "A"}
-    texts = fitting_texts(translator.tokenizer, codec.source_limit)
+    texts = fitting_texts(tokenizer, codec.source_limit)
+
+    def is_cut(target: str, limit: int) -> bool:
+        return len(tokenizer.ids([target], "target")[0]) >= limit  # EOS would exceed it
+
     for text, other in zip(texts, reversed(texts), strict=True):
         ranked = translator.translate(text, n_best=decoding.beam_size, **options)
         yield from _check_tokens(session, translator, text, ranked[0], decoding.alpha)
@@ -111,6 +115,7 @@ def check_translator(
             "log_prob": scored.log_prob,
             "score": _score(scored, decoding.alpha),
             "num_tokens": scored.num_tokens,
+            "target_cut": is_cut(other, codec.target_limit),
         }
         yield from _compared("score", text, expected, answer)
         if not ranked[0].num_tokens:  # a blank text
@@ -118,6 +123,7 @@ def check_translator(
         answer = _ask(session, "with_options", text=text, **changed)
         ranked = translator.translate(text, n_best=decoding.beam_size, **{**options, **changed})
         expected = _n_best(ranked, decoding.beam_size, changed["alpha"], answer)
+        expected["prefix_cut"] = is_cut("A", min(longest, *codec.length_limits([text])))
         yield from _compared("with_options", text, expected, answer)
         if "attention" in session.signatures:
             yield from _check_attention(session, translator, text, best["translation"])
@@ -205,7 +211,7 @@ def fitting_texts(tokenizer: Tokenizer, limit: int) -> list[str]:
 def _compared(
     signature: str, text: str, expected: Answer, answer: Answer, cut: bool = False
 ) -> Iterator[Check]:
-    """Yields each expected output of a signature, and whether texts are cut, as received."""
+    """Yields each expected output of a signature beside the received one; `cut` is of texts."""
     cuts = {name: cut for name in answer if name.endswith("_cut")}
-    for name, value in {**expected, **cuts}.items():
+    for name, value in {**cuts, **expected}.items():
         yield f"{signature}: {name}", text, value, answer[name]
