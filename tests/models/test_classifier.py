@@ -153,7 +153,7 @@ def test_the_arguments_make_a_config_that_checks_them():
     assert Transformer(**SETTINGS, **LEARNED).config == config
     classifier = Classifier(**without_decoder(config), num_classes=3)
     assert classifier.config == config and classifier.num_classes == 3
-    with pytest.raises(UserError, match="`model.d_model` must be even. Received: 7."):
+    with pytest.raises(UserError, match="`d_model` must be even. Received: 7."):
         Transformer(**SETTINGS | {"d_model": 7, "num_heads": 1})
     with pytest.raises(TypeError, match="unexpected keyword argument 'width'"):
         Transformer(**SETTINGS, width=7)
