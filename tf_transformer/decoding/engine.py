@@ -226,7 +226,7 @@ class GraphEngine(Engine):
         `lookahead`.
         """
         codec = self.codec(decoding)
-        sources = codec.source_ids(texts)
+        sources = codec.ids(texts)
         begin = None if prefixes is None else codec.prefix_ids(prefixes, sources)
         seeds = None if sampling is None else _seeds(sources, sampling.seed)
         find = self.compiled(
@@ -356,7 +356,7 @@ class GraphEngine(Engine):
         `function` maps a batch of ids, [B, S] and [B, T], to tensors with dimension 0 = B.
         """
         codec = self.codec(decoding)
-        ids = codec.source_ids(sources), codec.target_ids(targets)
+        ids = codec.ids(sources), codec.ids(targets, "target")
         pairs = list(zip(*ids, strict=True))
         lengths = [max(map(len, pair)) for pair in pairs]
         positions = decoding.batch_tokens // decoding.beam_size

@@ -85,13 +85,16 @@ class TextCodec:
 
     # --- Outside the graph ---------------------------------------------------------------
 
-    def source_ids(self, texts: Sequence[str]) -> Ids:
-        """Returns the ids of each source with EOS; warns if some were cut."""
-        return self._ids("texts", texts, "source")
-
-    def target_ids(self, texts: Sequence[str]) -> Ids:
-        """Returns the ids of each target with EOS; warns if some were cut."""
-        return self._ids("targets", texts, "target")
+    def ids(self, texts: Sequence[str], side: SideName = "source") -> Ids:
+        """Returns the ids of each text of a side with EOS; warns if some were cut."""
+        name, limit, learned = "texts", self.source_limit, self._longest_source
+        if side == "target":
+            name, limit, learned = "targets", self.target_limit, self._longest_target
+        rows = self._tokenizer.ids(texts, side)
+        if count := sum(len(ids) >= limit for ids in rows):  # EOS would exceed it
+            why = ", where the trained positions end" if limit == learned else ""
+            logger.warning("%s cut at %d tokens%s: %d", name, limit, why, count)
+        return [np.array([*ids[: limit - 1], EOS_ID], "int32") for ids in rows]
 
     def prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:
         """Returns the ids of each prefix, without EOS; warns if some were cut."""
@@ -123,16 +126,6 @@ class TextCodec:
         decoded = [Translation(*row) for row in zip(texts, *columns, strict=True)]
         rows = (decoded[row * n : (row + 1) * n] for row in range(batch))
         return [[each for each in row if each.num_tokens] for row in rows]
-
-    def _ids(self, name: str, texts: Sequence[str], side: SideName) -> Ids:
-        is_target = side == "target"
-        limit = self.target_limit if is_target else self.source_limit
-        rows = self._tokenizer.ids(texts, side)
-        if count := sum(len(ids) >= limit for ids in rows):  # EOS would exceed it
-            learned = self._longest_target if is_target else self._longest_source
-            why = ", where the trained positions end" if limit == learned else ""
-            logger.warning("%s cut at %d tokens%s: %d", name, limit, why, count)
-        return [np.array([*ids[: limit - 1], EOS_ID], "int32") for ids in rows]
 
     # --- In the graph --------------------------------------------------------------------
 
