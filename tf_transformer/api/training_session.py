@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.config import Config
-from tf_transformer.doctor.checks import Finding, diagnose, quick_findings
+from tf_transformer.doctor import Finding, diagnose, quick_findings
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked
 from tf_transformer.output import ProgressBars, is_watched

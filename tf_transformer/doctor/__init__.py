@@ -1,1 +1,0 @@
-"""Checks of data, tokenizer and settings before hours are spent on training."""
