@@ -101,8 +101,6 @@ def _array(name: str, value: Any, info) -> np.ndarray:
     """Converts a value of JSON to an array with the type and rank of a TensorInfo."""
     dtype, rank = tf.as_dtype(info.dtype), len(info.tensor_shape.dim)
     values = np.array(value, object)  # which keeps JSON's types
-    if dtype == tf.string:
-        values = np.array([_decoded(one) for one in values.flat], object).reshape(values.shape)
     if values.size == 0 and values.ndim <= rank:  # an empty list may have no width
         shape = values.shape + (0,) * (rank - values.ndim)
         return values.reshape(shape).astype(dtype.as_numpy_dtype)
@@ -112,12 +110,13 @@ def _array(name: str, value: Any, info) -> np.ndarray:
             f"{values.ndim}."
         )
     words, is_valid = _TYPES[dtype]
-    for one in values.flat:
+    items = [_decoded(one) if dtype == tf.string else one for one in values.flat]
+    for one in items:
         if not is_valid(one):
             received = shortened(json.dumps(one), 200)
             raise BadRequestError(f"{name} must be {words}. Received: {received}.")
     if dtype == tf.string:
-        return column(values.tolist())
+        return column(items).reshape(values.shape)
     return values.astype(dtype.as_numpy_dtype)
 
 
