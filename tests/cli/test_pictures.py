@@ -181,7 +181,7 @@ def test_heads_are_measured_pruned_and_drawn(texts, capsys):
     files = {path.name for path in Path("run/heads").iterdir()}
     pictures = {f"{name}.{end}" for name in ("importance", "pruning") for end in ("png", "svg")}
     [measured] = Path("run/heads").glob("measured-*.json")
-    assert files == {"heads.json", measured.name, *pictures}
+    assert files == {".lock", "heads.json", measured.name, *pictures}
     rows = [line.split() for line in printed.splitlines()]
     assert ["8", f"{curve[-9]['loss']:.4f}", f"{curve[-9]['bleu']:.2f}"] in rows
 
