@@ -134,13 +134,23 @@ def test_states_are_saved_periodically_until_the_last_step():
     assert watched.saved == [1, 2, 3]  # the trainer itself saves when `fit` returns
 
 
-def test_the_slow_first_step_is_no_part_of_the_estimate(caplog):
-    """It also compiles; in a resumed session it is not the first step of the run."""
+@pytest.mark.parametrize(
+    ("steps", "first", "seconds", "messages"),
+    [
+        # The step of the run differs from the steps of the session once it was resumed.
+        (2_060, 11, [19.0, *[2.0] * 59], ["2,000 steps to go, about 1 h 7 min"]),
+        (100_000, 1, [200.0] * 2, ["99,999 steps to go, about 231 days or less"]),
+    ],
+)
+def test_the_time_left_is_estimated_after_a_slow_first_step_and_after_50(
+    caplog, steps, first, seconds, messages
+):
+    """The first step also compiles: it is a bound, and no part of the mean."""
     caplog.set_level("INFO", "tf_transformer")
-    watched = Watched(steps=2_060)
-    for step, taken in enumerate([19.0, *[2.0] * 59], start=11):
+    watched = Watched(steps=steps)
+    for step, taken in enumerate(seconds, start=first):
         watched.watch._estimate(step, taken)
-    assert caplog.messages == ["2,000 steps to go, about 1 h 7 min"]
+    assert caplog.messages == messages
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 # Consecutive skipped updates before giving up; each halves the loss scale, so 200 means that
 # no scale works.
 MOST_SKIPPED = 200
-STEPS_BEFORE_ESTIMATE = 50  # the remaining time is announced after so many steps
+# The remaining time is announced after a first step of this many seconds, and after 50 steps.
+SLOW_STEP, STEPS_BEFORE_ESTIMATE = 20, 50
 
 
 @dataclass
@@ -226,11 +227,16 @@ class StepWatch(keras.callbacks.Callback):
             )
 
     def _estimate(self, step: int, seconds: float) -> None:
-        """Announces the time left, from all steps but the first, which also compiles."""
+        """Announces the time left, as a bound after a slow first step, which also compiles."""
         self.steps_now += 1
-        self.seconds_now += seconds if self.steps_now > 1 else 0
+        left = self.training.steps - step
+        if self.steps_now == 1:
+            if seconds >= SLOW_STEP:
+                bound = duration(seconds * left)
+                logger.info("%s steps to go, about %s or less", f"{left:,}", bound)
+            return
+        self.seconds_now += seconds
         if self.steps_now == STEPS_BEFORE_ESTIMATE:
-            left = self.training.steps - step
             mean = self.seconds_now / (self.steps_now - 1)
             logger.info("%s steps to go, about %s", f"{left:,}", duration(mean * left))
 
