@@ -1,0 +1,82 @@
+"""The project stays small enough to be understood in an afternoon: sizes are at most these.
+
+A budget is raised only in the change that needs it, with its reason.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+import tf_transformer
+from tf_transformer.cli.main import COMMANDS
+
+BUDGETS = {
+    "package lines": 25_500,
+    "package files": 115,
+    "tests lines": 25_400,
+    "tests files": 145,
+    "commands": 22,
+    "refusals": 230,  # `raise UserError`
+    "lines of a file": 600,
+    "lines of a function": 60,  # without its arguments and docstring
+}
+PACKAGE, TESTS = (sorted((ROOT / name).rglob("*.py")) for name in ("tf_transformer", "tests"))
+
+
+def lines(files: list[Path]) -> int:
+    return sum(len(file.read_text("utf-8").splitlines()) for file in files)
+
+
+def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """Yields the nodes of these kinds in the package, with their places."""
+    for file in PACKAGE:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, kinds):
+                yield f"{file.relative_to(ROOT)}:{node.lineno}", node
+
+
+def is_refusal(node: ast.AST) -> bool:
+    call = node.exc
+    return isinstance(call, ast.Call) and getattr(call.func, "id", "") == "UserError"
+
+
+SIZES = {
+    "package lines": lambda: lines(PACKAGE),
+    "package files": lambda: len(PACKAGE),
+    "tests lines": lambda: lines(TESTS),
+    "tests files": lambda: len(TESTS),
+    "commands": lambda: len(COMMANDS),
+    "refusals": lambda: sum(is_refusal(node) for _, node in nodes(ast.Raise)),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_size_is_within_its_budget(name):
+    assert SIZES[name]() <= BUDGETS[name]
+
+
+def test_no_file_is_long():
+    sizes = {str(file.relative_to(ROOT)): lines([file]) for file in (*PACKAGE, *TESTS)}
+    most = BUDGETS["lines of a file"]
+    assert {name: size for name, size in sizes.items() if size > most} == {}
+
+
+def body_lines(function: ast.FunctionDef) -> int:
+    first = function.body[ast.get_docstring(function) is not None :]
+    return function.end_lineno - first[0].lineno + 1 if first else 0
+
+
+def test_no_function_is_long():
+    sizes = {place: body_lines(node) for place, node in nodes(ast.FunctionDef)}
+    most = BUDGETS["lines of a function"]
+    assert {place: size for place, size in sizes.items() if size > most} == {}
+
+
+def test_public_names_have_docstrings():
+    """Ruff finds missing docstrings in files; here are the names that users import."""
+    assert [
+        name for name in tf_transformer.__all__ if not getattr(tf_transformer, name).__doc__
+    ] == []
