@@ -130,13 +130,6 @@ def test_each_panel_shows_its_weights_on_one_scale(heads):
         assert axes.images[0].get_clim() == (0, largest)
 
 
-def test_larger_weights_are_darker_also_without_colour():
-    [image] = panels_of(attention_figure(maps(1)))[0].images
-    red_green_blue = image.cmap(np.linspace(0, 1, 256))[:, :3]
-    luminance = red_green_blue @ (0.2126, 0.7152, 0.0722)  # ITU-R BT.709
-    assert np.all(np.diff(luminance) < 0)
-
-
 def test_only_outer_panels_have_labels():
     """Seven panels in rows of three: the last two of the second row have no panel below."""
     found = panels_of(attention_figure(maps(7)))

@@ -376,18 +376,13 @@ def report(
         "intl": "BLEU, intl tokens",
         "none": "BLEU, tokens as in the text",
     }
-    entries = [
+    variants = [
         Variant(kind, bleu(hypotheses, *references, tokenize=tokens))
         for tokens, kind in kinds.items()
     ]
-    lowercase = Variant("BLEU, 13a, lower-cased", bleu(hypotheses, *references, lowercase=True))
-    return [
-        entries[0],
-        lowercase,
-        *entries[1:],
-        Variant("chrF2", chrf(hypotheses, *references)),
-        *moses,
-    ]
+    lowercase = bleu(hypotheses, *references, lowercase=True)
+    variants.insert(1, Variant("BLEU, 13a, lower-cased", lowercase))
+    return [*variants, Variant("chrF2", chrf(hypotheses, *references)), *moses]
 
 
 def moses_bleu(
@@ -445,9 +440,7 @@ def _multi_bleu(texts: Sequence[Sequence[str]], tokens: str) -> Score:
     return replace(score, signature=score.signature.replace("tok:none", f"tok:{tokens}"))
 
 
-def format_report(entries: Sequence[Variant]) -> str:
+def format_report(variants: Sequence[Variant]) -> str:
     """Formats a line for each score, to four decimals as in some papers, and the caution."""
-    rows = [
-        (entry.kind, f"{entry.score.value:.4f}", entry.score.signature) for entry in entries
-    ]
+    rows = [(each.kind, f"{each.score.value:.4f}", each.score.signature) for each in variants]
     return f"{Table((), rows, 'lrl').text('plain')}\ncaution: {CAUTION}\n"

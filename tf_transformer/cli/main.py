@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tf_transformer.cli.console import run_command, width, wrapped
-from tf_transformer.cli.parser import Parser, actions, usage
+from tf_transformer.cli.parser import CommandParser, actions, usage
 from tf_transformer.cli.process import run_process
 
 # By heading of `--help`, which is also the module: a line for each command.
@@ -54,11 +54,11 @@ GROUPS = {
 COMMANDS = {name: module for module, commands in GROUPS.items() for name in commands}
 
 
-def command_parser(name: str, prog: str | None = None) -> Parser:
+def command_parser(name: str, prog: str | None = None) -> CommandParser:
     """Builds the parser of a command, whose module is imported only now."""
     module = importlib.import_module(f"tf_transformer.cli.{COMMANDS[name]}")
     command = getattr(module, f"run_{name}")
-    parser = Parser(prog=prog or f"tf-transformer {name}", description=command.__doc__)
+    parser = CommandParser(prog=prog or f"tf-transformer {name}", description=command.__doc__)
     parser.set_defaults(command=command, stdout_is_data=False)
     getattr(module, f"add_{name}")(parser)
     text = "show where in the program an error arose"
@@ -69,12 +69,12 @@ def command_parser(name: str, prog: str | None = None) -> Parser:
     return parser
 
 
-def main_parser() -> Parser:
+def main_parser() -> CommandParser:
     """Builds the parser of the command's name, whose help lists all commands."""
     lines = []
     for heading, commands in GROUPS.items():
         lines += [f"{heading}:", *(f"    {name:<12}{line}" for name, line in commands.items())]
-    parser = Parser(
+    parser = CommandParser(
         prog="tf-transformer",
         usage="%(prog)s COMMAND ...",
         description="The Transformer in TensorFlow and Keras.",

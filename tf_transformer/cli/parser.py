@@ -13,7 +13,7 @@ from tf_transformer.errors import one_line, quoted
 Reader = Callable[[str], Any]
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """An `ArgumentParser` with one-line errors.
 
     Arguments must be UTF-8, like all text of a run, and not empty: an empty path would mean the

@@ -51,12 +51,6 @@ def test_a_bad_line_is_refused_with_its_number(tmp_path, line, expected):
     assert str(error.value).startswith(f"{file}:2: ")
 
 
-def test_text_in_latin_1_is_refused_with_its_line(tmp_path):
-    (tmp_path / "f.tsv").write_bytes(b"pos\tGood.\nneg\tB\xf6se.\n")
-    with pytest.raises(UserError, match=r"f.tsv:2: text must be UTF-8.*iconv"):
-        list(read_examples(tmp_path / "f.tsv"))
-
-
 def test_an_empty_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="is empty. Expected lines of a label"):
         list(read_examples(write(tmp_path / "f.tsv", "")))

@@ -66,11 +66,6 @@ def test_the_sequence_is_brackets_and_parts_of_speech():
     assert " ".join(linearise(read(RAW))) == TOKENS
 
 
-def test_delinearising_restores_the_normalised_tree():
-    parse = delinearise(TOKENS.split(), WORDS)
-    assert parse.tree == normalise(read(RAW)) and parse.repairs == 0
-
-
 @pytest.mark.parametrize("root", ["", "TOP", "ROOT", "S1"])
 def test_the_name_of_the_root_does_not_matter(root):
     tokens = linearise(read(f"({root} (S (A a)) (S (B b)))"))
@@ -242,8 +237,3 @@ def test_a_damaged_file_is_a_user_error(tmp_path, content):
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(UserError, match="lexicon.json is damaged"):
         Lexicon.load(path)
-
-
-def test_a_missing_file_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match="lexicon.json cannot be read: No such file"):
-        Lexicon.load(tmp_path / "lexicon.json")

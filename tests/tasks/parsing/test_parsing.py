@@ -74,12 +74,6 @@ def test_every_token_of_a_sequence_is_one_piece(task):
     assert [len(task.train.target(index)) for index in range(len(lines))] == lengths
 
 
-def test_the_pieces_of_words_can_be_joined_again(task):
-    texts = sentences(task)
-    restored = task.tokenizer.detokenize(task.tokenizer.tokenize(texts)).numpy()
-    assert [text.decode() for text in restored] == texts
-
-
 def test_there_is_no_built_in_treebank():
     with pytest.raises(
         UserError, match="Parsing needs --train FILE .* of trees in .* Received: none of them"
@@ -288,10 +282,13 @@ def walk(grammar: TreeGrammar, sentence: str, chance: random.Random) -> list[int
     return ids
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_every_accepted_sequence_is_a_tree_over_the_words(grammar, tokenizer, seed):
-    sentence = [*(pair[0] for pair in PAIRS[:10]), "unseen words too ?", "."][seed]
-    ids = walk(grammar, sentence, random.Random(seed))
+@pytest.mark.parametrize("any_tag", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 2, 3, -2, -1])
+def test_every_accepted_sequence_is_a_tree_over_the_words(tokenizer, number, any_tag):
+    sentence = [*(pair[0] for pair in PAIRS), "unseen words too ?", "."][number]
+    grammar = TreeGrammar(tokenizer, Lexicon.of_sequences(PAIRS), any_tag=any_tag)
+    assert grammar.context([sentence]).all() or not any_tag
+    ids = walk(grammar, sentence, random.Random(number))
     text = tokenizer.detokenize(tf.constant([ids])).numpy()[0].decode()
     parse = delinearise(text.split(), sentence.split())
     assert parse.repairs == 0
@@ -311,18 +308,6 @@ def test_a_word_may_have_only_its_tags_in_the_lexicon(grammar, tokenizer):
 def test_a_word_that_no_tag_fits_may_have_any(tokenizer):
     grammar = TreeGrammar(tokenizer, Lexicon(("DT", "NN"), {}))
     assert grammar.context([";", "a"]).tolist() == [[[True, True]], [[True, True]]]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_with_any_tag_accepted_sequences_are_still_trees_over_the_words(tokenizer, seed):
-    lexicon = Lexicon.of_sequences(PAIRS)
-    grammar = TreeGrammar(tokenizer, lexicon, any_tag=True)
-    sentence = PAIRS[seed][0]
-    assert grammar.context([sentence]).shape[1:] == (len(sentence.split()), len(lexicon.tags))
-    assert grammar.context([sentence]).all()
-    ids = walk(grammar, sentence, random.Random(seed))
-    text = tokenizer.detokenize(tf.constant([ids])).numpy()[0].decode()
-    assert delinearise(text.split(), sentence.split()).repairs == 0
 
 
 def test_brackets_do_not_open_endlessly(grammar, tokenizer):
