@@ -163,7 +163,7 @@ def test_an_export_translates_like_its_run(translator, of_export, exported, text
 def test_parts_that_an_export_computes_in_parallel_stay_in_order(of_export, texts, monkeypatch):
     texts, done = texts * 3, []
     expected = of_export.translate(texts)
-    monkeypatch.setattr(of_export.engine._model._session, "streams", 3)
+    monkeypatch.setattr(of_export.engine._session, "streams", 3)
     parallel = of_export.translate(texts, progress=done.append)
     assert parallel == expected
     assert len(done) == 3 and done[-1] == len(texts)
