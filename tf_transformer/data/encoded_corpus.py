@@ -225,7 +225,6 @@ def write_corpus(
         raise UserError(
             f"{directory} must be new or an encoded corpus. Received: no {INFO_FILE} in it."
         )
-    shutil.rmtree(directory, ignore_errors=True)
     with new_folder(directory) as temporary:
         lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
         counts = dict.fromkeys(("read", "kept", "empty", "too_long", "ratio", "cut"), 0)
@@ -255,6 +254,7 @@ def write_corpus(
             np.save(temporary / f"{side}_lengths.npy", np.concatenate(lengths[side]))
         info = {"dtype": dtype, "fingerprint": fingerprint, "sizes": sizes}
         _write_info(temporary, info | {"report": dataclasses.asdict(report)})
+        shutil.rmtree(directory, ignore_errors=True)  # the old one, now that there is another
 
 
 def _append(path: Path, content: bytes) -> None:
