@@ -130,7 +130,7 @@ def compare_systems(
         most: maximum gains, and maximum losses, to show.
 
     Returns:
-        The parts of a report in Markdown, for `tables.joined`.
+        The parts of a report in Markdown, for `output.joined`.
     """
     exports = {path: _config_of(path) for path, seeds in runs.items() if not seeds}
     tags = {

@@ -26,7 +26,7 @@ _HANGING = "  "  # indents the second and later lines of a message
 
 
 def import_tensorflow_quietly() -> None:
-    """Calls `quiet.import_tensorflow`, and makes a first import seconds faster.
+    """Calls `system.import_tensorflow`, and makes a first import seconds faster.
 
     Objects created during this import live until exit, so collecting garbage is wasted time.
     """

@@ -187,7 +187,7 @@ class Mixture:
 
     Args:
         sizes: number of pairs of each corpus, in the order of their indices.
-        mix: see `config.data.mix_weights`.
+        mix: see `config.config.mix_weights`.
         seed: determines the permutations.
 
     Attributes:

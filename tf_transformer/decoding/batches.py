@@ -37,7 +37,7 @@ def in_batches(
             several streams.
         progress: called when the caller has finished a batch.
         streams: maximum number of batches computed at the same time, which share `positions`;
-            by default as many as the cores allow, see `threads`.
+            by default as many as the cores allow, see `streams_for`.
     """
     streams = streams_for(len(lengths), streams)
     batches = by_length(lengths, positions // streams)

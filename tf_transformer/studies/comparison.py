@@ -89,7 +89,7 @@ def compare_outputs(
         tokenize: sacreBLEU's tokeniser, to count the tokens of outputs and references.
 
     Returns:
-        The parts of a report in Markdown, for `tables.joined`.
+        The parts of a report in Markdown, for `output.joined`.
     """
     values = {
         name: [[metric.corpus_score(list(out), None).score for out in system.outputs]

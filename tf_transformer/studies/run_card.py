@@ -70,7 +70,7 @@ def write_run_card(run: Run, sustained_tflops: float | None = None) -> list[Part
         sustained_tflops: sustained rate of one device, to estimate the cost as in the paper.
 
     Returns:
-        The parts of the card, for `tables.joined`.
+        The parts of the card, for `output.joined`.
 
     Raises:
         UserError: if the run has no evaluation yet, or the file cannot be written.
