@@ -109,6 +109,9 @@ def random_tensors(pieces: int, decoder_layers: int) -> dict[str, np.ndarray]:
         "final_logits_bias": normal(1, pieces, scale=0.5),
         "model.shared.weight": normal(pieces, D, scale=0.4),
     }
+    no_embeddings = {"model.shared.weight": np.zeros((1, D))}
+    sinusoids = _embedded(no_embeddings, [0] * 40).astype("float32")
+    tensors["model.encoder.embed_positions.weight"] = sinusoids
     for side, layers in (("encoder", LAYERS), ("decoder", decoder_layers)):
         for number in range(layers):
             layer = f"model.{side}.layers.{number}"

@@ -359,6 +359,7 @@ pytest.importorskip("safetensors")
         ("final_logits_bias", lambda x: x[0], "final_logits_bias of shape"),
         ("lm_head.weight", lambda x: x + 1, "lm_head.weight must equal model.shared.weight"),
         ("model.encoder.layernorm_embedding.weight", lambda x: x, "Received also: model.enc"),
+        ("model.decoder.embed_positions.weight", lambda x: x, "hold the paper's sinusoids"),
     ],
 )
 def test_unexpected_tensors_are_refused(checkpoint, assert_refused, name, change, message):

@@ -80,7 +80,7 @@ _COPIES = (
     "model.decoder.embed_tokens.weight",
     "lm_head.weight",
 )
-_SINUSOIDS = {f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")}
+_POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 
 
 def from_marian(checkpoint: Path, run: Path) -> Run:
@@ -371,12 +371,27 @@ class _Tensors:
         layer.beta.assign(self.take(f"{name}.bias", layer.beta.shape)[self.units])
 
     def check_all_taken(self) -> None:
-        """Raises UserError for tensors not taken, except the tables of sinusoids."""
-        if left := sorted(self._left.keys() - _SINUSOIDS):
+        """Raises UserError for tensors not taken, except tables of the paper's sinusoids."""
+        for name in _POSITIONS:
+            table = self._left.pop(name, None)
+            if table is not None and not _are_sinusoids(table, len(self.units)):
+                raise UserError(
+                    f"{name} must hold the paper's sinusoids. Received: other values."
+                )
+        if self._left:
             raise UserError(
                 "The checkpoint must have the weights of a MarianMTModel and no others. "
-                f"Received also: {', '.join(left[:3])}."
+                f"Received also: {', '.join(sorted(self._left)[:3])}."
             )
+
+
+def _are_sinusoids(table: np.ndarray, d_model: int) -> bool:
+    """Returns whether a table has the positional encodings of Section 3.5, sines first."""
+    if table.ndim != 2 or table.shape[1] != d_model:
+        return False
+    rates = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
+    angles = np.arange(len(table))[:, None] * rates
+    return np.allclose(table, np.concatenate([np.sin(angles), np.cos(angles)], 1), atol=2e-3)
 
 
 def read_weights(folder: Path) -> Arrays:
