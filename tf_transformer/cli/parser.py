@@ -49,6 +49,17 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(2, f"error: {one_line(message)}{end} See {self.prog} --help.\n")
 
 
+class Once(argparse.Action):
+    """Stores a value; refuses a second one instead of replacing the first."""
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        """Stores `values`."""
+        if (first := getattr(namespace, self.dest)) is not None:
+            received = f"{quoted(first)} and {quoted(values)}"
+            raise argparse.ArgumentError(self, f"must be given once. Received: {received}.")
+        setattr(namespace, self.dest, values)
+
+
 def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """Yields the arguments of a parser, except --help and --traceback."""
     for action in parser._actions:  # argparse has no public list
