@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import BOS_ID, DecodingConfig
+from tf_transformer.errors import UserError
 from tf_transformer.evaluation import bleu
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.models.transformer import Transformer
@@ -185,6 +186,13 @@ def test_the_file_is_complete_after_a_failed_measurement(tmp_path, counted):
     with pytest.raises(KeyboardInterrupt):
         one["bleu"](HEADS)
     assert json.loads(path.read_text("utf-8")) == {"cross 1.2, encoder 1.1": {"loss": 2.2}}
+
+
+def test_a_damaged_file_is_refused(tmp_path, counted):
+    path = tmp_path / "measured.json"
+    path.write_text('{"cross 1.2": {"lo')
+    with pytest.raises(UserError, match="measured.json cannot be read .* Delete it"):
+        remembered(path, counted[1])
 
 
 # --- Importance and pruning ----------------------------------------------------------------

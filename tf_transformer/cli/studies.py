@@ -150,6 +150,10 @@ def _check_heads(options: argparse.Namespace, run: Run, output: Path) -> None:
         path = Path(options.write)
         if path.exists():
             raise UserError(f"{path} exists already. Give --write a new folder.")
+        if path.resolve() in (output.resolve(), *output.resolve().parents):
+            raise UserError(
+                f"--write must not be the folder of --output or contain it. Received: {path}."
+            )
         require_writable("--write", path)
     new_figure(1, 1)  # fails early without matplotlib
 

@@ -148,10 +148,19 @@ def remembered(path: Path, functions: Measures) -> dict[str, Measure]:
 
     The file is replaced as a whole after each measurement, so that an interruption costs at
     most one.
+
+    Raises:
+        UserError: if the file is damaged.
     """
     known: dict[str, dict[str, float]] = {}
     if path.exists():
-        known = json.loads(path.read_text("utf-8"))
+        try:
+            known = json.loads(path.read_text("utf-8"))
+        except ValueError as error:
+            raise UserError(
+                f"{path} cannot be read as measurements: {error}. Delete it to measure again, "
+                "or use another --output."
+            ) from None
         logger.info("%s: %d masks measured before", path, len(known))
 
     def measure(name: str, masked: Collection[Head]) -> float:
