@@ -128,6 +128,20 @@ def test_a_folder_is_locked_as_long_as_the_process_lives(tmp_path, end):
     assert not holds_other_files(tmp_path / "new")
 
 
+def test_another_users_lock_file_is_locked_all_the_same(monkeypatch, tmp_path):
+    def open_for_reading(path, mode="r", opened=Path.open):
+        if mode == "w":  # root may write every file, so permissions would prove nothing
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, mode)
+
+    monkeypatch.setattr(Path, "open", open_for_reading)
+    with pytest.raises(UserError, match="Permission denied"), locked(tmp_path):
+        pass
+    (tmp_path / ".lock").touch()
+    with locked(tmp_path):
+        assert_in_use(tmp_path)
+
+
 def test_a_file_system_without_locks_causes_a_warning(monkeypatch, tmp_path, caplog):
     def no_locks(*_):
         raise OSError(errno.ENOLCK, "No locks available")

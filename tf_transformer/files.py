@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from tf_transformer.errors import UserError
 
@@ -62,7 +63,7 @@ def locked(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK_FILE).open("w")
+        file = _open_lock(folder / LOCK_FILE)
     except FileExistsError:
         raise UserError(
             f"{folder} is not a run directory. Give --output a new folder."
@@ -85,6 +86,15 @@ def locked(folder: Path) -> Iterator[None]:
                 "system has no locks (%s)", folder, error.strerror,
             )  # fmt: skip
         yield
+
+
+def _open_lock(path: Path) -> IO:
+    try:
+        return path.open("w")
+    except PermissionError:
+        if not path.exists():
+            raise
+        return path.open()  # another user's, in a folder that a group shares
 
 
 @contextmanager
