@@ -202,6 +202,21 @@ def test_an_invalid_line_of_the_history_is_named(run, line):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("step", "x"), ("step", -1), ("step", 1.5), ("step", True), ("step", 10**400),
+        ("valid_bleu", math.nan), ("valid_bleu", math.inf), ("valid_bleu", None),
+        ("valid_perplexity", -math.inf), ("valid_f1", math.nan), ("loss", []),
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_compared_is_refused(run, name, value):
+    run.write_history([evaluation(10), evaluation(20) | {name: value}])
+    expected = rf"one/metrics.jsonl:2: expected a [a-z]+ number as {name}\. Received: "
+    with pytest.raises(UserError, match=expected):
+        run.history()
+
+
 def test_changed_settings_are_announced_and_recorded_with_their_step(started, caplog):
     changed = tiny(training__warmup_steps=7, decoding__beam_size=8)
     run = Run.create_or_resume(started.path, changed)
@@ -223,6 +238,13 @@ def test_the_hashes_of_the_text_stand_in_the_configuration(run):
     run.change_settings({"decoding.alpha": 1.0}, "for this test")
     again = Run.create_or_resume(run.path, run.config)
     assert again.texts == Run.open(run.path).texts == {"train": "one", "valid": "two"}
+
+
+@pytest.mark.parametrize("texts", [5, None, [], {"train": 5}])
+def test_damaged_hashes_of_the_text_are_a_user_error(run, texts):
+    (run.path / "config.json").write_text(run.config.to_json(texts=texts))
+    with pytest.raises(UserError, match="config.json: `texts` must hold two hashes. Received"):
+        Run.open(run.path)
 
 
 def test_results_recorded_at_the_same_time_are_all_kept(tmp_path):

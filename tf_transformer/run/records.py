@@ -1,7 +1,8 @@
 """Records of a run, one JSON object per line: evaluations, and changes between sessions."""
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ _RESULT = (
     "files", "lines", "checkpoint", "ensemble", "tag", "precision", "litert", "decoding",
     "scores", "seen",
 )  # fmt: skip
+
+_LARGEST = 2**53  # whole numbers up to here are exact as floats
 
 
 # --- Evaluations ---------------------------------------------------------------------------
@@ -74,9 +77,10 @@ def read_history(path: Path, *required: str) -> list[Record]:
 
     Raises:
         UserError: if a line is not a JSON object with all fields of an evaluation and the
-            names that are `required`.
+            names that are `required`, or has a value that cannot be compared.
     """
-    return _read_lines(path, *_EVALUATION, *required)
+    names = (*_EVALUATION, *required)
+    return _read_lines(path, names, lambda record: record.keys() - {"dev_set"})
 
 
 def read_changes(path: Path) -> list[Record]:
@@ -85,7 +89,7 @@ def read_changes(path: Path) -> list[Record]:
     Raises:
         UserError: if a line is not a JSON object with step, what, from and to.
     """
-    return _read_lines(path, "step", "what", "from", "to")
+    return _read_lines(path, ("step", "what", "from", "to"), lambda _: {"step"})
 
 
 def read_results(path: Path) -> list[Record]:
@@ -94,7 +98,7 @@ def read_results(path: Path) -> list[Record]:
     Raises:
         UserError: if a line is not a JSON object with all fields of a result.
     """
-    return _read_lines(path, *_RESULT)
+    return _read_lines(path, _RESULT, lambda _: ())
 
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:
@@ -102,8 +106,18 @@ def write_lines(path: Path, records: Iterable[Record]) -> None:
     write_text(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
-def _read_lines(path: Path, *names: str) -> list[Record]:
-    """Reads JSON objects with these names, one per line."""
+def _is_number(name: str, value: object) -> bool:
+    """Tells whether a value is finite, but for perplexities, and whole if it is the step."""
+    if name == "step" or type(value) is int:  # not bool
+        return type(value) is int and 0 <= value <= _LARGEST
+    endless = "perplexity" in name and value == math.inf  # of a hopeless model
+    return isinstance(value, float) and (math.isfinite(value) or endless)
+
+
+def _read_lines(
+    path: Path, names: Sequence[str], numbers: Callable[[Record], Iterable[str]]
+) -> list[Record]:
+    """Reads JSON objects with these names, one per line; some values must be `numbers`."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -116,11 +130,16 @@ def _read_lines(path: Path, *names: str) -> list[Record]:
             record = json.loads(line)
         except ValueError:
             record = None
-        if not (isinstance(record, dict) and record.keys() >= {*names}):
+        expected = f"a JSON object with {', '.join(names)}"
+        if isinstance(record, dict) and record.keys() >= {*names}:
+            wrong = [name for name in numbers(record) if not _is_number(name, record[name])]
+            kinds = [f"a {'whole' if n == 'step' else 'finite'} number as {n}" for n in wrong]
+            expected = " and ".join(sorted(kinds))
+        if expected:
             shown = shortened(line.decode(errors="replace"), 60)
             raise UserError(
-                f"{path}:{number}: expected a JSON object with {', '.join(names)}. "
-                f"Received: {shown!r}. Restore the line, or delete it."
+                f"{path}:{number}: expected {expected}. Received: {shown!r}. Restore the line, "
+                "or delete it."
             )
         records.append(record)
     return records

@@ -23,7 +23,7 @@ from tf_transformer.data.text import (
     split_name,
     text_files,
 )
-from tf_transformer.errors import UserError
+from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import LOCK_FILE, sha256, write_text
 from tf_transformer.run.checkpoints import (
     BestWeights,
@@ -91,6 +91,8 @@ class Run:
             ) from None
         try:
             config, texts = Config.from_json(text), json.loads(text).get("texts", {})
+            if not (isinstance(texts, dict) and {*map(type, texts.values())} <= {str}):
+                raise UserError(f"`texts` must hold two hashes. Received: {quoted(texts)}.")
             return cls(Path(path), config, texts)
         except UserError as error:
             raise UserError(f"{file}: {error}") from None
