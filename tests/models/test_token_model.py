@@ -263,6 +263,14 @@ def test_another_first_label_than_the_models_is_refused(first_label):
     model.compile("sgd", "mse", metrics=[TokenCount(**wrong)])  # counts any labels
 
 
+def test_the_most_tokens_at_once_are_not_negative_and_0_means_all():
+    model = guesser()
+    model.compile("adam", LOSS, max_tokens_per_device=0)
+    assert model.max_tokens_per_device is None
+    with pytest.raises(ValueError, match="at least 1, .* Received: max_tokens_per_device=-8"):
+        model.compile("adam", LOSS, max_tokens_per_device=-8)
+
+
 def test_a_list_with_one_loss_stands_for_that_loss():
     model = guesser()
     model.compile("adam", [LOSS])

@@ -85,16 +85,21 @@ class TokenModel(KerasModel):
 
         Raises:
             RuntimeError: if Keras's backend is not TensorFlow.
-            ValueError: for `chunked_loss`, if the model does not end in the projection to
-                logits; for it and `max_tokens_per_device`, if the loss is not
-                `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`; for a loss or
-                metric of this package with another `first_label` than the model.
+            ValueError: for a negative `max_tokens_per_device`; for `chunked_loss`, if the model
+                does not end in the projection to logits; for it and `max_tokens_per_device`, if
+                the loss is not `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`;
+                for a loss or metric of this package with another `first_label` than the model.
         """
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
                 "Exact training needs the TensorFlow backend: set KERAS_BACKEND=tensorflow, or "
                 "compile keras.Model(model.inputs, model.outputs), which has Keras's own step. "
                 f"Received: backend {keras.backend.backend()!r}."
+            )
+        if max_tokens_per_device is not None and max_tokens_per_device < 0:
+            raise ValueError(
+                "`max_tokens_per_device` must be at least 1, or 0 or None for the whole share "
+                f"of a batch. Received: max_tokens_per_device={max_tokens_per_device}."
             )
         losses = keras.tree.flatten(loss)
         loss = losses[0] if len(losses) == 1 else loss
