@@ -27,6 +27,7 @@ from tf_transformer.models.losses import (
     Perplexity,
     TokenAccuracy,
     TokenCount,
+    TransformerSchedule,
 )
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.models.transformer import Transformer
@@ -293,6 +294,16 @@ def test_fit_refuses_a_model_without_trainable_weights():
     model.compile("sgd", LOSS)
     with pytest.raises(ValueError, match="nothing to train: all weights are frozen"):
         model.fit(*BATCH, verbose=0)
+
+
+def test_reducing_the_learning_rate_of_a_schedule_is_refused_at_once():
+    callback = keras.callbacks.ReduceLROnPlateau("loss")
+    model = guesser()
+    model.compile(Adam(TransformerSchedule(d_model=8, warmup_steps=100)), LOSS)
+    with pytest.raises(ValueError, match="compile with a number as the learning rate"):
+        model.fit(*BATCH, callbacks=[callback], verbose=0)
+    model.compile("adam", LOSS)
+    model.fit(*BATCH, callbacks=[callback], verbose=0)
 
 
 # --- Metrics: listed once, and weighted only on request ----------------------------------

@@ -276,7 +276,15 @@ def check_labels(first_label: int, loss, metrics: Sequence[keras.metrics.Metric]
 
 
 def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
-    """Raises ValueError if `fit` would ignore, or misread, some of its arguments."""
+    """Raises ValueError if `fit` would ignore, misread or later fail on its arguments."""
+    plateau = keras.callbacks.ReduceLROnPlateau
+    callbacks = keras.tree.flatten(arguments.get("callbacks") or [])
+    if any(isinstance(c, plateau) for c in callbacks) and follows_schedule(model.optimizer):
+        raise ValueError(
+            "ReduceLROnPlateau cannot change the learning rate of a schedule. Leave it out "
+            "(TransformerSchedule decays by itself; EarlyStopping stops at a plateau), or "
+            "compile with a number as the learning rate."
+        )
     if not isinstance(model.loss, LabelSmoothedCrossEntropy):
         return
     if not model.trainable_variables:
@@ -295,6 +303,12 @@ def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
             "`class_weight` is for one label per row. Give the tokens' weights as sample "
             f"weights [B, T]. Received: class_weight={arguments['class_weight']!r}."
         )
+
+
+def follows_schedule(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Tells whether the learning rate is a schedule."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return isinstance(inner.get_config()["learning_rate"], dict)
 
 
 def warn_of_padding(metrics) -> None:
