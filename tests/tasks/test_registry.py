@@ -106,11 +106,15 @@ def test_a_task_that_samples_no_subwords_does_not_start_to(tmp_path):
     assert config.data.subword_sampling == 0
 
 
-def test_subwords_are_sampled_as_in_the_run_unless_set(source):
+def test_subwords_are_sampled_as_in_the_run_unless_set(source, caplog):
+    caplog.set_level("INFO", "tf_transformer")
     settings = {"training.init_from": str(source)}
     assert configure("classification-small", settings=settings).data.subword_sampling == 0
+    assert f"data.subword_sampling is 0 as in {source}, not 0.1" in caplog.text
+    caplog.clear()
     again = configure("tiny", settings=settings, overrides=["data.subword_sampling=0.2"])
     assert again.data.subword_sampling == 0.2
+    assert not caplog.messages
 
 
 def test_with_a_preset_only_the_model_is_that_of_the_run(source):

@@ -185,7 +185,12 @@ def configure(
     from_file = {name: value for name, value in from_file.items() if name not in from_recipe}
     if source and is_complete and from_file["training.init_from"] != path:
         del from_file["data.tokenizer"]  # a config.json has every setting; the source's counts
-    return Config.from_flat(values | from_source | from_file | single)
+    config = Config.from_flat(values | from_source | from_file | single)
+    sampling = (values | from_file | single)["data.subword_sampling"]
+    if (model or recipe) and config.data.subword_sampling != sampling:
+        text = "data.subword_sampling is %g as in %s, not %g: rates depend on the tokenizer"
+        logger.info(text, config.data.subword_sampling, path, sampling)
+    return config
 
 
 def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:
