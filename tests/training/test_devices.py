@@ -151,3 +151,16 @@ def test_only_the_chief_decides_on_saving_and_shares_values():
     workers.is_chief = False  # neither of the two is
     assert workers.vote(Stopper(), save=True) == (False, False)
     assert workers.from_chief(7) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "raised"),
+    [
+        (tf.errors.UnavailableError, UserError),
+        (tf.errors.ResourceExhaustedError, tf.errors.ResourceExhaustedError),
+    ],
+)
+def test_only_a_lost_worker_is_explained_as_one(monkeypatch, kind, raised):
+    monkeypatch.setenv("TF_CONFIG", tf_config(0))
+    with pytest.raises(raised), devices.lost_workers_explained():
+        raise kind(None, None, "for this test")

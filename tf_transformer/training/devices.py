@@ -22,6 +22,17 @@ ShareOfData = Callable[[Sequence[int], int], tf.data.Dataset]
 
 _SECONDS_TO_FETCH = 5  # time for all workers to read the last all-reduce
 
+# Errors that TensorFlow raises in the remaining workers when one is gone.
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.UnknownError,
+)
+
 
 def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     """Returns the strategy of this process; call it before TensorFlow computes anything.
@@ -229,7 +240,7 @@ def lost_workers_explained() -> Iterator[None]:
     """Turns TensorFlow's errors about a lost worker into a UserError."""
     try:
         yield
-    except tf.errors.OpError as error:
+    except _LOST as error:
         if num_workers() == 1:
             raise
         raise UserError(
