@@ -14,12 +14,12 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 25_585,
+    "package lines": 25_610,
     "package files": 115,
     "tests lines": 25_400,
     "tests files": 145,
     "commands": 22,
-    "refusals": 231,  # `raise UserError`
+    "refusals": 232,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

@@ -10,6 +10,7 @@ from helpers import bits_of
 
 from tf_transformer.cli.main import main
 from tf_transformer.config.presets import train_command
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.run import Run
 from tf_transformer.studies.ablation import ROWS
 
@@ -136,6 +137,31 @@ def test_mistakes_are_reported_before_any_work(
 ):
     monkeypatch.chdir(tmp_path)
     assert_refused(capsys, ["ablate", *more], expected, status=status)
+
+
+def test_settings_can_be_corrected_before_the_first_row(arguments, tmp_path, capsys):
+    """A tokenizer too large for the text is refused, and one of other settings not kept."""
+    output = tmp_path / "rows"
+    command = [*arguments, "--rows", "base", "--output", str(output)]
+    assert main([*command, "--set", "model.vocab_size=30000"]) == 1
+    assert "Use --set model.vocab_size=" in capsys.readouterr().err
+    stop = ["--stop-after", "0.0000001s"]  # after the tokenizer, before the row
+    for size in (400, 360):
+        assert main([*command, "--set", f"model.vocab_size={size}", *stop]) == 0
+        assert Tokenizer(output / "tokenizer.model").vocab_size == size
+    assert not (output / "base-seed1").exists()
+
+
+def test_every_row_is_checked_before_the_first_is_trained(
+    arguments, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    short = ["--set", "model.max_length=8"]
+    rows = ["--rows", "base", "E", "--output", "rows"]
+    assert_refused(capsys, [*arguments, *short, *rows], "when positions are learned", status=1)
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    assert_refused(capsys, [*arguments, *rows], "run it without TF_CONFIG", status=1)
+    assert not (tmp_path / "rows").exists()
 
 
 def test_a_folder_with_other_content_is_refused(arguments, copy, capsys, monkeypatch):

@@ -194,11 +194,14 @@ def test_a_folder_with_other_files_is_refused_and_unchanged(trained_run, tmp_pat
     assert tree(tmp_path) == before
 
 
-def test_a_folder_with_other_settings_is_refused(tmp_path):
+def test_rows_with_other_settings_are_refused(tmp_path):
     (tmp_path / "base.json").write_text(preset(BASE).to_json())
+    other = preset(BASE).replace({"model.vocab_size": 500})
+    check_folder(tmp_path, other)  # before the first row, settings can be corrected
+    (tmp_path / "base-seed1").mkdir()
     check_folder(tmp_path, preset(BASE).replace({"training.save_minutes": 1.0}))
     with pytest.raises(UserError, match=r"model\.vocab_size was 37000, now 500\. Use the same"):
-        check_folder(tmp_path, preset(BASE).replace({"model.vocab_size": 500}))
+        check_folder(tmp_path, other)
 
 
 # --- The table and its chart ---------------------------------------------------------------

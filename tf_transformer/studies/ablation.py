@@ -1,6 +1,7 @@
 """Table 3 of the paper, scaled down and trained on the user's data, beside the paper's."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,14 +180,16 @@ def train_rows(
         The status of `train_in_turn`.
 
     Raises:
-        UserError: if base cannot be trained, or the folder has other files or rows with other
+        UserError: if a row cannot be trained, or the folder has other files or rows with other
             settings.
     """
     from tf_transformer.tasks.sequences import sized
 
+    if "TF_CONFIG" in os.environ:
+        raise UserError("ablate trains on one machine: run it without TF_CONFIG.")
     base = sized(configs[BASE])
     check_folder(output, base)
-    check_training(base)
+    _check_rows([base, *(configs[row] for row in rows)])
     with locked(output):
         shared = _share_text(output, base)
         runs = {
@@ -197,6 +200,19 @@ def train_rows(
             for row in rows
         }
         return train_in_turn(runs, lambda *run: [*_begun(*run), *more], seconds)
+
+
+def _check_rows(configs: Sequence[Config]) -> None:
+    """Refuses rows that cannot be trained, the first of which is base."""
+    size = {"model.vocab_size": configs[0].model.vocab_size}  # of the shared tokenizer
+    sized = [config.replace(size) for config in configs]
+    # A check reads all of the text, so those that would have the same result are skipped.
+    kinds = {
+        config.model if config.training.init_from else config.model.positions: config
+        for config in sized
+    }
+    for config in kinds.values():
+        check_training(config)
 
 
 def _begun(folder: Path, config: Config) -> list[str]:
@@ -211,7 +227,7 @@ def check_folder(output: Path, base: Config) -> None:
     """Checks that a folder can hold an ablation of `base`; writes nothing.
 
     Raises:
-        UserError: if it has other files or an ablation with other settings.
+        UserError: if it has other files or rows with other settings.
     """
     if not (output / _SETTINGS_FILE).exists():
         if holds_other_files(output):
@@ -219,21 +235,33 @@ def check_folder(output: Path, base: Config) -> None:
                 f"{output} exists but was not created by `tf-transformer ablate`. Give "
                 "--output a new folder."
             )
-    elif changes := differences(read_settings(output), base, _CHANGEABLE.__contains__):
+        return
+    changes = differences(read_settings(output), base, _CHANGEABLE.__contains__)
+    if changes and _has_rows(output):
         raise UserError(
             f"{output} has rows with other settings: {'; '.join(changes)}. Use the same "
             "settings to resume, or another --output."
         )
 
 
+def _has_rows(output: Path) -> bool:
+    return any(output.glob("*-seed*"))
+
+
 def _share_text(output: Path, base: Config) -> dict[str, object]:
-    """Creates the tokenizer and the tokenised corpus of all rows; returns their settings."""
+    """Creates the tokenizer and the tokenised corpus of all rows; returns their settings.
+
+    Without rows, an earlier tokenizer is deleted, since its settings may have been mistaken.
+    """
     import tensorflow as tf
 
     tf.config.set_visible_devices([], "GPU")  # leaves it to the rows' processes
+    run = Run(output, base)
+    if not _has_rows(output):
+        run.discard_tokenizer()
     write_text(output / _SETTINGS_FILE, base.to_json())
     with ProgressBars() as progress:
-        task = task_named(base.task).task_class()(Run(output, base), progress)
+        task = task_named(base.task).task_class()(run, progress)
     logger.info("%s", task.describe())
     return {
         "data.tokenizer": base.data.tokenizer or str(output / "tokenizer.model"),
