@@ -137,7 +137,10 @@ def _temporary_folder(path: Path) -> Iterator[Path]:
 
 def is_abandoned(folder: Path) -> bool:
     """Tells whether the process that wrote the folder has ended; False without locks."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:  # renamed or deleted by its process just now
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -4,6 +4,8 @@ import dataclasses
 import json
 import re
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -288,6 +290,19 @@ def test_concurrent_exports_get_different_numbers(tmp_path):
         with pytest.raises(UserError, match="5 is being written"), new_version(tmp_path, 5):
             pass
     assert names(tmp_path) == [".9.1.tmp", "3", "4", "5"]
+
+
+def test_exports_that_start_at_the_same_moment_get_different_numbers(tmp_path):
+    started, chosen = threading.Barrier(8), threading.Barrier(8)
+
+    def export(_) -> str:
+        started.wait(timeout=20)
+        with new_version(tmp_path) as (final, _):
+            chosen.wait(timeout=20)
+        return final.name
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sorted(threads.map(export, range(8))) == list("12345678")
 
 
 @pytest.mark.parametrize(

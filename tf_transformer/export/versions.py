@@ -1,9 +1,11 @@
 """Version folders of a model, numbered as in TF Serving, and the cards in them."""
 
+import fcntl
 import json
+import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +101,31 @@ def new_version(base: Path, version: int | None = None) -> Iterator[tuple[Path, 
     """
     if version is not None and version < 1:
         raise UserError(f"--version must be at least 1. Received: {version}.")
-    being_written = _being_written(base)
-    number = version or max([*versions(base), *being_written], default=0) + 1
-    final = base / str(number)
-    if final.exists() or number in being_written:
-        taken = "exists already" if final.exists() else "is being written by another export"
-        raise UserError(f"{final} {taken}. Choose another --version, or leave it out.")
-    # The temporary name is not a number, so TF Serving ignores the folder.
-    with new_folder(final) as folder:
+    with ExitStack() as stack:
+        with _one_at_a_time(base):
+            being_written = _being_written(base)
+            number = version or max([*versions(base), *being_written], default=0) + 1
+            final = base / str(number)
+            if final.exists() or number in being_written:
+                taken = (
+                    "exists already" if final.exists() else "is being written by another export"
+                )
+                raise UserError(f"{final} {taken}. Choose another --version, or leave it out.")
+            # The temporary name is not a number, so TF Serving ignores the folder.
+            folder = stack.enter_context(new_folder(final))
         yield final, folder
+
+
+@contextmanager
+def _one_at_a_time(base: Path) -> Iterator[None]:
+    """Creates the folder if it is missing, and waits until no other export is in the block."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # of a file system without locks; writing reports the others
+            base.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(base, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def _being_written(base: Path) -> set[int]:
