@@ -14,7 +14,7 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 25_630,
+    "package lines": 25_655,
     "package files": 115,
     "tests lines": 25_400,
     "tests files": 145,

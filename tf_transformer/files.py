@@ -18,8 +18,12 @@ LOCK_FILE = ".lock"
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, if_changed: bool = False) -> Iterator[Path]:
     """Yields a temporary path beside `path`, which replaces it when the block succeeds.
+
+    Args:
+        path: the file.
+        if_changed: leave the file alone if its content is the same.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written; `path` is untouched.
@@ -31,6 +35,8 @@ def replacing(path: Path) -> Iterator[Path]:
             raise UserError(f"Cannot write {path}: it is a device. Give the path of a file.")
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
+        if if_changed and path.is_file() and sha256(path) == sha256(temporary):
+            return
         sync(temporary)
         os.replace(temporary, path)
         sync(path.parent)

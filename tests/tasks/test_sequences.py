@@ -233,9 +233,9 @@ def pairs(file: Path) -> Iterator[tuple[str, str]]:
     return ((word, word.upper()) for word in file.read_text().split())
 
 
-def written(data: DataConfig) -> DataConfig:
+def written(data: DataConfig, **options) -> DataConfig:
     folder = Path(data.train[0]).parent / "text"
-    return write_parallel_text(data, folder, ("low", "high"), pairs)
+    return write_parallel_text(data, folder, ("low", "high"), pairs, **options)
 
 
 def text_of(prefix: str, side: str) -> str:
@@ -249,3 +249,15 @@ def test_each_pair_becomes_a_line_of_both_sides(data):
     assert text_of(text.train[0], "low") == "we\nwon\n"
     assert text_of(text.train[0], "high") == "WE\nWON\n"
     assert text_of(text.train[1], "high") == text_of(text.valid[0], "high") == "YES\n"
+
+
+def test_text_is_written_only_if_it_changes_and_never_by_a_worker(data):
+    train = written(data).train
+    files = [Path(f"{prefix}.{side}") for prefix in train for side in ("low", "high")]
+    before = [file.stat().st_ino for file in files]
+    Path(data.train[1]).write_text("no\n")
+    assert written(data, may_write=False).train == train
+    assert [file.stat().st_ino for file in files] == before
+    written(data)
+    after = [file.stat().st_ino for file in files]
+    assert after[:2] == before[:2] and text_of(train[1], "low") == "no\n"

@@ -69,8 +69,11 @@ class SequenceTask:
         """Raises UserError for data and settings that the task cannot use."""
 
     @staticmethod
-    def effective_data(run: Run) -> DataConfig:
-        """Returns the run's data as parallel text, which it may write into the run."""
+    def effective_data(run: Run, *, may_write: bool = True) -> DataConfig:
+        """Returns the run's data as parallel text, which it may write into the run.
+
+        With `may_write` False, as on a worker, another process has written that text already.
+        """
         return run.config.data
 
     @staticmethod
@@ -92,7 +95,7 @@ class SequenceTask:
         """
         self.run = run
         self.may_encode = may_encode
-        self.data = data = self.effective_data(run)
+        self.data = data = self.effective_data(run, may_write=may_encode)
         dev_files = text_files(run.config.data, "valid") or text_files(data, "valid")
         self.dev_set = identity(dev_files)
         lines = self._side_text if data.separate_vocabularies else None
@@ -331,16 +334,20 @@ def write_parallel_text(
     folder: Path,
     sides: tuple[str, str],
     read_pairs: Callable[[Path], Iterator[tuple[str, str]]],
+    *,
+    may_write: bool = True,
 ) -> DataConfig:
     """Writes data files into `folder` as parallel text; returns the data with the new paths.
 
-    Line n holds the n-th pair of its file.
+    Line n holds the n-th pair of its file. Files that already have the right content are not
+    touched.
 
     Args:
         data: settings whose `train` and `valid` name files.
         folder: the folder to write into.
         sides: the names of source and target.
         read_pairs: reads the pairs of a file.
+        may_write: False to only return the paths.
 
     Raises:
         UserError: if a file cannot be read or parsed.
@@ -348,10 +355,12 @@ def write_parallel_text(
 
     def write(file: Path, prefix: Path) -> str:
         """Writes PREFIX.SIDE for both sides."""
+        if not may_write:
+            return str(prefix)
         sources, targets = (Path(f"{prefix}.{side}") for side in sides)
         with (
-            replacing(sources) as source_path,
-            replacing(targets) as target_path,
+            replacing(sources, if_changed=True) as source_path,
+            replacing(targets, if_changed=True) as target_path,
             source_path.open("w", encoding="utf-8") as source_file,
             target_path.open("w", encoding="utf-8") as target_file,
         ):

@@ -119,6 +119,8 @@ def test_labels_may_not_change_once_training_has_begun(task, changed):
     assert read_labels(changed) == task.labels
     for path in changed.checkpoints.path.glob("state-*"):
         path.unlink()
+    ClassificationTask.effective_data(changed, may_write=False)  # as on a worker
+    assert read_labels(changed) == task.labels
     ClassificationTask.effective_data(changed)
     assert read_labels(changed) == ["animal", "colour", "number", "plant"]
 

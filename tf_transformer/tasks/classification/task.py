@@ -181,11 +181,15 @@ class ClassificationTask(SequenceTask):
                 pass
 
     @staticmethod
-    def effective_data(run: Run) -> DataConfig:
+    def effective_data(run: Run, *, may_write: bool = True) -> DataConfig:
         """Writes sentences and labels into the run as parallel text, and the list of labels."""
         data = run.config.data
-        write_labels(run, labels_of(data.train))
-        return write_parallel_text(data, run.data / "text", (SENTENCES, LABELS), read_examples)
+        if may_write:
+            write_labels(run, labels_of(data.train))
+        sides = SENTENCES, LABELS
+        return write_parallel_text(
+            data, run.data / "text", sides, read_examples, may_write=may_write
+        )
 
     @staticmethod
     def read_dev_text(run: Run, source: Any, reference: Path) -> DevText:

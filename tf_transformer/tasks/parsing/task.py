@@ -108,13 +108,16 @@ class ParsingTask(SequenceTask):
             check_treebank(Path(name))
 
     @staticmethod
-    def effective_data(run: Run) -> DataConfig:
+    def effective_data(run: Run, *, may_write: bool = True) -> DataConfig:
         """Writes the run's trees into the run as parallel text; returns the data with it.
 
         A tree without words becomes two blank lines.
         """
         sides = WORDS, SEQUENCES
-        return write_parallel_text(run.config.data, run.data / "text", sides, read_linearised)
+        folder = run.data / "text"
+        return write_parallel_text(
+            run.config.data, folder, sides, read_linearised, may_write=may_write
+        )
 
     def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
         super().__init__(run, progress, may_encode=may_encode)

@@ -106,8 +106,11 @@ class TranslationTask(SequenceTask):
         check_tags(data)
 
     @staticmethod
-    def effective_data(run: Run) -> DataConfig:
-        """Returns the run's data; without files, writes the built-in corpus into the run."""
+    def effective_data(run: Run, *, may_write: bool = True) -> DataConfig:
+        """Returns the run's data; without files, writes the built-in corpus into the run.
+
+        A worker finds that corpus unchanged, so it writes nothing.
+        """
         data = run.config.data
         if data.train or data.valid:
             return data
