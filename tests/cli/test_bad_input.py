@@ -84,7 +84,7 @@ COMMANDS = [
     ),
     (
         "translate run --max-length 5 --min-length 6",
-        r"`decoding.max_length` must be 0 or at least min_length \(6\). Received: 5",
+        r"`max_length` must be 0 or at least min_length \(6\). Received: 5",
     ),
     ("translate run --prefix-file no.de", "no.de cannot be read: No such file"),
     ("translate run --ensemble run thesis", "thesis is not a run directory"),

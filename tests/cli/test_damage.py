@@ -101,7 +101,10 @@ EVERY_COMMAND = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("command", EVERY_COMMAND)
+# `average` and `curves` treat the runs of all tasks alike.
+@pytest.mark.parametrize(
+    "command", [c for c in EVERY_COMMAND if c not in ("average run", "curves run")]
+)
 def test_a_run_with_a_changed_task_is_refused(workplace, trained_run, capsys, command):
     config = Path("run/config.json")
     config.write_text(config.read_text().replace('"translation"', '"classification"'))

