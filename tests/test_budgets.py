@@ -14,9 +14,9 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 25_655,
+    "package lines": 25_955,
     "package files": 115,
-    "tests lines": 25_400,
+    "tests lines": 25_700,
     "tests files": 145,
     "commands": 22,
     "refusals": 232,  # `raise UserError`

@@ -18,7 +18,8 @@ class Adam(keras.optimizers.Adam):
       the n terms.
     - An update is one fused operation per weight.
     - A moving average (`use_ema`) never replaces the weights at the end of `fit`: see
-      `averaged_weights`.
+      `averaged_weights`. Its decay at update t = 0, 1, ... is the smaller of `ema_momentum` and
+      (1 + t) / (10 + t), so that it soon forgets the initial weights.
 
     Raises:
         ValueError: for `amsgrad`, which the fused operation lacks.
@@ -55,6 +56,15 @@ class Adam(keras.optimizers.Adam):
             epsilon=self.epsilon,
             grad=tf.cast(gradient, variable.dtype),
         )
+
+    def _update_model_variables_moving_average(self, trainable_variables):
+        updates = tf.cast(self.iterations, "float32")
+        decay = tf.minimum(self.ema_momentum, (1 + updates) / (10 + updates))
+        decay = tf.where(updates > 0, decay, 0.0)  # there is no average yet, only zeros
+        averages = self._model_variables_moving_average
+        for variable, average in zip(trainable_variables, averages, strict=True):
+            rate = tf.cast(decay, variable.dtype)
+            average.assign(rate * average + (1 - rate) * variable)
 
     def finalize_variable_values(self, var_list):
         pass
