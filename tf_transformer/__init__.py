@@ -9,7 +9,9 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
     from tf_transformer.config import DecodingConfig as DecodingConfig
     from tf_transformer.config import SamplingConfig as SamplingConfig
     from tf_transformer.config.presets import preset as preset
+    from tf_transformer.data.batches import text_dataset as text_dataset
     from tf_transformer.data.tokenizer import Tokenizer as Tokenizer
+    from tf_transformer.data.vocabulary import train_tokenizer as train_tokenizer
     from tf_transformer.errors import UserError as UserError
     from tf_transformer.layers import Decoder as Decoder
     from tf_transformer.layers import DecoderLayer as DecoderLayer
@@ -39,7 +41,9 @@ _MODULES = {
     "api.train": ("train",),
     "config": ("DecodingConfig", "SamplingConfig"),
     "config.presets": ("preset",),
+    "data.batches": ("text_dataset",),
     "data.tokenizer": ("Tokenizer",),
+    "data.vocabulary": ("train_tokenizer",),
     "errors": ("UserError",),
     "layers": (
         "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "MultiHeadAttention",

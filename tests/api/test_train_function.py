@@ -76,6 +76,75 @@ def test_mistakes_are_refused_as_by_the_command(arguments, message, tmp_path, mo
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ([], "must be names of files, a tuple .*. Received: \\[\\]"),
+        (["my/train", ("a", "b")], "must be names of files, .*. Received: 'my/train'"),
+        ([{"en": "a", "de": "b"}], "pairs or a DataFrame of two columns. Received: {"),
+        ({"en": ["a"], "de": ["b"]}, "pairs or a DataFrame of two columns. Received: {"),
+        ((["a", "b"], ["c"]), "`train.0.` and `train.1.` must have the same number"),
+        ([("a", float("nan"))], "`train.1.` must be a list of strings. Received: .* nan"),
+        ([("a\nb", "c")], "`train` must have no line breaks. Received: 'a\\\\nb'"),
+    ],
+)
+def test_text_that_is_neither_names_nor_pairs_is_refused(text, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((TypeError, ValueError), match=message):
+        tf_transformer.train(train=text, valid=[("a", "b")])
+    assert not any(tmp_path.iterdir())
+
+
+def test_pairs_need_translation_a_dev_set_and_a_folder_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for also, received in (
+        ({}, "train"),
+        ({"valid": "dev", "task": "parsing"}, "task parsing"),
+    ):
+        with pytest.raises(UserError, match=f"need both `train` and `valid`.*{received}"):
+            tf_transformer.train(train=(["a"], ["b"]), **also)
+    Path("mine").mkdir()
+    Path("mine/letter.txt").touch()
+    with pytest.raises(UserError, match="mine exists and is not a run directory"):
+        tf_transformer.train(train=(["a"], ["b"]), valid=[("a", "b")], output="mine")
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "letter.txt"]
+
+
+class Frame:
+    """Iterates as a DataFrame of pandas does, which is not installed."""
+
+    def __init__(self, rows: list[tuple[str, str]]) -> None:
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(["en", "de"])
+
+    def itertuples(self, *, index: bool, name: None):
+        assert not index
+        return iter(self.rows)
+
+
+def test_pairs_in_memory_are_kept_in_the_run_and_resumed_with(trained_run, tmp_path):
+    train, dev = (
+        [*zip(*(trained_run.lines(f"{name}.{side}") for side in ("en", "de")), strict=True)]
+        for name in ("train", "dev")
+    )
+    output = tmp_path / "run"
+    options = {"output": output, **SIZE}
+    with pytest.raises(KeyboardInterrupt):
+        tf_transformer.train(train=train, valid=Frame(dev), stop_after="1 steps", **options)
+    tf_transformer.train(train=tuple(zip(*train, strict=True)), valid=iter(dev), **options)
+    run = Run.open(output)
+    data = run.config.data
+    assert run.changes() == [] and (data.source, data.target) == ("source", "target")
+    lines = Path(f"{data.train[0]}.target").read_text("utf-8").splitlines()
+    assert lines == [target for _, target in train]
+    assert Path(data.train[0]).parent == output / "pairs"
+    with pytest.raises(UserError, match="was trained on .*. Received other text"):
+        tf_transformer.train(train=train[:-1], valid=dev, **options)
+    assert run.texts == Run.open(output).texts
+
+
 class CtrlC(io.StringIO):
     """A stream that answers the line of an evaluation with Ctrl-C."""
 

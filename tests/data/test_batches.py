@@ -16,6 +16,7 @@ from tf_transformer.data.batches import (
     Mixture,
     bucket_boundaries,
     make_dataset,
+    text_dataset,
 )
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.errors import UserError
@@ -231,6 +232,26 @@ def test_dataset_holds_the_sentences_of_the_plan(corpus, plan):
             np.testing.assert_array_equal(ids[: len(batch.rows)], expected)
         unused = np.concatenate([inputs["source"], inputs["target"], labels], axis=1)
         assert not unused[len(batch.rows) :].any()
+
+
+def test_text_becomes_batches_whose_order_differs_in_each_epoch(corpus, letters, caplog):
+    texts = [
+        [letters.texts([ids(index)[:-1]])[0] for index in range(len(corpus))]
+        for ids in (corpus.source, corpus.target)
+    ]
+    dataset = text_dataset(*texts, letters, batch_tokens=128, max_length=16, seed=3)
+    assert not caplog.messages
+    epochs = [[labels.numpy() for _, labels in dataset] for _ in range(2)]
+    assert [len(epoch) for epoch in epochs] == [len(dataset)] * 2
+    expected = sorted(corpus.target(index).tolist() for index in range(len(corpus)))
+    for epoch in epochs:
+        rows = [row[row != PAD_ID].tolist() for labels in epoch for row in labels]
+        assert sorted(filter(None, rows)) == expected
+    assert any(np.any(one != other) for one, other in zip(*epochs, strict=True))
+    shorter = text_dataset(["a", "a b c d e f g h"], ["b", "c"], letters, max_length=8)
+    assert len(shorter) == 1 and "2 pairs read, 1 kept" in caplog.text
+    with pytest.raises(ValueError, match="the same number of strings. Received: 2 and 1"):
+        text_dataset(["a", "b"], ["a"], letters)
 
 
 def test_decoder_input_is_bos_and_the_labels_without_eos(corpus, plan):

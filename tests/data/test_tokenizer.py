@@ -166,6 +166,24 @@ def test_impossible_training_is_refused_with_a_bound_that_works(tmp_path, vocab_
     assert Tokenizer(path).vocab_size == bound
 
 
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        ("one text", {}, "`lines` must be a list of strings. Received: 'one text'"),
+        (["a", None], {}, "`lines` must be a list of strings. Received: None"),
+        (
+            ENGLISH,
+            {"kind": "word"},
+            "`kind` must be one of .'bpe', 'unigram'.. Received: 'word'",
+        ),
+    ],
+)
+def test_a_notebook_gives_lines_and_a_known_kind(tmp_path, lines, options, message):
+    with pytest.raises((TypeError, UserError), match=message):
+        train_tokenizer(lines, tmp_path / "m.model", vocab_size=290, **options)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x00" * 99])
 def test_a_file_that_is_not_a_model_is_refused(tmp_path, content):
     path = tmp_path / "m.model"

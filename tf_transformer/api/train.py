@@ -3,7 +3,7 @@
 import logging
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from tf_transformer.api.load import load_run
 from tf_transformer.config import SETTINGS, Config, presets
 from tf_transformer.config.config import read_settings_file
 from tf_transformer.config.settings import nearest, parse_assignments
-from tf_transformer.errors import Strings, UserError, quoted
+from tf_transformer.data.text import ROLES, SIDES, write_pairs
+from tf_transformer.errors import UserError, pairs, quoted
 from tf_transformer.run import Run
+from tf_transformer.run.run import PAIRS_FOLDER, require_run_or_new
 from tf_transformer.system import import_tensorflow
 from tf_transformer.tasks.registry import settings_from, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
@@ -25,8 +27,8 @@ def train(
     model: str | None = None,
     *,
     task: str | None = None,
-    train: str | Path | Strings = (),
-    valid: str | Path | Strings = (),
+    train: Any = None,
+    valid: Any = None,
     source: str = "",
     target: str = "",
     recipe: str | None = None,
@@ -48,11 +50,14 @@ def train(
         model: name of a preset, such as "small" or "base"; by default the one in `config` or in
             the run `init_from`, else "tiny".
         task: "translation", "parsing" or "classification"; None for that of the preset.
-        train: training text, one or a list: PREFIX for PREFIX.LANG or PREFIX.LANG.gz, or a
-            table FILE.tsv[.gz]; for other tasks a file of trees or labelled sentences.
-        valid: dev text, in the same form.
-        source: language to translate from, such as "en".
-        target: language to translate to.
+        train: training text, one name or a list of names: PREFIX for PREFIX.LANG or
+            PREFIX.LANG.gz, or a table FILE.tsv[.gz]; for other tasks a file of trees or
+            labelled sentences. Or sentence pairs in memory, for translation: a tuple
+            `(sources, targets)` of lists of strings, an iterable of pairs, or a DataFrame of
+            two columns. They are written into the run's folder.
+        valid: dev text, in any of these forms.
+        source: language to translate from, such as "en"; "source" by default for pairs.
+        target: language to translate to; "target" by default for pairs.
         recipe: name of a training recipe.
         config: file of settings in YAML, or the config.json of a run; arguments override it.
         output: run directory; "runs/MODEL" by default, with the name of the preset.
@@ -68,15 +73,21 @@ def train(
 
     Raises:
         UserError: if a setting, the data or the run directory is invalid.
+        TypeError: if `train` or `valid` is neither names nor pairs of strings.
         KeyboardInterrupt: after Ctrl-C in a script or another signal, or if there are no best
             weights yet.
     """
-    text = {"train": _listed(train), "valid": _listed(valid), "source": source}
-    text["target"] = target
-    named = full_names({name: value for name, value in text.items() if value} | fields)
+    text = {"train": train, "valid": valid}
+    given = {name: _names_or_sides(name, it) for name, it in text.items() if it is not None}
+    sides = {name: value for name, value in given.items() if isinstance(value, tuple)}
+    given |= {"source": source, "target": target}
+    names = {name: value for name, value in given.items() if value and name not in sides}
+    named = full_names(names | fields)
     named |= dict(settings or {})
     resolved = configure(model, task=task, recipe=recipe, file=config, settings=named)
     folder = Path(output or f"runs/{resolved.preset or 'tiny'}")
+    if sides:
+        resolved = _with_pairs(resolved, folder, sides)
     _train(
         resolved,
         folder,
@@ -103,8 +114,45 @@ def _train(config: Config, folder: Path, budget: Budget | None, **how: Any) -> N
             logger.info("the best weights so far are returned")
 
 
-def _listed(text: str | Path | Strings) -> list[str]:
-    return [str(text)] if isinstance(text, (str, Path)) else [str(name) for name in text]
+def _names_or_sides(name: str, text: Any) -> Any:
+    """Returns a list of names; or of text in memory the sources and targets, as a tuple."""
+    if isinstance(text, (str, Path)):
+        return [str(text)]
+    if hasattr(text, "itertuples"):  # a DataFrame, which would yield the names of its columns
+        text = list(text.itertuples(index=False, name=None))
+    rows = list(text) if isinstance(text, Iterable) and not isinstance(text, Mapping) else []
+    if rows and all(isinstance(row, (str, Path)) for row in rows):
+        return [str(row) for row in rows]
+    if not (isinstance(text, tuple) and len(text) == 2):
+        for row in rows or [text]:
+            if not (isinstance(row, (list, tuple)) and len(row) == 2):
+                raise TypeError(
+                    f"`{name}` must be names of files, a tuple (sources, targets), pairs or a "
+                    f"DataFrame of two columns. Received: {quoted(row)}."
+                )
+        rows = [*zip(*rows, strict=True)]
+    _, sources, targets = pairs(**{f"{name}[{i}]": side for i, side in enumerate(rows)})
+    for line in (*sources, *targets):
+        if not {"\n", "\r"}.isdisjoint(line):
+            raise UserError(f"`{name}` must have no line breaks. Received: {quoted(line)}.")
+    return sources, targets
+
+
+def _with_pairs(config: Config, folder: Path, sides: Mapping[str, Any]) -> Config:
+    """Writes pairs into the run's folder, and returns the configuration with their names."""
+    has = [role for role in ROLES if role in sides or getattr(config.data, role)]
+    if config.task != "translation" or len(has) < 2:
+        raise UserError(
+            "Pairs in memory are for translation, and need both `train` and `valid`. "
+            f"Received: task {config.task}, {' and '.join(has)}."
+        )
+    require_run_or_new(folder)
+    languages = {f"data.{side}": getattr(config.data, side) or side for side in SIDES}
+    texts = {
+        f"data.{role}": [write_pairs(folder / PAIRS_FOLDER / role, languages.values(), both)]
+        for role, both in sides.items()
+    }
+    return config.replace(languages | texts)
 
 
 def _may_return(stop: Interrupted) -> bool:

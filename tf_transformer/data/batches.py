@@ -11,19 +11,27 @@ Two pairs in a batch of shape [B, L] = [2, 8]; 0 is PAD, 2 is BOS and 3 is EOS:
 """
 
 import functools
+import itertools
+import logging
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import BOS_ID, PAD_ID
-from tf_transformer.config.config import mix_weights
-from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.config import BOS_ID, PAD_ID, DataConfig
+from tf_transformer.config.config import TrainingConfig, mix_weights
+from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import SIDES, SideName
-from tf_transformer.errors import UserError
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.errors import Strings, UserError
+from tf_transformer.errors import pairs as both_sides
+
+logger = logging.getLogger(__name__)
 
 Key = tuple[int, int]  # step and replica
 
@@ -281,6 +289,54 @@ def make_dataset(
     return dataset_of(plan, arrays, ({"source": ids, "target": ids}, ids), **options)
 
 
+def text_dataset(
+    source: Strings,
+    target: Strings,
+    tokenizer: Tokenizer,
+    *,
+    batch_tokens: int = 4_096,
+    max_length: int = DataConfig.max_length,
+    seed: int = TrainingConfig.seed,
+) -> tf.data.Dataset:
+    """Returns sentence pairs as batches of similar length for Keras's `fit`, as `train` does.
+
+    An iteration is an epoch: it has every pair once, in another order than the one before.
+    Pairs that are empty, too long or very different in length are left out, with a warning.
+
+    Args:
+        source: sentences, a list of strings.
+        target: their translations.
+        tokenizer: for both sides.
+        batch_tokens: largest number of positions on either side of a batch, B * S and B * T.
+        max_length: limit on either side, in tokens with EOS.
+        seed: determines the order.
+
+    Returns:
+        Batches `({"source": [B, S], "target": [B, T]}, labels [B, T])` of int32 ids, with S = T
+        and 0 for padding. "target" is BOS and the labels without EOS. `len` of the dataset is
+        the number of steps in an epoch.
+
+    Raises:
+        TypeError: if the texts are not lists of strings.
+        ValueError: if they differ in length.
+        UserError: if no pair is left, or one does not fit into `batch_tokens`.
+    """
+    _, sources, targets = both_sides(source=source, target=target)
+    with tempfile.TemporaryDirectory() as folder:  # its files stay mapped when it is deleted
+        corpus = encode_corpus(
+            [zip(sources, targets, strict=True)],
+            tokenizer,
+            Path(folder, "corpus"),
+            max_length=max_length,
+            max_ratio=DataConfig.max_ratio,
+        )
+    if corpus.report.kept < corpus.report.read:
+        logger.warning("text_dataset: %s", corpus.report.summary())
+    lengths = corpus.source_lengths, corpus.target_lengths
+    plan = BatchPlan(*lengths, batch_tokens=batch_tokens, max_length=max_length, seed=seed)
+    return make_dataset(corpus, plan, num_steps=plan.steps_per_epoch, advance=True)
+
+
 def padding_of(
     corpus: EncodedCorpus, sampler: SubwordSampler | None, key: Key
 ) -> Callable[[SideName, np.ndarray, int], np.ndarray]:
@@ -297,6 +353,7 @@ def dataset_of(
     num_steps: int | None = None,
     replicas: Sequence[int] = (0,),
     num_replicas: int = 1,
+    advance: bool = False,
 ) -> tf.data.Dataset:
     """Maps the batches of `plan` through `arrays`.
 
@@ -309,11 +366,13 @@ def dataset_of(
         num_steps: number of steps; None for endless batches.
         replicas: replicas whose shares become elements of the dataset, in this order.
         num_replicas: number of shares, of equal shape, that each batch is split into.
+        advance: whether each iteration goes on where the last one ended, after `num_steps`.
     """
+    starts = itertools.count(start_step, (num_steps or 0) * advance)
 
     def generate() -> Iterator[Any]:
-        step = start_step
-        while num_steps is None or step < start_step + num_steps:
+        step = start = next(starts)
+        while num_steps is None or step < start + num_steps:
             batch = plan.batch(step)
             for replica in replicas:
                 yield arrays(batch.share(replica, num_replicas), (step, replica))

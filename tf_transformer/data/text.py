@@ -12,7 +12,7 @@ import os
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, Generic, Literal, TypeVar
 from tf_transformer.config import DataConfig
 from tf_transformer.config.config import split_tags
 from tf_transformer.errors import UserError
+from tf_transformer.files import write_text
 
 SideName = Literal["source", "target"]
 SIDES: tuple[SideName, SideName] = ("source", "target")
@@ -156,6 +157,19 @@ def read_pairs(source_file: Path, target_file: Path) -> Iterator[tuple[str, str]
                 f"{source_file} with {source_count:,} and {target_file} with {target_count:,}."
             )
         yield source, target
+
+
+def write_pairs(prefix: Path, languages: Iterable[str], sides: Iterable[list[str]]) -> str:
+    """Writes sources and targets to PREFIX-HASH.LANGUAGE, one per line; returns PREFIX-HASH.
+
+    Other text gets another name, so it never replaces text that a run was trained on.
+    """
+    texts = ["".join(f"{line}\n" for line in side) for side in sides]
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    name = f"{prefix}-{digest[:8]}"
+    for language, text in zip(languages, texts, strict=True):
+        write_text(Path(f"{name}.{language}"), text)
+    return name
 
 
 def count_lines(path: Path) -> int:

@@ -19,7 +19,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
-from tf_transformer.config.config import split_tags
+from tf_transformer.config.config import SETTINGS, split_tags
 from tf_transformer.data.text import Reservoir, corpora
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.files import replacing
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 
 def train_tokenizer(
     lines: Iterable[str],
-    path: Path,
+    path: str | Path,
     *,
     vocab_size: int,
-    kind: str,
+    kind: str = "bpe",
     normalization: str = NORMALIZATIONS[0],
     character_coverage: float = 1.0,
     symbols: Iterable[str] = (),
@@ -67,9 +67,12 @@ def train_tokenizer(
             stands for the space before it.
 
     Raises:
-        UserError: if `path` cannot be written, or `lines` are empty, too few or too varied for
-            `vocab_size`; the message gives the bound.
+        UserError: if `path` cannot be written, a setting is out of range, or `lines` are empty,
+            too few or too varied for `vocab_size`; the message gives the bound.
+        TypeError: if `lines` are not strings.
     """
+    SETTINGS["model.vocab_size"].check("vocab_size", vocab_size)
+    SETTINGS["data.tokenizer_kind"].check("kind", kind)
     sample: Reservoir[str] = Reservoir(TRAINING_LINES)
     for line in _usable(lines):
         sample.offer(line)
@@ -88,7 +91,7 @@ def train_tokenizer(
         model = _train_model(sample, normalization, **options)
     except RuntimeError as error:
         raise _explain(str(error), vocab_size) from None
-    with replacing(path) as temporary:
+    with replacing(Path(path)) as temporary:
         temporary.write_bytes(model)
 
 
@@ -130,6 +133,9 @@ def _usable(lines: Iterable[str]) -> Iterator[str]:
     skipped = {f"of more than {LINE_BYTES:,} bytes": 0, f"with {_RESERVED!r}": 0}
     long, reserved = skipped
     for line in lines:
+        if isinstance(lines, str) or not isinstance(line, str):
+            wrong = lines if isinstance(lines, str) else line
+            raise TypeError(f"`lines` must be a list of strings. Received: {quoted(wrong)}.")
         if len(line.encode()) > LINE_BYTES:
             skipped[long] += 1
         elif _RESERVED in line:

@@ -52,6 +52,7 @@ _MAY_CHANGE = (
     "training.keep_last", "training.average_last", "training.patience",
     "training.save_minutes", "training.deterministic",
 )  # fmt: skip
+PAIRS_FOLDER = "pairs"  # of text that `tf_transformer.train` received in memory
 _SET_BY_TRAINING = ("model.source_positions", "model.target_positions")
 
 
@@ -136,10 +137,7 @@ class Run:
             for name, was, now in changed(before.config, config) if begun else ():
                 if name != "training.max_tokens_per_device":  # the trainer says so itself
                     before.record_change(name, was, now, remarks.get(name, ""))
-        elif holds_other_files(path):
-            raise UserError(
-                f"{path} exists and is not a run directory. Give --output a new folder."
-            )
+        require_run_or_new(path)
         run = cls(path, config, texts)
         run._write_config()
         write_text(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
@@ -258,11 +256,21 @@ class Run:
 def holds_other_files(path: Path) -> bool:
     """Returns whether `path` is a file, or a folder with files that are not a run's.
 
-    A lock file does not count, nor do temporary files that a killed process has left.
+    A lock file does not count, nor do text from memory and temporary files that a start which
+    was refused or killed has left.
     """
     if not path.is_dir():
         return path.exists()
-    return any(not (file.match(".*.tmp") or file.name == LOCK_FILE) for file in path.iterdir())
+    left = (LOCK_FILE, PAIRS_FOLDER)
+    return any(not (file.match(".*.tmp") or file.name in left) for file in path.iterdir())
+
+
+def require_run_or_new(path: Path) -> None:
+    """Raises UserError if `path` exists and is neither a run nor an empty folder."""
+    if not (path / "config.json").exists() and holds_other_files(path):
+        raise UserError(
+            f"{path} exists and is not a run directory. Give --output a new folder."
+        )
 
 
 def _now() -> str:
