@@ -158,8 +158,27 @@ def test_output_that_cannot_be_written_is_an_error(status, tmp_path):
 def test_a_file_never_gets_the_descriptor_of_a_closed_stream(tmp_path):
     body = f"file = open({str(tmp_path / 'file')!r}, 'w')\n"
     body += "print('printed')\nos.write(2, b'!')\nreturn 0"
-    close = "import os\nfor number in range(3): os.close(number)\n"
-    code = f"{close}os.execv({sys.executable!r}, {[sys.executable, *run_process(body)]!r})"
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), timeout=30)
-    assert done.returncode == 0
+    assert closed((0, 2), body) == (0, "printed\n", "")
     assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_a_closed_stdout_or_stdin_is_an_error(tmp_path):
+    """No result is lost without a word, and stdin does not count as empty."""
+    lost = "error: standard output is closed. Write it to a file, or to /dev/null.\n"
+    assert closed((1,), "open('file', 'w')\nreturn 0", cwd=tmp_path) == (1, "", lost)
+    assert not [*tmp_path.iterdir()]
+    reads = "from tf_transformer.data.text import read_lines\n"
+    reads += "try: print(list(read_lines(0)))\nexcept ValueError as error: print(error)"
+    assert closed((0,), reads)[1] == "stdin cannot be read: Bad file descriptor.\n"
+
+
+def closed(numbers, body: str, **options) -> tuple[int, str, str]:
+    """Runs a process whose `main` has this body, and whose streams `numbers` are closed."""
+    command = [sys.executable, *run_process(body)]
+    code = f"import os\nfor number in {numbers}: os.close(number)\n"
+    code += f"os.execv({sys.executable!r}, {command!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True,
+        timeout=30, **options,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr

@@ -85,17 +85,23 @@ def abandon_output(stream: TextIO) -> None:
 
 
 def _open_closed_streams() -> None:
-    """Connects standard streams that were closed (`>&-`) to the null device.
+    """Connects standard streams that were closed (`<&-`) to the null device, only to write.
 
     Otherwise the next file to be opened, perhaps a checkpoint, would get such a descriptor and
-    receive all printed text.
+    receive all printed text. Reading stdin then fails, rather than finding no text.
+
+    Raises:
+        SystemExit: if stdout was closed, as all results would be lost.
     """
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+    while (number := os.open(os.devnull, os.O_WRONLY)) <= 2:
         continue
     os.close(number)
+    is_lost = sys.stdout is None
     sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    if is_lost:
+        sys.exit("error: standard output is closed. Write it to a file, or to /dev/null.")
 
 
 def _status_of(main: Callable[[], int]) -> int:
