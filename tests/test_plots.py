@@ -91,6 +91,21 @@ def test_scores_of_different_kinds_have_different_axes(tmp_path):
     assert all(f"<!-- {each.label}, highest 0.5 -->" in text for each in curves)
 
 
+def test_legends_cover_no_line(tmp_path, monkeypatch):
+    drawn, savefig = [], Figure.savefig
+
+    def keep(figure, *arguments, **options):
+        drawn.append(figure)
+        savefig(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    draw_curves([curve(f"run {number}", "BLEU") for number in range(6)], tmp_path / "c.png")
+    drawn[0].draw_without_rendering()
+    for axes in drawn[0].axes:
+        legend = axes.get_legend().get_window_extent()
+        assert legend.y1 < axes.xaxis.get_tightbbox().y0 < axes.bbox.y0
+
+
 def test_the_old_dev_set_of_a_fine_tuned_run_is_drawn_beside_the_new_one(tmp_path):
     curves = [curve("general", "BLEU"), replace(curve("law", "BLEU"), old_scores=[0.4, 0.3])]
     draw_curves(curves, tmp_path / "curves.svg")

@@ -162,7 +162,7 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
         UserError: if matplotlib is missing or the file cannot be written.
     """
     names = list(dict.fromkeys(curve.score_name for curve in curves))
-    figure = new_figure(5 * (1 + len(names)), 4)
+    figure = new_figure(5 * (1 + len(names)), 4 + 0.4 * len(curves))
     perplexity, *others = figure.subplots(1, 1 + len(names))
     scores = dict(zip(names, others, strict=True))
     for index, curve in enumerate(curves):
@@ -185,8 +185,9 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
     number_plainly(perplexity.yaxis)
     for axes in (perplexity, *others):
         axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-    save(figure, path)
+        # Below, where it covers no line.
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15))
+    save(figure, path, bbox_inches="tight")
 
 
 # --- Attention --------------------------------------------------------------------------

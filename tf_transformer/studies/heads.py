@@ -351,7 +351,7 @@ def _identity(*determined_by: object) -> str:
 def _draw(study: Study, output: Path) -> None:
     points = study.curve
     rises = _by_kind(study.importances, "loss_change")
-    rows = [("rise in loss (nats per piece)", "+z.3f", rises)]
+    rows = [("rise in loss\n(nats per piece)", "+z.3f", rises)]
     curves: dict[str, Sequence[float | None]]
     curves = {"loss (nats per piece)": [point.loss for point in points]}
     if points[0].bleu is not None:
