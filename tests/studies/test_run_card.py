@@ -122,8 +122,16 @@ def test_a_card_can_be_written_without_the_data(run):
     shutil.rmtree(run.data)
     write_run_card(run, 9.5)
     text = (run.path / "card.md").read_text("utf-8")
-    assert " unknown |" in text
+    assert " unknown |" in text and f"FLOPs are unknown: {run.data}/train is not a" in text
     assert "time x devices x 9.5 TFLOP/s" in text
+
+
+def test_a_damaged_checkpoint_is_named_in_the_card(run):
+    with run.checkpoints.best.open("r+b") as file:
+        file.seek(5_000)
+        file.write(b"damage")
+    text = card_of(run)
+    assert "\n- best.npz is damaged\n- average.npz: the average of" in text
 
 
 def test_changes_between_sessions_are_listed_with_their_step(run):

@@ -313,7 +313,6 @@ def run_card(options: argparse.Namespace) -> None:
     """
     run = open_run(options.run, None)
     rate = SUSTAINED_TFLOPS[options.gpu] if options.gpu else options.sustained_tflops
-    import_tensorflow_quietly()  # for the tokenised corpus
     print_report(*write_run_card(run, rate), style=MARKDOWN)
 
 

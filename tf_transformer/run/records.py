@@ -1,5 +1,6 @@
 """Records of a run, one JSON object per line: evaluations, and changes between sessions."""
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -77,10 +78,18 @@ def read_history(path: Path, *required: str) -> list[Record]:
 
     Raises:
         UserError: if a line is not a JSON object with all fields of an evaluation and the
-            names that are `required`, or has a value that cannot be compared.
+            names that are `required`, or has a value that cannot be compared; or if steps are
+            not in order.
     """
     names = (*_EVALUATION, *required)
-    return _read_lines(path, names, lambda record: record.keys() - {"dev_set"})
+    records = _read_lines(path, names, lambda record: record.keys() - {"dev_set"})
+    for number, (before, after) in enumerate(itertools.pairwise(records), start=2):
+        if after["step"] <= before["step"]:
+            raise UserError(
+                f"{path}:{number}: expected a step after {before['step']:,}. Received: "
+                f"{after['step']:,}. Keep one line for each step, in order."
+            )
+    return records
 
 
 def read_changes(path: Path) -> list[Record]:

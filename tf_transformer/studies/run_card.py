@@ -3,17 +3,19 @@
 import json
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tf_transformer.config import Config
 from tf_transformer.config.presets import RECIPES, TABLE3, train_command
+from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import ROLES
 from tf_transformer.data.vocabulary import tokenizer_settings
 from tf_transformer.errors import UserError
 from tf_transformer.files import write_text
 from tf_transformer.output import MARKDOWN, Part, Table, joined
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import read_progress
+from tf_transformer.run.checkpoints import is_valid, read_progress
 from tf_transformer.run.records import comparable, read_results
 from tf_transformer.run.run import (
     best_record,
@@ -160,8 +162,10 @@ def _scores(run: Run, best: dict[str, Any]) -> str:
         f"- best {by} of {evaluations} evaluations: {best[f'valid_{by}']:.4g} at step "
         f"{best['step']:,}, perplexity {best['valid_perplexity']:.2f}"
     ]
-    for file in (run.checkpoints.best, run.checkpoints.average):
-        if record := evaluation_of(run, file) if file.exists() else None:
+    for file in filter(Path.exists, (run.checkpoints.best, run.checkpoints.average)):
+        if not is_valid(file):
+            lines.append(f"- {file.name} is damaged")
+        elif record := evaluation_of(run, file):
             weights = record.get("weights", f"weights of step {record['step']:,}")
             scores = (f"{name[6:]} {record[name]:.4g}" for name in record if "valid_" in name)
             lines.append(f"- {file.name}: the {weights}: {', '.join(scores)}")
@@ -213,7 +217,14 @@ def _seen(record: dict[str, Any]) -> str:
 def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
     """Tabulates the cost up to each evaluation, and compares it with the paper's Table 2."""
     outputs, devices = encoder_outputs(run), _devices(run)
-    per_evaluation = costs(run.history(), run.config.model, _lengths(run), outputs)
+    lengths: Lengths | None = None
+    how = "counted from the model and the lengths in the run's data/."
+    try:
+        corpus = EncodedCorpus.open(run.data / "train")
+        lengths = Lengths.of(corpus.source_lengths, corpus.target_lengths)
+    except UserError as error:
+        how = f"unknown: {error}"
+    per_evaluation = costs(run.history(), run.config.model, lengths, outputs)
     rows = [
         [
             f"{cost.step:,}",
@@ -224,10 +235,7 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
         for cost in per_evaluation
     ]
     header = ["step", "labels" if outputs else "target tokens", "training s", "FLOPs counted"]
-    notes = [
-        f"On {devices} {'device' if devices == 1 else 'devices'}. FLOPs are counted from the "
-        "model and the lengths in the run's data/."
-    ]
+    notes = [f"On {devices} {'device' if devices == 1 else 'devices'}. FLOPs are {how}"]
     if sustained_tflops is not None:
         estimated = per_evaluation[-1].seconds * devices * sustained_tflops * 1e12  # (6.1)
         notes.append(
@@ -237,17 +245,6 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
     of_paper = ", ".join(f"{name} {flops:.1e}" for name, flops in TABLE2_FLOPS.items())
     notes.append(f"Table 2, English-German, counted in this way: {of_paper}")
     return [Table(header, rows, "r"), "\n".join(notes)]
-
-
-def _lengths(run: Run) -> Lengths | None:
-    """Sums the lengths of the tokenised training corpus; None if it is gone."""
-    from tf_transformer.data.encoded_corpus import EncodedCorpus  # imports TensorFlow
-
-    try:
-        corpus = EncodedCorpus.open(run.data / "train")
-    except UserError:
-        return None
-    return Lengths.of(corpus.source_lengths, corpus.target_lengths)
 
 
 def _devices(run: Run) -> int:
