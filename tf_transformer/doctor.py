@@ -347,8 +347,8 @@ def check_overlap(surveys: Surveys, data: DataConfig) -> list[Finding]:
     train, *others = surveys
     where = "train" if train.every == 1 else f"a sample of train (1 pair in {train.every})"
     message = (
-        f"are also in {where}. The score would count memorised sentences: remove them from "
-        "train."
+        f"are also in {where}. The score would count memorised sentences: split the text by "
+        "source, or remove them from train, as docs/tutorials/your-own-data.md shows."
     )
     pairs = _pairs_with(others, lambda pair: pair.keys[1] in train.shared)
     findings = judge("overlap", pairs, 0.01, message)
