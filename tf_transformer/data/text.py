@@ -203,8 +203,9 @@ class ParallelText:
 
     @property
     def keys(self) -> list[str]:
-        """Keys that select its tags: target language, name, and last part of the name."""
-        return [self.languages[1], self.name, self.name.rpartition("/")[2]]
+        """Keys that select its tags: target language, name, and last parts of the name."""
+        parts = self.name.split("/")
+        return [self.languages[1], *("/".join(parts[i:]) for i in range(len(parts)))]
 
     @property
     def is_table(self) -> bool:

@@ -219,9 +219,9 @@ def check_tags(data: DataConfig) -> None:
     for key, tag in split_tags(data.tag).items():
         if not any(tag in text.tag for text in texts if key in text.keys):
             raise UserError(
-                f"--tag {key}={tag} must name a target language, or a --train or --valid. "
-                f"Received: {quoted(key)}. There are: "
-                f"{', '.join(dict.fromkeys(key for text in texts for key in text.keys))}."
+                f"--tag {key}={tag} must name a target language, or a --train or --valid, or "
+                f"the last parts of its name. Received: {quoted(key)}. There are: "
+                f"{', '.join(dict.fromkeys(key for text in texts for key in text.keys[:2]))}."
             )
     counts = dict.fromkeys(data.symbols, 0)
     tags = [symbol for symbol in symbols_of(data) if symbol not in counts]

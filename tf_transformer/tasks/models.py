@@ -132,7 +132,7 @@ def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Token
             logger.warning(
                 "%s was trained only on sources that begin with a tag: begin each line with "
                 "one of %s, or give --tag to a command that has it",
-                member.path, ", ".join(split_tags(member.config.data.tag).values()),
+                member.path, ", ".join(dict.fromkeys(split_tags(member.config.data.tag).values())),
             )  # fmt: skip
     file = run.require_tokenizer()
     tokenizer = Tokenizer(file, require_known(tag, run.config.data, file))
