@@ -102,7 +102,7 @@ assert np.ptp(weights.cross[-1], axis=0).max() > 0.5
 # a word.
 
 # %%
-sentence = f"--sentence '{english}' --target '{german}'"
+sentence = f"'{english}' --target '{german}'"
 tf_transformer(f"attention run {sentence} --kind cross --layer 2 --output cross.png")
 Image("cross.png")
 

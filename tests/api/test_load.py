@@ -265,6 +265,8 @@ def test_other_paths_are_refused(exported, tmp_path):
         load(tmp_path / "gone")
     with pytest.raises(UserError, match="a folder that is none of them"):
         load(tmp_path)
+    with pytest.raises(UserError, match=r"test_load.py must be .* a file that is none of them"):
+        load(__file__)
     with pytest.raises(UserError, match=r"Give an export in it, such as .*/small"):
         load(exported.parents[1])
     with pytest.raises(UserError, match="`checkpoint` is not for an export"):

@@ -59,6 +59,7 @@ def test_train_equals_the_command_and_resumes(text, tmp_path, monkeypatch, capsy
     [
         ({"model": "smal"}, "no model 'smal'. Did you mean 'small'"),
         ({"droput": 0.3}, "no setting 'droput'. Did you mean 'dropout'"),
+        ({"modle": "tiny"}, "no setting 'modle'. Did you mean 'model'"),
         ({"max_length": 9}, r"settings=\{'model.max_length': 9\}. There are: model.max_length"),
         ({"dropout": 3}, r"`model.dropout` must be in \[0, 1\). Received: 3"),
         ({"settings": {"model.droput": 0}}, "no setting 'model.droput'"),

@@ -14,6 +14,7 @@ import tensorflow as tf
 from command_line import environment
 from tqdm import tqdm
 
+import tf_transformer
 from tf_transformer.cli.console import (
     MessageFormatter,
     fitted,
@@ -256,6 +257,27 @@ def test_help_lists_all_commands_without_importing_them():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert all(f"\n    {name} " in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "printed"),
+    [
+        ("--version", 0, f"tf-transformer {tf_transformer.__version__}\n"),
+        (
+            "translat",
+            2,
+            "error: There is no command 'translat'. Did you mean 'translate'? See ",
+        ),
+        ("xyz", 2, "error: There is no command 'xyz'. There are: train, doctor, "),
+        ("translate run in.en", 2, "arguments: in.en. Text is read from stdin: < FILE. See "),
+        ("evaluate --reference a run b", 2, "error: unrecognized arguments: b. See "),
+    ],
+)
+def test_the_version_and_hints_at_mistyped_command_lines(line, status, printed, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(line.split())
+    assert stopped.value.code == status
+    assert printed in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -34,7 +34,7 @@ def empty_folder(tmp_path, monkeypatch) -> None:
 
 def attention(run, pair, *options: str) -> dict:
     sentence, target = pair
-    arguments = ["--sentence", sentence, "--target", target, "--data", "a.json", *options]
+    arguments = [sentence, "--target", target, "--data", "a.json", *options]
     assert main(["attention", str(run.path), *arguments]) == 0
     return json.loads(Path("a.json").read_text("utf-8"))
 
@@ -102,14 +102,14 @@ def spelled(data: dict, side: str, link: dict) -> str:
 
 
 def test_the_default_target_is_the_models_translation(trained_run, translator, pair):
-    options = ["--sentence", pair[0], "--data", "a.json"]
+    options = [pair[0], "--data", "a.json"]
     assert main(["attention", str(trained_run.path), *options]) == 0
     best = translator.translate(pair[0])
     assert json.loads(Path("a.json").read_text("utf-8"))["target"] == best
 
 
 def test_each_written_file_is_printed_on_a_line(trained_run, capsys):
-    command = ["attention", str(trained_run.path), "--sentence", "Good day.", "--target", "Gut"]
+    command = ["attention", str(trained_run.path), "Good day.", "--target", "Gut"]
     assert main(command) == 0
     assert capsys.readouterr().out == "attention.png\n"
     assert main([*command, "--kind", "encoder", "--output", "e.svg", "--data", "e.json"]) == 0
@@ -130,11 +130,10 @@ def test_each_written_file_is_printed_on_a_line(trained_run, capsys):
         ("--kind cross --layer 1 --head 0", r"--head must be from 1 to \d. Received: 0", 1),
         ("--data .", "--data must not be a folder or a device. Received: .", 1),
         ("--target=", "--target must not be empty", 2),
-        ("--sentence=", "--sentence must not be empty", 2),
     ],
 )
 def test_bad_input_of_attention_is_refused(trained_run, capsys, options, expected, status):
-    command = ["attention", str(trained_run.path), "--sentence", "Good morning."]
+    command = ["attention", str(trained_run.path), "Good morning."]
     assert_refused(capsys, [*command, *options.split()], expected, status=status)
 
 

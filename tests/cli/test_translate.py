@@ -24,6 +24,7 @@ from tf_transformer.config import DataConfig, DecodingConfig
 from tf_transformer.data.text import corpora
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.translator import Translator, load_translator
+from tools.storm.lab import stdin_of
 
 
 @pytest.fixture
@@ -85,6 +86,25 @@ def test_an_ensemble_of_a_run_and_its_copies_equals_the_run(
     texts, scores = ([[row[column] for row in found] for found in rows] for column in (2, 1))
     assert texts[0] == texts[1]
     assert list(map(float, scores[1])) == pytest.approx(list(map(float, scores[0])), abs=2e-4)
+
+
+def test_an_export_translates_with_the_options_that_it_has(
+    trained_run, exported, four_lines, capsys
+):
+    for options in ([], ["--alpha", "0", "--max-length", "6", "--n-best", "2"]):
+        rows = [
+            [line.split("\t") for line in translated(capsys, path, four_lines, *options)]
+            for path in (trained_run.path, exported)
+        ]
+        texts, of_export = ([row[-1] for row in found] for found in rows)
+        assert texts == of_export
+    for options, expected in (
+        (["--beam", "2"], "cannot search with another `beam_size`: load the run"),
+        (["--alignments", "a"], "--alignments is not for an export, but for the run it was"),
+    ):
+        with stdin_of(four_lines):
+            command = ["translate", str(exported), *options]
+            assert_refused(capsys, command, expected, status=1)
 
 
 def test_evaluate_and_score_take_an_ensemble(trained_run, copied, capsys):

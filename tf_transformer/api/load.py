@@ -154,7 +154,9 @@ def _task_of(export: Path) -> str:
 
 def _open(path: Path) -> Run:
     if not (path / "config.json").exists():
-        received = "a folder that is none of them" if path.is_dir() else "no such path"
+        received = "no such path"
+        if path.exists():
+            received = f"a {'folder' if path.is_dir() else 'file'} that is none of them"
         raise UserError(
             f"{path} must be a run directory, an export or a .keras file. Received: {received}."
         )

@@ -253,7 +253,8 @@ def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     by_name["batch_tokens"] = ["training.batch_tokens"]  # like the option of `train`
     for name in fields:
         if name not in by_name:
-            raise UserError(f"There is no setting {quoted(name)}.{nearest(name, by_name)}")
+            known = ["model", *(train.__kwdefaults__ or ()), *by_name]
+            raise UserError(f"There is no setting {quoted(name)}.{nearest(name, known)}")
         if len(by_name[name]) > 1:
             raise UserError(
                 f"`{name}` is a setting of several sections: give one of them, such as "

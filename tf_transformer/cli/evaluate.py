@@ -11,6 +11,7 @@ from typing import Any
 from tf_transformer.api.experiments import compare_systems
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
 from tf_transformer.cli.options import (
+    MODEL_HELP,
     RUN_HELP,
     add_model_options,
     add_run_options,
@@ -260,7 +261,7 @@ def _bracket_table(scores: Sequence[SentenceScore]) -> Table:
 def add_score(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `score`, whose output is data."""
     parser.set_defaults(stdout_is_data=True)
-    add_run_options(parser, "--ensemble", "--tag")
+    add_run_options(parser, "--ensemble", "--tag", help=MODEL_HELP)
     parser.add_argument("--source", metavar="FILE", required=True, help="source text")
     parser.add_argument("--target", metavar="FILE", required=True, help="its translations")
     add_search_options(parser, ["alpha"])

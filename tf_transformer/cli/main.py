@@ -10,9 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from tf_transformer import __version__
 from tf_transformer.cli.console import run_command, width, wrapped
 from tf_transformer.cli.parser import CommandParser, actions, usage
 from tf_transformer.cli.process import run_process
+from tf_transformer.config.settings import nearest
+from tf_transformer.errors import quoted
 
 # By heading of `--help`, which is also the module: a line for each command.
 GROUPS = {
@@ -81,9 +84,8 @@ def main_parser() -> CommandParser:
         epilog=wrapped("\n".join(lines), width(), hanging=12 * " "),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "command", choices=COMMANDS, metavar="COMMAND", help="see COMMAND --help"
-    )
+    parser.add_argument("command", metavar="COMMAND", help="see COMMAND --help")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     return parser
 
 
@@ -95,7 +97,10 @@ def run() -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line, by default the process's; returns its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    name = main_parser().parse(arguments[:1]).command
+    parser = main_parser()
+    name = parser.parse(arguments[:1]).command
+    if name not in COMMANDS:
+        parser.error(f"There is no command {quoted(name)}.{nearest(name, COMMANDS)}")
     return run_command(command_parser(name).parse(arguments[1:]))
 
 

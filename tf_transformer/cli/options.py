@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.api.load import load_run
+from tf_transformer.api.load import load, load_run
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import actions, flag, given, int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
@@ -19,6 +19,7 @@ from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import arriving_lines, read_lines, read_pairs
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
+from tf_transformer.export.versions import find_export
 from tf_transformer.files import replacing
 from tf_transformer.output import ProgressBars
 from tf_transformer.plots import SUFFIXES, new_figure
@@ -26,6 +27,7 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named
 
 RUN_HELP = "run directory, the --output of `train`"
+MODEL_HELP = f"{RUN_HELP}, or an export"
 
 _MODEL: dict[str, dict[str, Any]] = {
     "--checkpoint": {
@@ -75,6 +77,8 @@ _SEARCH = {
         "stop when no better translation can end within N more tokens; 0: search exactly",
     ),
 }
+
+_OF_RUNS = ("precision", "litert", "threads", "tag", "ensemble")  # see `load_run`
 
 # By the field of SamplingConfig: the metavar and the help of its option.
 _SAMPLING = {
@@ -183,15 +187,23 @@ def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run
 
 
 def open_model(options: argparse.Namespace, task: str = "translation", **more: Any) -> Any:
-    """Loads what `load_run` returns for a run of `task`, with the options of the command.
+    """Loads the model of a run or an export of `task`, with the options of the command.
 
     Args:
         options: options of the command: run, checkpoint, and those of the search it has.
         task: the task that the command is for.
         **more: further arguments of `load_run`.
     """
+    if export := find_export(Path(options.run)):
+        names = ("checkpoint", "alignments", *_OF_RUNS)
+        _refuse(options, names, f"an export, but for the run it was made from: {export}")
+        import_tensorflow_quietly()
+        use_threads()
+        model = load(export, task=task)
+        model.decoding = dataclasses.replace(model.decoding, **decoding_options(options))
+        return model
     run = open_run(options.run, task)
-    loading = given(options, "precision", "litert", "threads", "tag", "ensemble")
+    loading = given(options, *_OF_RUNS)
     if paths := loading.get("ensemble"):
         loading["ensemble"] = [open_run(path, task) for path in paths]
     import_tensorflow_quietly()
@@ -205,13 +217,16 @@ def refuse_unsupported(options: argparse.Namespace, run: Run) -> None:
     needs = {"no_text": "text", **dict.fromkeys(_SEARCH, "decoding")}
     supported = task_named(run.config.task).options
     names = ("precision", "litert", "tag", "format", *needs)
-    wrong = given(options, *names).keys() - {n for n in names if needs.get(n, n) in supported}
+    wrong = [name for name in names if needs.get(name, name) not in supported]
+    _refuse(options, wrong, f"runs of --task {run.config.task}. Received: {run.path}")
+
+
+def _refuse(options: argparse.Namespace, names: Sequence[str], what: str) -> None:
+    """Raises UserError if one of these options is given, which is not for `what`."""
+    wrong = given(options, *names)
     for action in actions(options.parser):
         if action.dest in wrong:
-            raise UserError(
-                f"{flag(action)} is not for runs of --task {run.config.task}. Received: "
-                f"{run.path}. Leave it out."
-            )
+            raise UserError(f"{flag(action)} is not for {what}. Leave it out.")
 
 
 def picture(output: str) -> Path:

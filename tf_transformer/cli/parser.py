@@ -31,8 +31,11 @@ class CommandParser(argparse.ArgumentParser):
             if any("\ud800" <= char <= "\udfff" for char in argument):
                 received = quoted(os.fsencode(argument))
                 self.error(f"arguments must be UTF-8. Received: {received}.")
-        options = self.parse_args(arguments)
+        options, rest = self.parse_known_args(arguments)
         flags = {action.dest: flag(action) for action in actions(self)}
+        if rest:
+            hint = " Text is read from stdin: < FILE." if "line_buffered" in flags else ""
+            self.error(f"unrecognized arguments: {' '.join(rest)}.{hint}")
 
         def written(term: str) -> str:
             name, _, value = term.partition("=")
@@ -45,7 +48,7 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Prints `message` and the command for help; exits with status 2."""
         message = message.removeprefix("argument ").replace(": must ", " must ", 1)
-        end = "" if message.endswith(".") else "."
+        end = "" if message.endswith((".", "?")) else "."
         self.exit(2, f"error: {one_line(message)}{end} See {self.prog} --help.\n")
 
 
@@ -61,9 +64,9 @@ class Once(argparse.Action):
 
 
 def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yields the arguments of a parser, except --help and --traceback."""
+    """Yields the arguments of a parser, except --help, --version of all and --traceback."""
     for action in parser._actions:  # argparse has no public list
-        if action.dest not in ("help", "traceback"):
+        if action.default != argparse.SUPPRESS and action.dest != "traceback":
             yield action
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.cli.options import (
+    MODEL_HELP,
     add_line_buffered_option,
     add_run_options,
     add_sampling_options,
@@ -45,7 +46,8 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `translate`, whose output is data."""
     add = parser.add_argument
     parser.set_defaults(stdout_is_data=True)
-    add_run_options(parser, "--ensemble", "--tag", "--threads", "--precision", "--litert")
+    names = ("--ensemble", "--tag", "--threads", "--precision", "--litert")
+    add_run_options(parser, *names, help=MODEL_HELP)
     add_line_buffered_option(parser)
     add(
         "--n-best",
@@ -71,13 +73,13 @@ def run_translate(options: argparse.Namespace) -> None:
     sampling = sampling_config(options)
     if options.alignments:
         require_writable("--alignments", Path(options.alignments))
-    beam_size = decoding_config(options, open_run(options.run)).beam_size
+    translator = open_model(options)
+    beam_size = translator.decoding.beam_size
     if not sampling and (options.n_best or 1) > beam_size:
         raise UserError(
             f"--n-best must be between 1 and the beam size, {beam_size}. "
             f"Received: {options.n_best}."
         )
-    translator = open_model(options)
     done = 0
     alignments: list[str] = []
     with stdin_bars() as bars:
@@ -228,7 +230,7 @@ def add_attention(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `attention`."""
     add_run_options(parser, "--tag")
     add = parser.add_argument
-    add("--sentence", required=True, metavar="TEXT", help="sentence to translate")
+    add("sentence", metavar="TEXT", help="sentence of the source language")
     add("--target", metavar="TEXT", help="its translation (default: the model's)")
     add(
         "--kind",
@@ -252,9 +254,9 @@ def run_attention(options: argparse.Namespace) -> None:
     The picture shows one head, all heads of a layer, or the alignment: the mean of the heads,
     with aligned words in boxes. Layers and heads are counted from 1.
     """
-    for name, value in given(options, "sentence", "target").items():
-        if not value.strip():
-            raise UserError(f"--{name} must not be blank. Received: {value!r}.")
+    for name, value in (("TEXT", options.sentence), ("--target", options.target)):
+        if value is not None and not value.strip():
+            raise UserError(f"{name} must not be blank. Received: {value!r}.")
     if options.data:
         require_writable("--data", Path(options.data))
     output = options.output or (None if options.data else "attention.png")
