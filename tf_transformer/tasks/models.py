@@ -128,11 +128,12 @@ def _replaced(path: Path) -> UserError:
 def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Tokenizer:
     """Returns the tokenizer of a run, which all runs of an ensemble must share."""
     for member in (run, *others):
+        tags = dict.fromkeys(split_tags(member.config.data.tag).values())
         if tag is None and always_tagged(member.config.data):
             logger.warning(
                 "%s was trained only on sources that begin with a tag: begin each line with "
                 "one of %s, or give --tag to a command that has it",
-                member.path, ", ".join(dict.fromkeys(split_tags(member.config.data.tag).values())),
+                member.path, ", ".join(tags),
             )  # fmt: skip
     file = run.require_tokenizer()
     tokenizer = Tokenizer(file, require_known(tag, run.config.data, file))
