@@ -19,7 +19,7 @@ BUDGETS = {
     "tests lines": 25_700,
     "tests files": 145,
     "commands": 22,
-    "refusals": 234,  # `raise UserError`
+    "refusals": 235,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

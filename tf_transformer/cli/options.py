@@ -199,7 +199,7 @@ def open_model(options: argparse.Namespace, task: str = "translation", **more: A
         _refuse(options, names, f"an export, but for the run it was made from: {export}")
         import_tensorflow_quietly()
         use_threads()
-        model = load(export, task=task)
+        model = load(export, task=task)  # type: ignore[call-overload]
         model.decoding = dataclasses.replace(model.decoding, **decoding_options(options))
         return model
     run = open_run(options.run, task)
