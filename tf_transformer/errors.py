@@ -74,7 +74,7 @@ def strings(name: str, value: Any) -> list[str]:
     Raises:
         TypeError: if it is anything else, such as a single string.
     """
-    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping, Set)):
+    if isinstance(value, str) or not _is_vector(value):
         raise TypeError(f"`{name}` must be a list of strings. Received: {quoted(value)}.")
     values = list(value)
     for item in values:
@@ -93,11 +93,17 @@ def one_or_more(name: str, value: Any) -> tuple[bool, list[str]]:
     """
     if isinstance(value, str):
         return True, [value]
-    if not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping, Set)):
+    if not _is_vector(value):
         raise TypeError(
             f"`{name}` must be a string or a list of strings. Received: {quoted(value)}."
         )
     return False, strings(name, value)
+
+
+def _is_vector(value: Any) -> bool:
+    """Tells whether a value is ordered and has one dimension, unlike a DataFrame."""
+    ordered = isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping, Set))
+    return ordered and getattr(value, "ndim", 1) == 1
 
 
 def pairs(**sides: Any) -> tuple[bool, list[str], list[str]]:

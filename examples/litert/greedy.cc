@@ -151,6 +151,7 @@ std::vector<int> translate(Signature &encode, Signature &step, const std::vector
     Tensor &logits = step.outputs.at("logits");
     float *first = logits.data<float>();
     first[kPad] = first[kBos] = -INFINITY;
+    if (position == 0) first[kEos] = -INFINITY;  // a translation is not blank
     token = position + 1 < longest ? std::max_element(first, first + logits.size) - first : kEos;
     target.push_back(token);
   }

@@ -42,7 +42,8 @@ def translate(encode, step, source: list[int], longest: int) -> list[int]:
         keys[:, :, :, position] = outputs["keys"][:, :, :, 0]
         values[:, :, :, position] = outputs["values"][:, :, :, 0]
         ancestry[..., position] = 0
-        outputs["logits"][..., [PAD, BOS]] = -np.inf
+        banned = [PAD, BOS] if position else [PAD, BOS, EOS]  # a translation is not blank
+        outputs["logits"][..., banned] = -np.inf
         target.append(int(outputs["logits"].argmax()))
     return target[1:]
 

@@ -90,7 +90,6 @@ def test_most_translations_are_the_same(translator, trained_run, tmp_path):
         pieces(translator, sources),
         beam_size=4,
         length_penalty=0,
-        min_decoding_length=0,
         max_decoding_length=200,
         return_scores=True,
     )

@@ -59,8 +59,9 @@ class TableStep:
 def found_by(
     step: TableStep, limits: list[int], number=1, prefix=None, **settings
 ) -> Hypotheses:
+    fewest = np.full(len(limits), settings.pop("min_length", 1))
     decoding = DecodingConfig(**({"beam_size": 2} | settings))
-    return host_search(step, decoding, number, np.array(limits, np.int32), prefix)
+    return host_search(step, decoding, number, np.array(limits, np.int32), fewest, prefix)
 
 
 PREFIXES = np.array([[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]], np.int32)
@@ -155,6 +156,7 @@ def in_litert(translator: Translator, lite: LiteModel, **options) -> Translator:
         (1, {"beam_size": 1}),
         (3, {"beam_size": 7, "alpha": 1.5, "batch_tokens": 200}),
         (4, {"min_length": 12, "no_repeat_ngram": 2, "max_length": 30}),
+        (4, {"max_length": 2}),
     ],
 )
 def test_float32_finds_what_the_model_finds(translator, in_float32, texts, number, settings):

@@ -2,18 +2,22 @@
 
 import copy
 import dataclasses
+import io
 import json
 import pickle
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from sacrebleu import corpus_bleu, sentence_bleu
 from trained import DECODING, assert_same, small_model, traces_of, with_settings
 
 from tf_transformer.config import EOS_ID
 from tf_transformer.decoding import batches
 from tf_transformer.decoding.beam_search import length_penalty
+from tf_transformer.decoding.candidates import BANNED_IDS
 from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.errors import UserError
 from tf_transformer.tasks.classification.predictor import Label
 from tf_transformer.tasks.parsing.linearisation import Parse
 from tf_transformer.tasks.parsing.trees import Tree
@@ -56,6 +60,42 @@ def test_the_search_is_traced_once_for_batches_of_every_shape(translator, texts,
 def test_blank_text_has_blank_translations(translator):
     for (blank,) in translator.translate(["", " ", "\t\r", "\u3000"], n_best=4):
         assert blank == "" and vars(blank) == {"score": 0, "log_prob": 0, "num_tokens": 0}
+
+
+@pytest.fixture(scope="module")
+def terse(translator) -> Translator:
+    """Ends every hypothesis as soon as it may."""
+    model = small_model(translator.tokenizer.vocab_size, output_bias=True)
+    bias = np.zeros(model.vocab_size)
+    bias[EOS_ID] = 20
+    model.projection.output_bias.assign(bias)
+    return Translator(model, translator.tokenizer, DECODING)
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 1}, {"sample": True}, {"lookahead": 3}])
+def test_only_blank_text_and_a_limit_of_one_token_have_blank_translations(terse, options):
+    texts, prefixes = ["A dog runs.", "", "Two men."], ["", "", "Zwei"]
+    found = terse.translate(texts, max_length=1, **options)
+    assert [(one, one.num_tokens) for one in found] == [("", 1), ("", 0), ("", 1)]
+    for max_length in (2, 0):
+        found = terse.translate(texts, max_length=max_length, **options)
+        assert [one.num_tokens for one in found] == [2, 0, 2]
+        assert terse.score("A dog runs.", "").log_prob > found[0].log_prob
+    # A prefix may be the whole translation.
+    assert terse.translate(texts, prefix=prefixes, **options)[2] == "Zwei"
+
+
+def test_the_shortest_translation_is_the_most_probable_token(terse):
+    """Counted out: of all tokens but EOS, each followed by EOS."""
+    source, best = (
+        terse.codec.ids(["A dog runs."])[0][np.newaxis],
+        terse.translate("A dog runs."),
+    )
+    tokens = np.setdiff1d(np.arange(terse.model.vocab_size), [*BANNED_IDS, EOS_ID])
+    labels = np.stack([tokens, np.full_like(tokens, EOS_ID)], axis=1)
+    sources = np.repeat(source, len(labels), axis=0)
+    log_probs = terse.engine.log_probs(tf.constant(sources), tf.constant(labels, tf.int32))
+    assert best.log_prob == pytest.approx(np.max(log_probs), abs=1e-4)
 
 
 @pytest.mark.parametrize("max_length", [0, 7])
@@ -211,6 +251,17 @@ def test_a_prefix_may_fill_its_limit_and_no_more(translator, caplog):
         assert bool(prefix_warnings(caplog)) is is_cut
 
 
+def test_a_translator_takes_its_tokenizers_path_and_names_its_parts(translator):
+    path = translator.tokenizer.path
+    other = Translator(translator.model, str(path), DECODING)
+    assert other.translate("Hello.") == translator.translate("Hello.")
+    weights, size = translator.model.count_params(), translator.tokenizer.vocab_size
+    engine = f"GraphEngine(Transformer, {weights:,} weights, {size:,} subwords)"
+    assert repr(other) == f"<Translator: {engine}, beam_size=4, alpha=0.6>"
+    with pytest.raises(UserError, match="missing.model"):
+        Translator(translator.model, path.with_name("missing.model"))
+
+
 def test_each_text_needs_a_prefix(translator):
     with pytest.raises(ValueError, match="`texts` and `prefix` must have .* Received: 2 and 1"):
         translator.translate(["a", "b"], prefix=["c"])
@@ -295,6 +346,36 @@ def test_it_is_used_as_the_text(text):
     assert json.loads(json.dumps([found])) == [text]
     assert type(str(found)) is str
     assert tf.constant([found]).numpy().tolist() == [text.encode()]
+
+
+def test_sacrebleu_scores_translations_as_their_texts():
+    texts = ["Ein Hund rennt im Park.", "Zwei Frauen lesen ein Buch."]
+    found = [Translation(text, -0.5, -1.0, 5) for text in texts]
+    references = [["Ein Hund rennt durch den Park.", "Zwei Frauen lesen ein Buch."]]
+    assert corpus_bleu(found, references).score == corpus_bleu(texts, references).score > 0
+    assert sentence_bleu(found[1], [found[1]]).score == pytest.approx(100)
+    assert f"{found[0]:>30}|{found[0]!s}" == f"{texts[0]:>30}|{texts[0]}"
+
+
+def test_pandas_keeps_translations_as_texts(translator, texts):
+    """Without pandas: numpy arrays and generators are lists of texts, tables are not."""
+    expected = translator.translate(texts)
+    for same in (tuple(texts), iter(texts), np.array(texts), np.array(texts, object)):
+        assert translator.translate(same) == expected
+    for wrong in (np.array([texts]), np.array("a"), dict.fromkeys(texts), {*texts}, b"a", [1]):
+        with pytest.raises(
+            TypeError, match="must be a string or a list of strings|a list with"
+        ):
+            translator.translate(wrong)
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"en": texts})
+    table["de"] = translator.translate(table["en"])
+    assert table["de"].tolist() == expected and (table["de"] == expected).all()
+    assert table["de"].str.len().tolist() == [len(text) for text in expected]
+    assert json.loads(table["de"].to_json(orient="values")) == expected
+    assert pandas.read_csv(io.StringIO(table.to_csv()), keep_default_na=False).shape[1] == 3
+    with pytest.raises(TypeError, match="a string or a list of strings"):
+        translator.translate(table)
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -41,7 +41,7 @@ class Tokenizer(tf.Module):
             the target model differs in its number of ids.
     """
 
-    def __init__(self, path: Path, tag: str = ""):
+    def __init__(self, path: str | Path, tag: str = ""):
         super().__init__(name="tokenizer")
         self.path, self.tag = Path(path), tag
         self.model_bytes = _read_model(self.path)

@@ -67,7 +67,8 @@ class Engine(ABC):
     ) -> list[list[Translation]]:
         """Returns the best translations of each text, best first, up to `number` of them.
 
-        A length limit of one token allows only one. A blank text has a single blank one.
+        A blank text has a single blank one, and so has a length limit of one token. Any other
+        translation has a token before EOS, which may be the prefix's.
 
         Args:
             texts: any number of sentences.
@@ -198,6 +199,11 @@ class GraphEngine(Engine):
         self._log_probs_of = tf.function(self.log_probs, [IDS, IDS], autograph=False)
         self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
         self._nearest_of = tf.function(self._nearest, [IDS, IDS], autograph=False)
+
+    def __repr__(self) -> str:
+        weights = sum(model.count_params() for model in models_of(self.model))
+        names = f"{type(self).__name__}({type(self.model).__name__}"
+        return f"{names}, {weights:,} weights, {self.model.vocab_size:,} subwords)"
 
     def codec(self, decoding: DecodingConfig) -> TextCodec:
         """Returns the codec between text and ids within the limits of `decoding`."""
@@ -402,7 +408,6 @@ class GraphEngine(Engine):
         return beam_search(
             self.model.step_function(),
             self.model.initial_cache(source),
-            self.codec(decoding).max_lengths(source, max_lengths),
             beam_size=decoding.beam_size,
             num_hypotheses=number,
             alpha=decoding.alpha if alpha is None else alpha,
@@ -411,7 +416,7 @@ class GraphEngine(Engine):
             prefix=prefix,
             grammar=grammar,
             context=context,
-            **_rules(source, decoding),
+            **self._rules(source, decoding, max_lengths),
         )
 
     def sample_ids(
@@ -428,15 +433,26 @@ class GraphEngine(Engine):
         return sample(
             self.model.step_function(),
             self.model.initial_cache(source),
-            self.codec(decoding).max_lengths(source),
             num_samples=number,
             seeds=seeds,
             temperature=sampling.temperature,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
             prefix=prefix,
-            **_rules(source, decoding),
+            **self._rules(source, decoding),
         )
+
+    def _rules(
+        self, source: tf.Tensor, decoding: DecodingConfig, max_lengths: tf.Tensor | None = None
+    ) -> dict:
+        """Returns length limits and other configured rules as arguments of a search."""
+        codec = self.codec(decoding)
+        lengths = tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
+        return {
+            "max_lengths": codec.limits(lengths, max_lengths),
+            "min_lengths": codec.min_lengths(lengths),
+            "no_repeat_ngram": decoding.no_repeat_ngram,
+        }
 
     def log_probs(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns the summed log-probability of the labels, [B]."""
@@ -461,14 +477,6 @@ class GraphEngine(Engine):
 
     def _nearest(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         return nearest_pieces(self.cross_weights(source, labels), source)
-
-
-def _rules(source: tf.Tensor, decoding: DecodingConfig) -> dict:
-    """Returns the configured rules, other than length limits, as arguments of a search."""
-    rules: dict = {"no_repeat_ngram": decoding.no_repeat_ngram}
-    if decoding.min_length > 1:
-        rules["min_lengths"] = tf.fill([tf.shape(source)[0]], decoding.min_length)
-    return rules
 
 
 def _inputs(labels: tf.Tensor) -> tf.Tensor:

@@ -182,6 +182,7 @@ def host_search(
     decoding: DecodingConfig,
     number: int,
     max_lengths: np.ndarray,
+    min_lengths: np.ndarray,
     prefix: np.ndarray | None = None,
 ) -> Hypotheses:
     """Returns the hypotheses that `beam_search` finds, as arrays, in the same order.
@@ -191,12 +192,13 @@ def host_search(
 
     Args:
         step: the decoding step of these sentences, at its first position.
-        decoding: settings of the search, without length limits.
+        decoding: settings of the search, whose lengths are not used.
         number: N, at most the beam size W.
         max_lengths: int32 [B], length limits.
+        min_lengths: int32 [B], minimum numbers of tokens.
         prefix: int32 [B, P], see `beam_search`.
     """
-    search = _HostSearch(step, decoding, number, max_lengths, prefix)
+    search = _HostSearch(step, decoding, number, max_lengths, min_lengths, prefix)
     results = [column.copy() for column in search.finished]
     rows = np.arange(len(max_lengths))
     while rows.size:
@@ -223,10 +225,11 @@ class _HostSearch:
         decoding: DecodingConfig,
         number: int,
         max_lengths: np.ndarray,
+        min_lengths: np.ndarray,
         prefix: np.ndarray | None,
     ) -> None:
-        self._step, self._decoding = step, decoding
-        self._max_lengths, self._prefix = max_lengths, prefix
+        self._step, self._decoding, self._prefix = step, decoding, prefix
+        self._max_lengths, self._min_lengths = max_lengths, min_lengths
         batch, width = len(max_lengths), decoding.beam_size
         longest = max(max_lengths, default=0)
         self._rows = np.arange(batch)[:, np.newaxis]
@@ -246,7 +249,8 @@ class _HostSearch:
 
     def keep(self, rows: np.ndarray) -> None:
         """Keeps only the sentences in these rows."""
-        self._max_lengths, self._rows = self._max_lengths[rows], self._rows[: len(rows)]
+        self._max_lengths, self._min_lengths = self._max_lengths[rows], self._min_lengths[rows]
+        self._rows = self._rows[: len(rows)]
         self._prefix = None if self._prefix is None else self._prefix[rows]
         self._last_tokens, self._tokens = self._last_tokens[rows], self._tokens[rows]
         self._ancestry, self._log_probs = self._ancestry[rows], self._log_probs[rows]
@@ -317,8 +321,8 @@ class _HostSearch:
         sums = np.exp(relative, out=relative).sum(-1, keepdims=True)
         normaliser = highest + np.log(sums)
         banned = _BANNED[np.minimum(tokens, len(_BANNED) - 1)]
-        if decoding.min_length > index + 1:
-            banned |= tokens == EOS_ID
+        must_continue = self._min_lengths > index + 1
+        banned |= must_continue[:, np.newaxis, np.newaxis] & (tokens == EOS_ID)
         log_probs = np.where(banned, -np.inf, best - normaliser)
 
         forced = np.where(self._max_lengths <= index + 1, EOS_ID, PAD_ID)  # [B], PAD: free
@@ -518,9 +522,9 @@ class LiteEngine(GraphEngine):
 
         def find(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
             lengths = np.count_nonzero(source != PAD_ID, axis=1).astype(np.int32)
-            limits, prefix = np.asarray(codec.limits(lengths)), options.get("prefix")
+            limits = np.asarray(codec.limits(lengths)), np.asarray(codec.min_lengths(lengths))
             with self.lite.interpreter() as interpreter:
                 step = interpreter.encode(source)
-                return host_search(step, decoding, number, limits, prefix)
+                return host_search(step, decoding, number, *limits, options.get("prefix"))
 
         return find

@@ -167,20 +167,15 @@ class TextCodec:
         kept = tf.minimum(lengths, limits) - 1  # leaves room for EOS
         return tf.RaggedTensor.from_tensor(closed.to_tensor(), kept), cut | (lengths > limits)
 
-    def max_lengths(self, source: tf.Tensor, max_lengths: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns the length limits of translations: source ids [B, S] -> int32 [B].
-
-        Args:
-            source: ids with EOS and padding.
-            max_lengths: int32 [B], limits that may only lower the configured ones.
-        """
-        lengths = tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
-        return self.limits(lengths, max_lengths)
-
     def limits(
         self, source_lengths: tf.Tensor | np.ndarray, max_lengths: tf.Tensor | None = None
     ) -> tf.Tensor | np.ndarray:
-        """Returns the limits of `max_lengths`, from source lengths int32 [B], EOS counted."""
+        """Returns the maximum number of tokens in each translation, int32 [B], EOS counted.
+
+        Args:
+            source_lengths: int32 [B], EOS counted.
+            max_lengths: int32 [B], limits that may only lower the configured ones.
+        """
         limits = source_lengths + self._decoding.max_extra_length
         for limit in (self._decoding.max_length, self._longest_target):
             if limit:
@@ -188,3 +183,11 @@ class TextCodec:
         if max_lengths is not None:
             limits = tf.clip_by_value(max_lengths, 1, limits)
         return limits
+
+    def min_lengths(self, source_lengths: tf.Tensor | np.ndarray) -> tf.Tensor:
+        """Returns the minimum number of tokens, as `limits` the maximum, which goes first.
+
+        It is at least 2, EOS and another, unless the source is blank: under a low limit, the
+        empty hypothesis would often be the best.
+        """
+        return tf.maximum(tf.minimum(source_lengths, 2), self._decoding.min_length)

@@ -232,6 +232,9 @@ class ExportEngine(Engine):
         config = read_config(path)
         self.decoding = config.decoding if config else DecodingConfig()
 
+    def __repr__(self) -> str:
+        return f"ExportEngine({self.path})"
+
     def translate(
         self,
         texts: Sequence[str],

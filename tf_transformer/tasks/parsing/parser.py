@@ -241,6 +241,10 @@ class Parser:
             check_rules(decoding)
         self.engine, self.decoding, self.grammar = engine, decoding, grammar
 
+    def __repr__(self) -> str:
+        trees = "only trees" if self.grammar else "any output, repaired"
+        return f"<Parser: {self.engine!r}, beam_size={self.decoding.beam_size}, {trees}>"
+
     @overload
     def parse(self, sentences: str, progress: Progress | None = None) -> Parse: ...
     @overload

@@ -45,7 +45,7 @@ class Translator:
 
     Args:
         model: a trained `Transformer`, or an `Ensemble` of them.
-        tokenizer: the tokenizer it was trained with.
+        tokenizer: the tokenizer it was trained with, or the path of its file.
         decoding: settings of the search; the paper's by default.
         engine: computes in place of model and tokenizer: a `LiteEngine` or an `ExportEngine`.
         card: creates the model card of its exports.
@@ -55,7 +55,7 @@ class Translator:
     def __init__(
         self,
         model: Transformer | Ensemble | None = None,
-        tokenizer: Tokenizer | None = None,
+        tokenizer: Tokenizer | str | Path | None = None,
         decoding: DecodingConfig | None = None,
         *,
         engine: Engine | None = None,
@@ -65,9 +65,15 @@ class Translator:
         if engine is None:
             if model is None or tokenizer is None:
                 raise TypeError("`Translator` needs `model` and `tokenizer`, or `engine`.")
+            if isinstance(tokenizer, str | Path):
+                tokenizer = Tokenizer(tokenizer)
             engine = GraphEngine(model, tokenizer)
         self.engine, self.decoding = engine, decoding or DecodingConfig()
         self.bleu_tokenizer, self._card = bleu_tokenizer, card or dict
+
+    def __repr__(self) -> str:
+        search = f"beam_size={self.decoding.beam_size}, alpha={self.decoding.alpha:g}"
+        return f"<Translator: {self.engine!r}, {search}>"
 
     @property
     def model(self) -> Transformer | Ensemble:
@@ -406,4 +412,4 @@ def load_keras_file(path: Path, tokenizer: str | Path | None = None) -> Translat
             f"{path} has no tokenizer beside it: expected {file}. Give `tokenizer`, a "
             "SentencePiece model or the run that has it."
         )
-    return Translator(model, Tokenizer(file))
+    return Translator(model, file)
