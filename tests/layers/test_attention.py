@@ -186,6 +186,14 @@ def test_combined_mask_fits_the_scores(key_mask, attention_mask, expected):
     np.testing.assert_array_equal(combined, expected)
 
 
+@pytest.mark.parametrize("mask", [np.ones((3, 3), bool), np.ones(3, bool)])
+def test_an_attention_mask_without_batch_axis_is_refused(mask):
+    """[B, S], as in other libraries, looks like [T, S]."""
+    inputs = np.concatenate([QUERY, QUERY[:1]])
+    with pytest.raises(ValueError, match=r"give mask\[:, None, :\] for a padding mask"):
+        MultiHeadAttention(num_heads=2)(inputs, attention_mask=mask)
+
+
 # --- Keras's own layer -------------------------------------------------------------------
 
 Q, V, K = (hidden_states(2, n, 8, seed=n) for n in (4, 5, 5 + 2))

@@ -78,12 +78,25 @@ def test_a_stack_applies_its_layers_and_then_its_norm(cls, inputs, norm_first):
 def test_an_attention_mask_does_not_replace_the_padding_mask():
     encoder = Encoder(num_layers=2, **LAYER)
     padded = keras.layers.Masking()(np.pad(X, ((0, 0), (0, 2), (0, 0))))
-    everywhere = np.ones((7, 7), bool)
+    everywhere = np.ones((1, 7, 7), bool)
     np.testing.assert_allclose(encoder(padded)[:, :5], encoder(X), atol=1e-5)
     outputs = encoder(padded, attention_mask=everywhere)
     np.testing.assert_allclose(outputs[:, :5], encoder(X), atol=1e-5)
     scores = scores_of(encoder, attention_mask=np.eye(5, dtype=bool)[None])
     np.testing.assert_array_equal(scores, np.broadcast_to(np.eye(5), (2, 2, 2, 5, 5)))
+
+
+@NORM_ORDERS
+@pytest.mark.parametrize("shape", [(2, 3, 16), (None, None, 16)])
+def test_integers_are_refused_instead_of_rounding_the_kernels(norm_first, shape):
+    encoder, ids = (
+        Encoder(num_layers=1, **LAYER, norm_first=norm_first),
+        np.ones((2, 3, 16), int),
+    )
+    inputs = keras.Input(shape[1:], dtype="int32")
+    model = keras.Model(inputs, encoder(inputs))
+    with pytest.raises(ValueError, match=r"floating vectors \[B, T, D\].* Received: int32"):
+        model(ids)
 
 
 # --- The decoder -------------------------------------------------------------------------

@@ -296,6 +296,35 @@ def test_fit_refuses_a_model_without_trainable_weights():
         model.fit(*BATCH, verbose=0)
 
 
+def test_fit_refuses_to_train_the_weights_of_an_earlier_fit():
+    model = Transformer(20, num_layers=1, d_model=8, d_ff=16, num_heads=2)
+    ids = np.array([[5, 6, 3], [7, 3, 0]])
+    data = {"source": ids, "target": ids}, ids
+    for _ in range(2):
+        model.compile(keras.optimizers.SGD(1.0), LOSS)
+        model.fit(*data, verbose=0)
+        model.fit(*data, verbose=0)
+        if model.encoder.layers[0].feed_forward.inner.lora_enabled:
+            break
+        model.enable_lora(2)
+        with pytest.raises(ValueError, match="compile the model after `enable_lora`"):
+            model.fit(*data, verbose=0)
+    learnt = [weight for weight in model.trainable_weights if weight.name.endswith("_b")]
+    assert len(learnt) == 16 and all(map(keras.ops.any, learnt))
+
+
+def test_fit_takes_weights_of_rows_and_then_of_tokens():
+    weights = np.random.default_rng(0).uniform(0, 2, BATCH[1].shape).astype("float32")
+    model, fresh = compiled(), compiled()
+    model.fit(*BATCH, sample_weight=weights[:, 0], verbose=0)
+    fresh.set_weights(model.get_weights())
+    for each in (model, fresh):  # the step of the first has been traced for rows
+        each.fit(*BATCH, sample_weight=weights, verbose=0)
+        each.fit(*BATCH, sample_weight=weights[..., None], verbose=0)
+    for one, other in zip(model.get_weights(), fresh.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_reducing_the_learning_rate_of_a_schedule_is_refused_at_once():
     callback = keras.callbacks.ReduceLROnPlateau("loss")
     model = guesser()

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
+from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.text import SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses

@@ -22,6 +22,16 @@ def mask_of(x):
     return get_keras_mask(x)
 
 
+def require_floats(x):
+    """Raises ValueError for integers, to whose dtype a kernel would be rounded: to zeros."""
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    if dtype not in _INTEGERS:
+        raise ValueError(
+            "`inputs` must be floating vectors [B, T, D]: embed ids with PositionalEmbedding, "
+            f"cast other integers. Received: {dtype}, shape={tuple(x.shape)}."
+        )
+
+
 def outer_shape(x, inner=1):
     """Returns the leading dimensions of a tensor, without the last `inner`, for `reshape`.
 
@@ -48,6 +58,7 @@ def project(x, kernel, bias=None, over=1, sizes=None):
         over: number of trailing axes of x that make up D.
         sizes: sizes of the axes that N is split into; [N] if None.
     """
+    require_floats(x)
     kernel = ops.cast(kernel, x.dtype)
     flat = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), kernel)
     sizes = sizes or (kernel.shape[1],)

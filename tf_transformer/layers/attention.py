@@ -282,12 +282,20 @@ def combine_masks(key_mask=None, *attention_masks):
 
     Args:
         key_mask: [B, S].
-        *attention_masks: [T, S], [B or 1, T, S], or [B, H, T, S].
+        *attention_masks: [B or 1, T, S], or [B or 1, H or 1, T, S].
+
+    Raises:
+        ValueError: if an attention mask has another rank: [B, S] and [T, S] look alike.
     """
-    spread = [
-        mask if mask is None or len(mask.shape) == 4 else ops.expand_dims(mask, -3)
-        for mask in attention_masks
-    ]
+    spread = []
+    for mask in attention_masks:
+        shape = () if mask is None else tuple(mask.shape)
+        if mask is not None and len(shape) not in (3, 4):
+            raise ValueError(
+                "`attention_mask` must have shape [B or 1, T, S]: give mask[:, None, :] for a "
+                f"padding mask [B, S], mask[None] for [T, S]. Received: shape={shape}."
+            )
+        spread.append(ops.expand_dims(mask, 1) if len(shape) == 3 else mask)
     if key_mask is not None:
         key_mask = ops.expand_dims(key_mask, (1, 2))
     return join_masks(key_mask, *spread)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from tf_transformer.fast.operations import Dropout, LayerNormalization, project
+from tf_transformer.fast.operations import Dropout, LayerNormalization, project, require_floats
 
 
 class Dense(keras.layers.Dense):
@@ -121,6 +121,7 @@ class AddAndNorm(keras.layers.Layer):
 
     def before(self, inputs):
         """Returns the sublayer's input: x, or LayerNorm(x) with `norm_first`."""
+        require_floats(inputs)
         return self.norm(inputs) if self.norm_first else inputs
 
     def call(self, inputs, sublayer_output, training=None):

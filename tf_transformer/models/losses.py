@@ -45,6 +45,8 @@ def token_weights(labels, sample_weight=None):
     if sample_weight is None:
         return weights
     sample_weight = ops.cast(sample_weight, "float32")
+    if getattr(sample_weight.shape, "rank", 1) is None:  # `fit` has seen both [B] and [B, T]
+        sample_weight = ops.reshape(sample_weight, (ops.shape(labels)[0], -1))
     if len(sample_weight.shape) < len(weights.shape):
         sample_weight = sample_weight[:, None]
     elif len(sample_weight.shape) > len(weights.shape):  # a column of a table

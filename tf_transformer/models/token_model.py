@@ -49,6 +49,7 @@ class TokenModel(KerasModel):
     first_label = 0
     unit = "tokens"
     _replica_seeds = None
+    _trained: tuple[int, ...] = ()  # ids of the weights of the last `fit` since `compile`
     _chunked_loss: ChunkedLoss | None = None
 
     # --- Compiling -----------------------------------------------------------------------
@@ -119,7 +120,7 @@ class TokenModel(KerasModel):
             optimizer, loss, metrics=metrics, weighted_metrics=weighted_metrics, **kwargs
         )
         self.replace_mean_loss(keras.metrics.Mean("loss", dtype=full_precision()))
-        self.max_tokens_per_device = max_tokens_per_device or None
+        self.max_tokens_per_device, self._trained = max_tokens_per_device or None, ()
         # Bypasses Keras's `__setattr__`, which would track layers and metrics a second time.
         object.__setattr__(self, "_chunked_loss", chunks)
         object.__setattr__(self, "_metric_objects", objects)
@@ -156,6 +157,13 @@ class TokenModel(KerasModel):
     def fit(self, *args, **kwargs):
         if self.compiled:
             check_fit(self, kwargs)
+        trained = tuple(map(id, self.trainable_variables))
+        if self._trained not in ((), trained):
+            raise ValueError(
+                "The weights to train are no longer those of the last `fit`, which Keras would "
+                "train again: compile the model after `enable_lora` or a change of `trainable`."
+            )
+        self._trained = trained
         self._replica_seeds = self._replica_seeds or ReplicaSeeds(self)
         self._replica_seeds.spread()
         return super().fit(*args, **kwargs)
