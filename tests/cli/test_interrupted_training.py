@@ -224,12 +224,8 @@ def test_a_disturbed_run_ends_with_identical_files(name, request):
     for name in last + ["best.npz", "average.npz"]:
         assert bits_of(folders[0] / name) == bits_of(folders[1] / name), name
     for found, expected in zip(history(story.disturbed), history(story.whole), strict=True):
-        assert found.pop("dev_set") == expected.pop("dev_set")
-        # The replicas' sums of the training loss were added once more for saving.
-        assert found == pytest.approx(expected, rel=1e-6)
-        dev = [name for name in expected if name.startswith("valid_")]
-        assert len(dev) > 5
-        assert [found[name] for name in dev] == [expected[name] for name in dev]
+        assert len([name for name in expected if name.startswith("valid_")]) > 5
+        assert found == expected
     assert [record["step"] for record in history(story.whole)] == [12, 24, 36]
 
 

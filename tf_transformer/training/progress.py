@@ -11,6 +11,7 @@ from typing import Self
 
 import keras
 import numpy as np
+import tensorflow as tf
 from tqdm import tqdm
 
 from tf_transformer.config import TrainingConfig
@@ -76,14 +77,26 @@ class TrainingProgress:
         self.period_steps, self.period_seconds, self.means = 0, 0.0, []
 
     def keep_means(self, model: TokenModel) -> None:
-        """Copies the model's running means, which the next `fit` resets."""
-        self.means = [variable.numpy() for variable in _totals(model)]
+        """Copies the model's running means, which the next `fit` resets.
+
+        Each device keeps its own, since sums made now would round differently; of several
+        workers only the sums are known.
+        """
+        self.means = [
+            np.stack([copy.numpy() for copy in copies])
+            if len(copies) == self.replicas
+            else variable.numpy()
+            for variable, copies in _totals(model)
+        ]
 
     def resume_means(self, model: TokenModel) -> None:
         """Assigns the stored means, if any, to the model."""
-        if self.means:
-            for variable, value in zip(_totals(model), self.means, strict=True):
-                variable.assign(value)
+        for (variable, copies), value in zip(_totals(model), self.means, strict=False):
+            if value.shape == (len(copies),):
+                for copy, own in zip(copies, value, strict=True):
+                    copy.assign(own)
+            else:  # of other devices
+                variable.assign(value.sum())
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns the progress as arrays, for a state."""
@@ -112,8 +125,10 @@ class TrainingProgress:
 _NUMBERS = tuple(f.name for f in dataclasses.fields(TrainingProgress) if f.name != "means")
 
 
-def _totals(model: TokenModel) -> list[keras.Variable]:
-    return [variable for mean in model.running_means for variable in mean.variables]
+def _totals(model: TokenModel) -> list[tuple[keras.Variable, tuple[tf.Variable, ...]]]:
+    """Returns the variables of the running means, each with its copies on local devices."""
+    local = model.distribute_strategy.experimental_local_results
+    return [(v, local(v.value)) for mean in model.running_means for v in mean.variables]
 
 
 class ProgressBar(keras.callbacks.Callback):
