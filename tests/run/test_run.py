@@ -87,7 +87,7 @@ def test_another_configuration_is_refused_and_the_difference_is_named(started, n
     assert Run.open(started.path).config == tiny()
 
 
-def test_before_the_first_state_any_setting_may_be_corrected(run):
+def test_before_the_first_state_any_setting_may_be_corrected(run, caplog):
     """Even if the run has weights: without a state, it can only start over."""
     run.tokenizer.write_bytes(b"trained with the wrong vocabulary")
     run.checkpoints.path.mkdir()
@@ -96,6 +96,8 @@ def test_before_the_first_state_any_setting_may_be_corrected(run):
     resumed = Run.create_or_resume(run.path, corrected)
     assert (resumed.config, resumed.changes()) == (corrected, [])
     assert not run.tokenizer.exists()
+    (message,) = caplog.messages
+    assert message.endswith("with a new tokenizer: model.vocab_size was 1000, now 500")
 
 
 def test_best_weights_without_a_state_are_not_overwritten(run):
@@ -230,6 +232,19 @@ def test_changed_settings_are_announced_and_recorded_with_their_step(started, ca
     assert len(run.changes()) == len(caplog.messages) == 2
     Run.create_or_resume(run.path, tiny(decoding__beam_size=8))
     assert len(run.changes()) == 3
+
+
+def test_versions_that_changed_between_sessions_are_announced_and_recorded(started, caplog):
+    file = started.path / "versions.json"
+    file.write_text(json.dumps(versions() | {"keras": "3.0.0"}))
+    run = Run.create_or_resume(started.path, tiny())
+    assert [(change["what"], change["from"]) for change in run.changes()] == [
+        ("keras", "3.0.0")
+    ]
+    assert caplog.messages == [f"from step 1 on, keras is {versions()['keras']}, was 3.0.0"]
+    assert json.loads(file.read_text()) == versions()
+    file.write_text("{")
+    assert len(Run.create_or_resume(started.path, tiny()).changes()) == 1
 
 
 def test_the_hashes_of_the_text_stand_in_the_configuration(run):

@@ -104,8 +104,9 @@ class Run:
     ) -> Self:
         """Creates a run, or resumes the one in `path` if its configuration agrees.
 
-        Before the first checkpoint, a corrected configuration replaces the old one. Afterwards,
-        changes of settings that may change are announced and recorded in changes.jsonl.
+        Before the first state, a corrected configuration replaces the old one, which is
+        announced. Afterwards, changes of settings that may change, and of the versions of
+        packages, are announced and recorded in changes.jsonl.
 
         Args:
             path: the run directory.
@@ -133,6 +134,8 @@ class Run:
                     "Give the same settings to resume it, or another --output."
                 )
             if changes:
+                text = "%s has no state yet and begins again, with a new tokenizer: %s"
+                logger.warning(text, path, "; ".join(changes))
                 before.discard_tokenizer()
             for name, was, now in changed(before.config, config) if begun else ():
                 if name != "training.max_tokens_per_device":  # the trainer says so itself
@@ -140,7 +143,7 @@ class Run:
         require_run_or_new(path)
         run = cls(path, config, texts)
         run._write_config()
-        write_text(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
+        run._write_versions()
         return run
 
     def weights(self, which: str | Path | None = None) -> Path:
@@ -175,6 +178,18 @@ class Run:
 
     def _write_config(self) -> None:
         write_text(self.path / "config.json", self.config.to_json(texts=self.texts))
+
+    def _write_versions(self) -> None:
+        """Writes versions.json; in a begun run, announces and records those that changed."""
+        path, now = self.path / "versions.json", versions()
+        try:
+            before = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):  # none yet, or damaged
+            before = {}
+        for name in now if self.checkpoints.state_steps() else ():
+            if before.get(name, now[name]) != now[name]:
+                self.record_change(name, before[name], now[name])
+        write_text(path, json.dumps(now, indent=2) + "\n")
 
     def _with_recorded_tokenizer(self, config: Config) -> Config:
         """Replaces the tokenizer's path by the recorded one if both files are equal.
