@@ -57,14 +57,13 @@ class Adam(keras.optimizers.Adam):
             grad=tf.cast(gradient, variable.dtype),
         )
 
-    def _update_model_variables_moving_average(self, trainable_variables):
+    def _update_model_variables_moving_average(self, weights):
         updates = tf.cast(self.iterations, "float32")
         decay = tf.minimum(self.ema_momentum, (1 + updates) / (10 + updates))
         decay = tf.where(updates > 0, decay, 0.0)  # there is no average yet, only zeros
-        averages = self._model_variables_moving_average
-        for variable, average in zip(trainable_variables, averages, strict=True):
-            rate = tf.cast(decay, variable.dtype)
-            average.assign(rate * average + (1 - rate) * variable)
+        for weight, average in zip(weights, self._model_variables_moving_average, strict=True):
+            rate = tf.cast(decay, weight.dtype)
+            average.assign(rate * average + (1 - rate) * weight)
 
     def finalize_variable_values(self, var_list):
         pass
