@@ -182,6 +182,10 @@ def test_training_does_not_start_over_if_all_states_are_damaged(folder):
 def test_checkpoints_are_found_by_name(folder):
     with pytest.raises(UserError, match="no checkpoint 'best'. There is none yet"):
         folder.find("best")
+    state = saved_state(folder, 7)
+    damaged = saved_state(folder, 9)
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert folder.find("last") == state  # before the first evaluation
     for step in (5, 20):
         saved(folder, step)
     folder.average.write_bytes(b"average")

@@ -106,7 +106,8 @@ def test_a_run_keeps_its_parts_unless_told_otherwise(tmp_path, caplog):
 def test_without_a_state_training_starts_over_in_halved_parts(tmp_path, caplog):
     caplog.set_level("INFO", "tf_transformer")
     run = train(tmp_path / "one", CrampedTask(16), evaluate_every=6)  # the third step fails
-    _, _, line, evaluation = caplog.messages[:4]  # after those on the model and its files
+    # After those on the model and its files, and between those on its memory.
+    _, _, _, line, _, evaluation = caplog.messages[:6]
     assert line == "out of memory: back to the last state, on in parts of 10 positions"
     assert evaluation.startswith("step")
     expected = train(

@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from fake_task import FakeResult, FakeTask, compiled_model
+from fake_task import FakeResult, FakeTask, batch, compiled_model
 from replicas import strategy_of
 
 from tf_transformer.config import Config, TrainingConfig
@@ -54,12 +54,16 @@ def rising() -> FakeTask:
 
 
 def train_session(
-    path: Path, task: FakeTask, stopper: Stopper | None = None, **changes: object
+    path: Path,
+    task: FakeTask,
+    stopper: Stopper | None = None,
+    replicas: int = 1,
+    **changes: object,
 ) -> tuple[Run, FakeResult]:
     """Trains in a new session, as if in a new process."""
     keras.utils.set_random_seed(1)
-    run = open_run(path, **changes)
-    return run, Trainer(run, task, stopper=stopper).train()
+    run, workers = open_run(path, **changes), Workers(strategy_of(replicas))
+    return run, Trainer(run, task, workers, stopper).train()
 
 
 def train_run(*arguments: object, **changes: object) -> Run:
@@ -73,6 +77,7 @@ def assert_same_training(run: Run, other: Run, step: int = 6) -> None:
         contents = [read_arrays(r.checkpoints.path / file) for r in (run, other)]
         for content in contents:
             content.pop("progress/period_seconds", None)
+            content.pop("score/valid_bleu", None)  # the task counts its evaluations
         np.testing.assert_equal(*contents)
     for one, two in zip(run.history(), other.history(), strict=True):
         for name in MEASURED:
@@ -143,6 +148,23 @@ def test_training_resumes_bit_for_bit_within_a_period(tmp_path, whole):
             train_run(tmp_path, rising(), Stopper(Budget(steps=number)))
     assert open_run(tmp_path).checkpoints.state_steps()[-1] == 5
     assert_same_training(train_run(tmp_path, rising()), whole)
+
+
+def test_training_on_two_devices_resumes_bit_for_bit_and_on_one_with_the_same_sums(tmp_path):
+    whole = train_run(tmp_path / "whole", rising(), replicas=2, evaluate_every=6)
+    for number in (2, 1):
+        with pytest.raises(Interrupted, match="at step"):
+            stopper = Stopper(Budget(steps=number))
+            train_run(tmp_path / "two", rising(), stopper, replicas=2, evaluate_every=6)
+    shutil.copytree(tmp_path / "two", tmp_path / "one")
+    assert_same_training(
+        train_run(tmp_path / "two", rising(), replicas=2, evaluate_every=6), whole
+    )
+    (record,) = train_run(tmp_path / "one", rising(), evaluate_every=6).history()
+    tokens = record["tokens_per_second"] * record["train_seconds"]
+    assert tokens == pytest.approx(
+        sum((labels > 0).sum() for _, labels in map(batch, range(6)))
+    )
 
 
 def test_training_resumes_bit_for_bit_with_more_steps(tmp_path, whole):
@@ -242,6 +264,26 @@ def test_the_best_evaluation_is_kept(tmp_path):
     assert (best.pop("best/bleu"), best.pop("dev_set")) == (30.0, task.dev_set)
     np.testing.assert_equal(best, read_arrays(run.checkpoints.step_path(4)))
     assert_model_has_weights_of(task.models[-1], run.checkpoints.best)
+
+
+@pytest.mark.parametrize(("step", "score"), [(4, 99.0), (6, 1.0)])
+def test_a_changed_score_in_the_records_is_noticed_and_chooses_nothing(
+    copied, whole, caplog, step, score
+):
+    """The weights of steps 4 and 6 are still kept, and so are their scores."""
+    changed = [
+        record | {"valid_bleu": score} if record["step"] == step else record
+        for record in copied.history()
+    ]
+    copied.write_history(changed)
+    assert_same_training(train_run(copied.path, rising(), patience=9), whole)
+    assert copied.history() == whole.history()
+    np.testing.assert_equal(*(read_arrays(run.checkpoints.best) for run in (copied, whole)))
+    (message,) = [m for m in caplog.messages if m.startswith("metrics.jsonl has")]
+    true = {4: 11.0, 6: 12.0}[step]
+    assert message.endswith(
+        f"valid_bleu {score} for step-{step:08d}, whose checkpoint has {true}, which counts"
+    )
 
 
 def test_the_average_is_chosen_if_it_is_better(tmp_path):

@@ -1,6 +1,6 @@
 """Checkpoints: .npz files of weights for decoding, and of states to resume training from.
 
-Weights are stored under their Keras paths ("model/..."); best.npz and averages add scores. A
+Weights are stored under their Keras paths ("model/..."), with the scores of their evaluation. A
 state keeps LoRA adapters unmerged, and adds the optimizer's variables ("optimizer/..."), the
 dropout seeds ("seed/..."), which no Keras writer saves, and the trainer's progress
 ("progress/..."). Zip's checksums reveal damaged files.
@@ -11,6 +11,7 @@ import math
 import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,9 +37,9 @@ _STATES_KEPT = 2
 # The name of a kernel's adapter.
 _ADAPTER = re.compile(r"^(.*/)lora_(kernel)_[ab]$")
 
-# Entries of best.npz and of averages beside the weights.
+# Entries of best.npz, of averages and of steps beside the weights.
 _DEV_SET = "dev_set"
-_BEST, _RECORD = "best/", "record/"
+_BEST, _RECORD, _SCORE = "best/", "record/", "score/"
 
 
 def is_valid(path: Path) -> bool:
@@ -164,9 +165,10 @@ def best_dev_set(best: Path) -> str | None:
     return None if mark is None else str(mark)
 
 
-def save_weights(path: Path, model: "keras.Model") -> None:
-    """Writes the model's weights, adapters merged; `path` appears whole or not at all."""
-    write_arrays(path, merged(_values(_model_variables(model))))
+def save_weights(path: Path, model: "keras.Model", **scores: float) -> None:
+    """Writes weights, adapters merged, and their scores; `path` appears whole or not at all."""
+    marks: Arrays = {f"{_SCORE}{name}": np.array(score) for name, score in scores.items()}
+    write_arrays(path, merged(_values(_model_variables(model))) | marks)
 
 
 def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
@@ -216,14 +218,14 @@ def read_progress(path: Path) -> Arrays:
 
 
 def load_weights(path: Path, model: "keras.Model") -> None:
-    """Loads only the model's weights, for decoding, and disables adapters."""
+    """Loads only the weights, adapters merged, for decoding; disables the model's adapters."""
     variables = _model_variables(model)
     adapters = {name: variable for name, variable in variables.items() if kernel_of(name)}
     no_effect = {  # A B is 0 if B is
         name: np.zeros_like(value) if name.endswith("_b") else value
         for name, value in _values(adapters).items()
     }
-    _assign(path, read_arrays(path, prefix="model/") | no_effect, variables)
+    _assign(path, merged(read_arrays(path, prefix="model/")) | no_effect, variables)
 
 
 # Takes the path, the stored and the current value of a weight; returns the new value, or None
@@ -317,6 +319,8 @@ class CheckpointFolder:
         paths |= {str(step): self.step_path(step) for step in steps}
         if steps:
             paths["last"] = self.step_path(steps[-1])
+        elif self.state_steps():  # before the first evaluation
+            paths["last"] = self.state_path(self.resume_step())
         present = [name for name, path in paths.items() if path.exists()]
         if which not in present:
             known = f"There are: {', '.join(present)}" if present else "There is none yet"
@@ -436,6 +440,19 @@ class BestWeights:
             return False
         save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
         return True
+
+    def corrected(self, history: Sequence[Record]) -> list[Record]:
+        """Returns the records with the scores in the steps' files, which have checksums."""
+        name, records = f"valid_{self.best_by}", []
+        for record in history:
+            path, score = self._path(record), record[name]
+            with suppress(UserError, KeyError):  # not kept, damaged or without a score
+                score = read_named(path, _SCORE)[name].item()
+            if score != record[name]:
+                text = "metrics.jsonl has %s %s for %s, whose checkpoint has %s, which counts"
+                logger.warning(text, name, record[name], path.stem, score)
+            records.append(record | {name: score})
+        return records
 
     def mend(self, history: Sequence[Record]) -> None:
         """Restores best.npz from the best step kept, if it is damaged or worse than that."""

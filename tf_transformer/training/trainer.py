@@ -198,6 +198,7 @@ class Trainer:
         size = self._part_size(before.max_tokens_per_device if before else None)
         self.progress.max_tokens_per_device = size
         self.model.max_tokens_per_device = size if 0 < size < self.share else None
+        logger.info("memory: %s", describe_memory(self.model, self.share))
         if before is not None:
             self._resume(before)
         self.watch = StepWatch(
@@ -219,9 +220,16 @@ class Trainer:
         if self._step() >= self.training.steps:
             line = "finished at step %s; to train further, add a larger --set training.steps=N"
         logger.info(line, f"{self._step():,}")
-        self.workers.on_chief(self.best.mend, self._history())
+        self.workers.on_chief(self._mend)
         if changes:
             logger.warning("%s: from here on, not bit for bit as in an unchanged run", changes)
+
+    def _mend(self) -> None:
+        """Repairs metrics.jsonl by the scores in the checkpoints, then best.npz by both."""
+        history = self.run.history()
+        if (corrected := self.best.corrected(history)) != history:
+            self.run.write_history(corrected)
+        self.best.mend(self._history())
 
     def _fit(self) -> bool:
         """Trains until the period ends or the workers stop; returns False if memory ran out."""
@@ -320,8 +328,8 @@ class Trainer:
 
     def _record(self, record: Record, result: Result) -> None:
         """Saves the weights, then their record, so that no record names missing weights."""
-        path = self.folder.step_path(self._step())
-        checkpoints.save_weights(path, self.model)
+        path, name = self.folder.step_path(self._step()), f"valid_{self.training.best_by}"
+        checkpoints.save_weights(path, self.model, **{name: record[name]})
         is_best = self.best.offer(path, record, self._history())
         self.folder.rotate(self.training.keep_last)
         self.run.write_history([*self._history(), record])
@@ -393,3 +401,12 @@ def describe_parameters(model: TokenModel) -> str:
     frozen = sum(math.prod(weight.shape) for weight in model.non_trainable_weights)
     line = f"{trained + frozen:,} parameters"
     return f"{line}, {trained:,} of them trained" if frozen else line
+
+
+def describe_memory(model: TokenModel, share: int) -> str:
+    """Describes the memory of a step; `share` positions are a device's share of a batch."""
+    trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    # The trained ones also have gradients, their sums, Adam's moments, and copies of these.
+    size = (4 * model.count_params() + 28 * trained) / 1e6
+    most = model.max_tokens_per_device or share
+    return f"some {size:,.0f} MB for weights and Adam, plus the layers of {most:,} positions"
