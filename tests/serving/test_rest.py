@@ -77,6 +77,7 @@ WHOLE = r"must be a whole number \(int32\)"
         (b"[1]", "an object with"),
         (b"{}", "an object with"),
         (b'{"instances": [], "inputs": []}', "an object with"),
+        (b'{"instances": ["a"], "signature": "nbest"}', 'Received: "signature"'),
         (b'{"instances": "a"}', '"instances" must be a list'),
         (b'{"instances": [["a"]]}', "text must be of rank 1, .*Received: rank 2"),
         (b'{"instances": ["a", ["b"]]}', r'text must be a string. Received: \["b"\]'),

@@ -1,5 +1,6 @@
 """The folder serving/: its scripts, and files that agree with the package and the guides."""
 
+import configparser
 import dataclasses
 import http.server
 import importlib.util
@@ -12,9 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from command_line import ROOT
+from http_calls import call, predict
+from prometheus_client.parser import text_string_to_metric_families
 
 from tf_transformer.cli.main import command_parser
 from tf_transformer.export.publishing import BATCHING_PARAMETERS
@@ -266,3 +270,62 @@ def test_docker_accepts_the_compose_file():
     if not shutil.which("docker") or subprocess.run([*compose, "version"]).returncode:
         pytest.skip("needs docker with compose")
     subprocess.run([*compose, "-f", SERVING / "compose.yaml", "config", "-q"], check=True)
+
+
+# --- The files that start and watch the built-in server ----------------------------------
+
+
+def test_image_and_unit_start_serve_and_leave_it_time_to_answer():
+    image = (SERVING / "Dockerfile").read_text("utf-8")
+    (entry,), command = (
+        json.loads(re.search(rf"^{word} (.*)", image, re.MULTILINE)[1])
+        for word in ("ENTRYPOINT", "CMD")
+    )
+    unit = configparser.ConfigParser()
+    unit.read_string((SERVING / "tf-transformer.service").read_text("utf-8"))
+    program, *arguments = unit["Service"]["ExecStart"].split()
+    assert (entry, Path(program).name) == ("tf-transformer",) * 2
+    for (first, *given), most in (
+        (command, re.search(r"--stop-timeout (\d+)", image)[1]),
+        (arguments, unit["Service"]["TimeoutStopSec"]),
+    ):
+        assert first == "serve"
+        assert command_parser("serve").parse_args(given).grace + 10 < int(most)
+    for name in re.findall(r"^COPY (.*) \S+$", image, re.MULTILINE):
+        assert all((ROOT / one).exists() for one in name.split())
+
+
+def test_systemd_accepts_the_unit(tmp_path):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("needs systemd-analyze")
+    text = (SERVING / "tf-transformer.service").read_text("utf-8")
+    unit = tmp_path / "tf-transformer.service"
+    unit.write_text(text.replace("/opt/tf-transformer/bin/tf-transformer", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_alerts_are_about_metrics_that_the_server_has(port):
+    """Names and labels of the page, on which a counter of refusals must be from the start."""
+    yaml = pytest.importorskip("yaml")
+    predict(port, "A dog.")
+    page = call(port, "GET", "/monitoring/prometheus/metrics")[2]
+    samples = [one for family in text_string_to_metric_families(page) for one in family.samples]
+    folder = SERVING / "prometheus"
+    config = yaml.safe_load((folder / "prometheus.yml").read_text("utf-8"))
+    (job,) = config["scrape_configs"]
+    (file,) = config["rule_files"]
+    (group,) = yaml.safe_load((folder / file).read_text("utf-8"))["groups"]
+    guide = (ROOT / "docs" / "guides" / "serving.md").read_text("utf-8")
+    for rule in group["rules"]:
+        assert rule["alert"] in guide
+        pattern = r"\b(up|(?:process|tf_transformer)_\w+)(?:\{([^}]*)\})?"
+        for metric, labels in re.findall(pattern, rule["expr"]):
+            matchers = dict(re.findall(r'(\w+)=~?"([^"]*)"', labels))
+            assert matchers.pop("job", job["job_name"]) == job["job_name"]
+            known = [one.labels for one in samples if one.name == metric]
+            assert known or metric == "up", metric
+            for label, values in matchers.items():
+                assert set(values.split("|")) <= {one[label] for one in known}, rule["alert"]

@@ -1,5 +1,6 @@
 """The HTTP server on a real socket: what it answers, and what it survives."""
 
+import dataclasses
 import json
 import os
 import re
@@ -17,10 +18,15 @@ from http_calls import PREDICT, body_of, call, one_version, predict
 from prometheus_client.parser import text_string_to_metric_families
 
 from tf_transformer.cli.export import bound_socket
+from tf_transformer.config import DecodingConfig
 from tf_transformer.errors import UserError
+from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.export.versions import CARD, read_card
+from tf_transformer.run import Run
 from tf_transformer.serving.queue import RequestQueue, Telemetry
 from tf_transformer.serving.served_model import LoadedVersion, ServedModel
 from tf_transformer.serving.server import Listener, make_app
+from tf_transformer.tasks.models import card_of
 
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
@@ -68,6 +74,33 @@ def test_paths_are_those_of_tf_serving(port, method, path, status):
     found, _, text = call(port, method, path)
     assert found == status
     assert ("error" in json.loads(text)) == (status != 200)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "message"),
+    [
+        ("POST", "/v1/models/other:predict", "There is no model 'other'. There is: small."),
+        ("GET", "/v1/models/sma", "There is no model 'sma'. There is: small."),
+        (
+            "POST",
+            "/v1/models/small:translate",
+            r"There is no path .*There are: .*/small:predict\.$",
+        ),
+        ("GET", "/nowhere", "There is no path '/nowhere'. There are: /, /healthz, .*metrics,"),
+        ("GET", PREDICT, f"{PREDICT} takes POST. Received: GET."),
+    ],
+)
+def test_a_wrong_path_gets_the_ones_there_are(port, method, path, message):
+    assert re.match(message, json.loads(call(port, method, path)[2])["error"])
+
+
+def test_texts_of_several_lines_are_named_in_the_answer(port):
+    """They are valid: the answer is that of TF Serving, with one field more."""
+    assert "warnings" not in predict(port, "A dog.\n", "A cat.")[1]
+    status, answer = predict(port, "A dog.\nA cat.", "A cat.", "a\r\n\r\nb")
+    assert (status, len(answer["predictions"])) == (200, 3)
+    (warning,) = answer["warnings"]
+    assert warning.startswith("Texts of several lines: 2, taken as one sentence each.")
 
 
 def test_concurrent_requests_get_their_own_answers(port, translator, trained_run):
@@ -191,7 +224,7 @@ def test_the_page_connects_only_to_this_server(port):
     assert headers["Content-Type"].startswith("text/html")
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", html)
-    assert 'const model = "small";' in html
+    assert 'const facts = {"name": "small", ' in html
 
 
 # --- Hostile clients ---------------------------------------------------------------------
@@ -404,7 +437,7 @@ def test_failed_probes_are_no_errors_in_the_access_log(caplog):
     assert [record["path"] for record in access_log(caplog)] == ["/nowhere"]
 
 
-# --- The page in a browser: a translation, its hypotheses, the attention of each head -----
+# --- The page in a browser: translations, hypotheses, the attention of each head ----------
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next((name for name in BROWSERS if shutil.which(name)), None)
@@ -428,13 +461,44 @@ def test_a_text_is_translated_and_its_alignment_drawn(port, translator, trained_
     text = trained_run.lines("train.en")[0]
     html = page(port, text, tmp_path)
     found = translator.translate(text)
-    assert f'aria-live="polite">{found}</div>' in html
-    hypotheses = html[html.index('id="nbest"') : html.index("<script>")]
+    assert f'aria-live="polite"><div>{found}</div></div>' in html
+    hypotheses = html[html.index('id="nbest"') : html.index('id="alignment"')]
     assert hypotheses.count("<tr>") == 4
     pieces = translator.tokenizer.tokenize([text, found]).row_lengths().numpy()
     assert html.count('class="aligned"') == pieces[1]
     assert html.count('style="--weight: ') >= (pieces[0] + 1) * (pieces[1] + 1)
     assert html.count('type="radio"') == 1 + translator.model.config.num_heads
+
+
+def test_pasted_lines_are_translated_one_by_one(port, translator, trained_run, tmp_path):
+    """More of them than a request may have, with a blank one between."""
+    lines = trained_run.lines("train.en")[:40]
+    html = page(port, "\n".join([*lines[:20], "", *lines[20:]]), tmp_path)
+    shown = html[html.index('id="translation"') : html.index('id="others"')]
+    found = re.findall(r"<div[^>]*>([^<]*)</div>", shown)
+    expected = translator.translate(lines)
+    assert found == [*expected[:20], "", *expected[20:]]
+    assert shown.count('aria-pressed="true"') == 1
+
+
+def test_the_page_knows_the_model_from_its_card(exported, trained_run, client_of, tmp_path):
+    shutil.copytree(exported, tmp_path / "1")
+    card = read_card(exported) | card_of(Run.open(trained_run.path), "best")()
+    card["decoding"] = dataclasses.asdict(DecodingConfig())
+    (tmp_path / "1" / CARD).write_text(json.dumps(card))
+    session = SavedModelSession(tmp_path / "1")
+    facts = re.search(r"const facts = (.*);", client_of(session).get("/").text)
+    assert json.loads(facts[1]) == {
+        "name": "small", "rows": 32, "version": 1, "task": "translation",
+        "languages": ["en", "de"], "tokens": 1024,
+    }  # fmt: skip
+
+
+def test_the_page_hides_empty_answers(port, tmp_path):
+    html = page(port, "", tmp_path)
+    assert 'id="model">version 1</p>' in html
+    hidden = ("answer", "others", "alignment")
+    assert [name for name in hidden if not re.search(f'id="{name}" hidden', html)] == []
 
 
 def test_text_is_never_interpreted_as_markup(port, tmp_path):

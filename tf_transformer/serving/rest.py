@@ -5,7 +5,7 @@ https://www.tensorflow.org/tfx/serving/api_rest
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -43,6 +43,7 @@ class PredictRequest:
     signature: str
     inputs: Arrays
     by_row: bool
+    warnings: list[str]  # for the client, since the request is valid
 
 
 def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
@@ -53,6 +54,11 @@ def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
         raise BadRequestError(f"The body must be JSON: {error}") from None
     if not isinstance(record, dict) or ("instances" in record) == ("inputs" in record):
         raise BadRequestError('The body must be an object with either "instances" or "inputs".')
+    if unknown := record.keys() - {"signature_name", "instances", "inputs"}:
+        raise BadRequestError(
+            'The body may have "signature_name" and either "instances" or "inputs". Received: '
+            f"{shortened(json.dumps(min(unknown)), 200)}."
+        )
     signature = record.get("signature_name", "serving_default")
     if not isinstance(signature, str):
         raise BadRequestError('"signature_name" must be a string.')
@@ -76,7 +82,16 @@ def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
         raise BadRequestError("All inputs must have the same number of rows.")
     if (rows := counts.pop()) > MAX_ROWS:
         raise BadRequestError(f"A request must have at most {MAX_ROWS} rows. Received: {rows}.")
-    return PredictRequest(signature, inputs, by_row)
+    takes_lines = "labels" not in definition.outputs  # a text to classify may be a document
+    return PredictRequest(signature, inputs, by_row, _warnings(inputs) if takes_lines else [])
+
+
+def _warnings(inputs: Arrays) -> list[str]:
+    """Returns a sentence about texts of several lines, which are translated as one."""
+    texts = [text for one in inputs.values() if one.dtype == object for text in one.flat]
+    count = sum(b"\n" in text.strip() for text in texts)
+    advice = "taken as one sentence each. Send each line as a text of its own."
+    return [f"Texts of several lines: {count}, {advice}"] if count else []
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -130,7 +145,7 @@ def _decoded(value: Any) -> Any:
     return value
 
 
-def format_response(outputs: Arrays, by_row: bool) -> str:
+def format_response(outputs: Arrays, by_row: bool, warnings: Sequence[str] = ()) -> str:
     """Returns the answer to a predict call; rows of a single output are bare values."""
     columns = {name: plain_lists(values.tolist()) for name, values in outputs.items()}
     answer: Any = columns
@@ -140,6 +155,8 @@ def format_response(outputs: Arrays, by_row: bool) -> str:
         rows = zip(*columns.values(), strict=True)
         answer = [dict(zip(columns, row, strict=True)) for row in rows]
     record = {"predictions" if by_row else "outputs": answer}
+    if warnings:
+        record["warnings"] = warnings
     return json.dumps(record, ensure_ascii=False, allow_nan=False)
 
 

@@ -13,12 +13,15 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
-from tf_transformer.errors import missing_extra
+from tf_transformer.data import builtin
+from tf_transformer.errors import missing_extra, quoted
 from tf_transformer.export.saved_model import ClosedError
+from tf_transformer.export.versions import read_card, read_config
 
 try:
     import flask
@@ -26,9 +29,9 @@ try:
     from waitress.channel import HTTPChannel
     from waitress.server import TcpWSGIServer
     from waitress.task import ErrorTask
-    from werkzeug.exceptions import HTTPException
+    from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
-    from tf_transformer.serving.queue import BatchError, QueueFullError, Telemetry
+    from tf_transformer.serving.queue import MAX_ROWS, BatchError, QueueFullError, Telemetry
     from tf_transformer.serving.rest import (
         BadRequestError,
         format_response,
@@ -63,7 +66,7 @@ _PROBES = ("/healthz", "/readyz")  # polled every few seconds, even before a mod
 # The page contains its own script and style, and connects to no other server.
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; "
-    "style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'",
+    "style-src 'unsafe-inline'; img-src data:; connect-src 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
 
@@ -83,17 +86,19 @@ def make_app(
         access_log: answers to log as lines of JSON: "off", "errors" (statuses of 400 and
             above, except those of probes) or "all".
     """
-    app = flask.Flask(__name__)
+    app = flask.Flask(__name__, static_folder=None)
+    for _, _, reason in _ERRORS.values():  # an alert must see the first increase of a counter
+        telemetry.refused.labels(reason)
 
     def metrics():
         return flask.Response(telemetry.page(), content_type="text/plain; version=0.0.4")
 
-    app.add_url_rule("/", "page", lambda: _page(model.name))
+    app.add_url_rule("/", "page", lambda: _page(model))
     app.add_url_rule("/healthz", "healthz", lambda: _health(model.alive))
     app.add_url_rule("/readyz", "readyz", lambda: _health(model.ready))
     app.add_url_rule("/monitoring/prometheus/metrics", "metrics", metrics)
     _add_model(app, model, telemetry, deadline)
-    _observe(app, telemetry, access_log)
+    _observe(app, model.name, telemetry, access_log)
     return app
 
 
@@ -112,7 +117,7 @@ def _add_model(
             finally:
                 answer.cancel()  # not computed if the client timed out in the queue
             telemetry.tokens_written.inc(version.counter.written(outputs))
-        return _reply(format_response(outputs, request.by_row))
+        return _reply(format_response(outputs, request.by_row, request.warnings))
 
     def status(number=None):
         states = model.states()
@@ -132,7 +137,7 @@ def _add_model(
         app.add_url_rule(f"{prefix}:predict", "predict", predict, methods=["POST"])
 
 
-def _observe(app: flask.Flask, telemetry: Telemetry, access_log: str) -> None:
+def _observe(app: flask.Flask, name: str, telemetry: Telemetry, access_log: str) -> None:
     """Counts, times and logs every answer, and adds the request id to it."""
 
     @app.before_request
@@ -142,7 +147,7 @@ def _observe(app: flask.Flask, telemetry: Telemetry, access_log: str) -> None:
     @app.errorhandler(Exception)
     def explain(error):
         if isinstance(error, HTTPException):
-            status, text, reason = error.code or 500, error.description or "", "http"
+            status, text, reason = error.code or 500, _explanation(error, app, name), "http"
         elif type(error) in _ERRORS:
             status, text, reason = _ERRORS[type(error)]
         else:
@@ -178,11 +183,36 @@ def _observe(app: flask.Flask, telemetry: Telemetry, access_log: str) -> None:
         return response
 
 
-def _page(name: str) -> flask.Response:
-    """Returns the page to try the model, with the model's name filled in."""
+def _explanation(error: HTTPException, app: flask.Flask, name: str) -> str:
+    """Returns the text of an error that Flask found before the model was asked."""
+    method, path = flask.request.method, flask.request.path
+    if isinstance(error, NotFound):
+        asked = re.match("/v1/models/([^/:]+)", path)
+        if asked and asked[1] != name:
+            return f"There is no model {quoted(asked[1])}. There is: {name}."
+        rules = {re.sub("<.*?>", "NUMBER", rule.rule) for rule in app.url_map.iter_rules()}
+        return f"There is no path {quoted(path)}. There are: {', '.join(sorted(rules))}."
+    if isinstance(error, MethodNotAllowed):
+        allowed = [one for one in error.valid_methods or () if one != "OPTIONS"]
+        return f"{path} takes {' or '.join(sorted(allowed))}. Received: {method}."
+    return error.description or ""
+
+
+def _page(model: ServedModel) -> flask.Response:
+    """Returns the page to try the model, with what the model's card says of it filled in."""
+    facts: dict[str, Any] = {"name": model.name, "rows": MAX_ROWS}
+    with suppress(NotReadyError), model.use() as version:
+        path = version.session.path
+        config, sizes = read_config(path), read_card(path).get("sizes", {})
+        facts |= {"version": version.number, "tokens": sizes.get("max_source_tokens")}
+        facts["task"] = config.task if config else ""
+        if config and config.task == "translation" and not config.data.tag:
+            is_built_in = config.preset and not config.data.train
+            data = config.data.source, config.data.target
+            facts["languages"] = builtin.LANGUAGES if is_built_in else data
     file = resources.files("tf_transformer.serving").joinpath("page.html")
-    quoted_name = json.dumps(name).replace("<", "\\u003c")
-    html = file.read_text("utf-8").replace("MODEL_NAME", quoted_name)
+    quoted_facts = json.dumps(facts).replace("<", "\\u003c")
+    html = file.read_text("utf-8").replace("MODEL_FACTS", quoted_facts)
     return flask.Response(html, headers=_PAGE_HEADERS)
 
 
