@@ -140,6 +140,24 @@ def test_without_matplotlib_attention_is_a_table(translator, texts, monkeypatch)
     np.testing.assert_allclose(figures.sum(axis=1), 100, atol=len(attention.source) / 2)
 
 
+def test_several_lines_and_texts_longer_than_in_training_get_a_word(
+    translator, of_export, trained_run, texts, caplog
+):
+    longest = Run.open(trained_run.path).longest_source
+    pieces = translator.tokenizer.ids(trained_run.lines("train.en"))
+    assert longest == max(map(len, pieces)) + 1
+    assert translator.engine.longest_trained == longest
+    usual = max(zip(map(len, pieces), trained_run.lines("train.en"), strict=True))[1]
+    translator.translate([f"{usual}\n", *texts], max_length=2)
+    assert caplog.messages == []
+    for each in (translator, of_export):
+        each.translate([f"{texts[0]}\n{texts[2]}", texts[0]], max_length=2)
+        assert caplog.messages == ["texts of several lines, each read as one sentence: 1"]
+        caplog.clear()
+    translator.translate([usual, f"{usual} {texts[0]}"], max_length=2)
+    assert caplog.messages == [f"texts longer than any in training, {longest} tokens: 1"]
+
+
 # --- Other paths -------------------------------------------------------------------------
 
 

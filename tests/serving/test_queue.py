@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import Config, DecodingConfig
-from tf_transformer.export.saved_model import ClosedError
+from tf_transformer.export.saved_model import ClosedError, column
 from tf_transformer.export.versions import CARD
 from tf_transformer.serving.queue import (
     SHORT,
@@ -73,6 +73,17 @@ def test_limits_come_from_the_card(tmp_path, card, longest, positions):
 def test_an_export_has_the_limits_of_its_translator(translator, counter):
     assert translator.decoding == DecodingConfig()
     assert counter.longest == translator.codec.target_limit
+
+
+def test_several_lines_and_texts_longer_than_in_training_are_logged_once(counter, caplog):
+    for _ in range(2):
+        counter.read({"text": column(["Good morning.\n", "A day."])})
+    assert caplog.messages == []
+    for _ in range(2):
+        counter.read({"text": column(["A day.\nA week.", "A day and " * 200])})
+    several, long = caplog.messages
+    assert several == "a text has several lines, and is read as one sentence (logged once)"
+    assert long.startswith("a text is longer than any in training, ")
 
 
 # --- Batches -----------------------------------------------------------------------------

@@ -175,6 +175,7 @@ class GraphEngine(Engine):
             function `find(source, options)` from ids to hypotheses, traced once for batches of
             every shape. Options are arrays by name: prefix, if `prefixed`, and seeds or the
             grammar's context.
+        longest_trained: tokens of the longest source in training, with EOS; None if unknown.
 
     Raises:
         ValueError: if the tokenizer's vocabulary is not the model's.
@@ -195,6 +196,7 @@ class GraphEngine(Engine):
                 f"tokenizer {tokenizer.vocab_size}, model {model.vocab_size}."
             )
         self.model, self.tokenizer, self.streams = model, tokenizer, streams
+        self.longest_trained: int | None = None
         self.compiled = functools.lru_cache(maxsize=32)(self._compile)
         self._log_probs_of = tf.function(self.log_probs, [IDS, IDS], autograph=False)
         self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
@@ -208,7 +210,7 @@ class GraphEngine(Engine):
     def codec(self, decoding: DecodingConfig) -> TextCodec:
         """Returns the codec between text and ids within the limits of `decoding`."""
         limits = self.model.longest_source, self.model.longest_target
-        return TextCodec(self.tokenizer, decoding, *limits)
+        return TextCodec(self.tokenizer, decoding, *limits, self.longest_trained)
 
     # --- Search --------------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ class TextCodec:
         decoding: length limits.
         longest_source: limit of the model's positions; None if it has none.
         longest_target: likewise.
+        longest_trained: tokens of the longest source in training; None if unknown.
     """
 
     def __init__(
@@ -62,9 +63,11 @@ class TextCodec:
         decoding: DecodingConfig,
         longest_source: int | None,
         longest_target: int | None,
+        longest_trained: int | None = None,
     ) -> None:
         self._tokenizer, self._decoding = tokenizer, decoding
         self._longest_source, self._longest_target = longest_source, longest_target
+        self._longest_trained = longest_trained
 
     @property
     def source_limit(self) -> int:
@@ -86,7 +89,7 @@ class TextCodec:
     # --- Outside the graph ---------------------------------------------------------------
 
     def ids(self, texts: Sequence[str], side: SideName = "source") -> Ids:
-        """Returns the ids of each text of a side with EOS; warns if some were cut."""
+        """Returns the ids of each text of a side with EOS; warns if some are cut or long."""
         name, limit, learned = "texts", self.source_limit, self._longest_source
         if side == "target":
             name, limit, learned = "targets", self.target_limit, self._longest_target
@@ -94,6 +97,9 @@ class TextCodec:
         if count := sum(len(ids) >= limit for ids in rows):  # EOS would exceed it
             why = ", where the trained positions end" if limit == learned else ""
             logger.warning("%s cut at %d tokens%s: %d", name, limit, why, count)
+        most = (side == "source" and self._longest_trained) or limit
+        if count := sum(most <= len(ids) < limit for ids in rows):
+            logger.warning("texts longer than any in training, %d tokens: %d", most, count)
         return [np.array([*ids[: limit - 1], EOS_ID], "int32") for ids in rows]
 
     def prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:

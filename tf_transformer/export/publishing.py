@@ -295,6 +295,7 @@ def model_card(
             data.path: data.sha256 or "not there at the time of the export"
             for data in data_files(run)
         },
+        "longest_source": run.longest_source,
         "config": dataclasses.asdict(run.config),
         "versions": versions(),
     }

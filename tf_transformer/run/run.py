@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from tf_transformer.config import Config
 from tf_transformer.data.text import (
     ROLES,
@@ -245,6 +247,14 @@ class Run:
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
             write_lines(self.results, [*read_results(self.results), record])
+
+    @property
+    def longest_source(self) -> int | None:
+        """The tokens of the longest source in training, with EOS; None without data/."""
+        try:
+            return int(np.load(self.data / "train" / "source_lengths.npy").max())
+        except (OSError, ValueError, EOFError):  # missing or damaged
+            return None
 
     def require_tokenizer(self) -> Path:
         """Returns the tokenizer's file; UserError if it is missing."""

@@ -9,10 +9,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import usable_tag
-from tf_transformer.errors import UserError
 from tf_transformer.evaluation import Interval, bleu_interval
 from tf_transformer.output import ProgressBars, Table
 from tf_transformer.plots import STYLES, new_figure, short_names
@@ -135,17 +133,9 @@ def measure_lengths(
             )
             for group in groups
         ]
-        longest, limit = _longest_in_training(run), engine.codec(decoding).source_limit
-        curves.append(LengthCurve(name, intervals, longest, limit))
+        limit = engine.codec(decoding).source_limit
+        curves.append(LengthCurve(name, intervals, run.longest_source, limit))
     return groups, curves
-
-
-def _longest_in_training(run: Run) -> int | None:
-    """Returns the pieces of the longest source; None without the tokenised corpus."""
-    try:
-        return int(EncodedCorpus.open(run.data / "train").source_lengths.max())
-    except UserError:
-        return None
 
 
 def lengths_table(groups: Sequence[Bucket], curves: Sequence[LengthCurve]) -> Table:

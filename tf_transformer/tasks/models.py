@@ -75,12 +75,16 @@ def load_engine(
     models = [_load_model(member, checkpoint, dtype) for member in (run, *ensemble)]
     tokenizer = _shared_tokenizer(run, ensemble, tag)
     if not litert:
-        return GraphEngine(Ensemble(models) if ensemble else models[0], tokenizer)
+        engine = GraphEngine(Ensemble(models) if ensemble else models[0], tokenizer)
+        engine.longest_trained = run.longest_source
+        return engine
     if _version(file) != before:  # the kept file is found by their hash
         raise _replaced(file)
     content = kept_lite_file(models[0], precision, file)
     lite = LiteModel(content, threads or lite_threads(run.config.model.d_model), precision)
-    return LiteEngine(models[0], tokenizer, lite)
+    engine = LiteEngine(models[0], tokenizer, lite)
+    engine.longest_trained = run.longest_source
+    return engine
 
 
 def card_of(

@@ -67,8 +67,9 @@ class ParsedDevSet:
 
     @property
     def example(self) -> str:
-        """A sentence to try the model with."""
-        return " ".join(next(parse.tree for parse in self.parses if parse.tree).words())
+        """A sentence to try the model with; "" if there is none."""
+        tree = next((parse.tree for parse in self.parses if parse.tree), None)
+        return " ".join(tree.words()) if tree else ""
 
     def lines(self) -> list[str]:
         """Samples and scores, for the end of a training."""

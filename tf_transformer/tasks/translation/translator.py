@@ -1,6 +1,7 @@
 """The translator: translates, scores, aligns, shows attention and exports."""
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -31,6 +32,8 @@ from tf_transformer.export.versions import read_config
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import Card, card_of, load_engine
+
+logger = logging.getLogger(__name__)
 
 # Search settings that are options of methods, without their prefix.
 _DECODING = {name.partition(".")[2]: SETTINGS[name] for name in SETTINGS if "decoding." in name}
@@ -120,7 +123,7 @@ class Translator:
         """Translates a sentence, or a list of sentences.
 
         Args:
-            texts: a string, or a list of strings.
+            texts: a string, or a list of strings; each is translated as one sentence.
             n_best: number of translations of each sentence, best first; None returns only the
                 best, not in a list.
             prefix: forced beginning of the translation, "" for none; a list for a list.
@@ -142,6 +145,8 @@ class Translator:
                 cannot search so.
         """
         one, sources = one_or_more("texts", texts)
+        if count := sum("\n" in text.strip() for text in sources):
+            logger.warning("texts of several lines, each read as one sentence: %d", count)
         prefixes = None
         if prefix is not None:
             one, sources, prefixes = pairs(texts=texts, prefix=prefix)
