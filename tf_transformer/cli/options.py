@@ -223,7 +223,7 @@ def refuse_unsupported(options: argparse.Namespace, run: Run) -> None:
 
 def _refuse(options: argparse.Namespace, names: Sequence[str], what: str) -> None:
     """Raises UserError if one of these options is given, which is not for `what`."""
-    wrong = given(options, *names)
+    wrong = given(options).keys() & {*names}
     for action in actions(options.parser):
         if action.dest in wrong:
             raise UserError(f"{flag(action)} is not for {what}. Leave it out.")
