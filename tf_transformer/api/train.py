@@ -1,5 +1,6 @@
 """Training in one call, like `tf-transformer train`, and the configuration of a run."""
 
+import hashlib
 import logging
 import signal
 import sys
@@ -148,10 +149,13 @@ def _with_pairs(config: Config, folder: Path, sides: Mapping[str, Any]) -> Confi
         )
     require_run_or_new(folder)
     languages = {f"data.{side}": getattr(config.data, side) or side for side in SIDES}
-    texts = {
-        f"data.{role}": [write_pairs(folder / PAIRS_FOLDER / role, languages.values(), both)]
-        for role, both in sides.items()
-    }
+    texts = {}
+    for role, both in sides.items():
+        # Other pairs get another name, so they replace none that the run was trained on.
+        name = f"{role}-{hashlib.sha256(repr(both).encode()).hexdigest()[:8]}"
+        rows = zip(*both, strict=True)
+        prefix = write_pairs(folder / PAIRS_FOLDER / name, [*languages.values()], rows)
+        texts[f"data.{role}"] = [prefix]
     return config.replace(languages | texts)
 
 

@@ -292,7 +292,7 @@ def make_dataset(
 def text_dataset(
     source: Strings,
     target: Strings,
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | str | Path,
     *,
     batch_tokens: int = 4_096,
     max_length: int = DataConfig.max_length,
@@ -306,7 +306,7 @@ def text_dataset(
     Args:
         source: sentences, a list of strings.
         target: their translations.
-        tokenizer: for both sides.
+        tokenizer: for both sides; or its file.
         batch_tokens: largest number of positions on either side of a batch, B * S and B * T.
         max_length: limit on either side, in tokens with EOS.
         seed: determines the order.
@@ -325,7 +325,7 @@ def text_dataset(
     with tempfile.TemporaryDirectory() as folder:  # its files stay mapped when it is deleted
         corpus = encode_corpus(
             [zip(sources, targets, strict=True)],
-            tokenizer,
+            Tokenizer(tokenizer) if isinstance(tokenizer, str | Path) else tokenizer,
             Path(folder, "corpus"),
             max_length=max_length,
             max_ratio=DataConfig.max_ratio,

@@ -22,7 +22,7 @@ from typing import Any, Generic, Literal, TypeVar
 from tf_transformer.config import DataConfig
 from tf_transformer.config.config import split_tags
 from tf_transformer.errors import UserError
-from tf_transformer.files import write_text
+from tf_transformer.files import replacing
 
 SideName = Literal["source", "target"]
 SIDES: tuple[SideName, SideName] = ("source", "target")
@@ -159,17 +159,21 @@ def read_pairs(source_file: Path, target_file: Path) -> Iterator[tuple[str, str]
         yield source, target
 
 
-def write_pairs(prefix: Path, languages: Iterable[str], sides: Iterable[list[str]]) -> str:
-    """Writes sources and targets to PREFIX-HASH.LANGUAGE, one per line; returns PREFIX-HASH.
-
-    Other text gets another name, so it never replaces text that a run was trained on.
-    """
-    texts = ["".join(f"{line}\n" for line in side) for side in sides]
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    name = f"{prefix}-{digest[:8]}"
-    for language, text in zip(languages, texts, strict=True):
-        write_text(Path(f"{name}.{language}"), text)
-    return name
+def write_pairs(
+    prefix: Path, languages: Sequence[str], pairs: Iterable[tuple[str, str]]
+) -> str:
+    """Writes pairs to PREFIX.LANGUAGE, a line each, unless that is their content already."""
+    sources, targets = (Path(f"{prefix}.{language}") for language in languages)
+    with (
+        replacing(sources, if_changed=True) as source_path,
+        replacing(targets, if_changed=True) as target_path,
+        source_path.open("w", encoding="utf-8") as source_file,
+        target_path.open("w", encoding="utf-8") as target_file,
+    ):
+        for source, target in pairs:
+            source_file.write(f"{source}\n")
+            target_file.write(f"{target}\n")
+    return str(prefix)
 
 
 def count_lines(path: Path) -> int:

@@ -30,6 +30,7 @@ from tf_transformer.data.text import (
     corpora,
     identity,
     text_files,
+    write_pairs,
 )
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import (
@@ -40,7 +41,6 @@ from tf_transformer.data.vocabulary import (
 )
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation import DevText
-from tf_transformer.files import replacing
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import begin, build_model, record_positions
@@ -354,20 +354,7 @@ def write_parallel_text(
     """
 
     def write(file: Path, prefix: Path) -> str:
-        """Writes PREFIX.SIDE for both sides."""
-        if not may_write:
-            return str(prefix)
-        sources, targets = (Path(f"{prefix}.{side}") for side in sides)
-        with (
-            replacing(sources, if_changed=True) as source_path,
-            replacing(targets, if_changed=True) as target_path,
-            source_path.open("w", encoding="utf-8") as source_file,
-            target_path.open("w", encoding="utf-8") as target_file,
-        ):
-            for source, target in read_pairs(file):
-                source_file.write(f"{source}\n")
-                target_file.write(f"{target}\n")
-        return str(prefix)
+        return write_pairs(prefix, sides, read_pairs(file)) if may_write else str(prefix)
 
     train, valid = (
         tuple(
