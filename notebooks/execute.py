@@ -58,6 +58,10 @@ def execute(source: Path) -> nbformat.NotebookNode:
         )
         # TensorFlow's C++ code prints messages at import that readers do not need.
         client.execute(cleanup_kc=True, stderr=subprocess.DEVNULL)
+    for cell in notebook.cells:  # without the blanks that progress bars leave behind
+        cell.get("outputs", [])[:] = [
+            each for each in cell.get("outputs", []) if each.get("text", "-").strip()
+        ]
     notebook.metadata = metadata  # without the version of Python
     return notebook
 
