@@ -148,7 +148,7 @@ def test_several_lines_and_texts_longer_than_in_training_get_a_word(
     assert longest == max(map(len, pieces)) + 1
     assert translator.engine.longest_trained == longest
     usual = max(zip(map(len, pieces), trained_run.lines("train.en"), strict=True))[1]
-    translator.translate([f"{usual}\n", *texts], max_length=2)
+    translator.translate([usual, f"{texts[0]}\n", *texts], max_length=2)
     assert caplog.messages == []
     for each in (translator, of_export):
         each.translate([f"{texts[0]}\n{texts[2]}", texts[0]], max_length=2)
