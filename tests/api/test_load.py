@@ -151,7 +151,7 @@ def test_several_lines_and_texts_longer_than_in_training_get_a_word(
     translator.translate([usual, f"{texts[0]}\n", *texts], max_length=2)
     assert caplog.messages == []
     for each in (translator, of_export):
-        each.translate([f"{texts[0]}\n{texts[2]}", texts[0]], max_length=2)
+        each.translate(["One.\nTwo.", texts[0]], max_length=2)
         assert caplog.messages == ["texts of several lines, each read as one sentence: 1"]
         caplog.clear()
     translator.translate([usual, f"{usual} {texts[0]}"], max_length=2)
