@@ -12,7 +12,7 @@ import pytest
 
 from tf_transformer.errors import UserError
 from tf_transformer.files import locked, new_folder, replacing, write_text
-from tf_transformer.run import holds_other_files
+from tf_transformer.run.run import holds_other_files
 
 
 def names(folder: Path) -> list[str]:

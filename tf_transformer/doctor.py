@@ -18,7 +18,6 @@ from statistics import median
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from tf_transformer.config import UNK_ID, Config, DataConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus
@@ -407,8 +406,8 @@ def check_trainable(
             sampled = len(train.sample) < train.pairs
             where = f" (tried on {len(train.sample):,} pairs)" if sampled else ""
             return [Finding("vocabulary", f"{error}{where}", warning=True)]
-    size = config.model.vocab_size
-    return [Finding("vocabulary", f"the text is enough for {size:,} pieces")]
+    text = f"the text is enough for {config.model.vocab_size:,} pieces"
+    return [Finding("vocabulary", text)]
 
 
 def check_unknown(
@@ -419,7 +418,7 @@ def check_unknown(
     `sides` are those that it handles; class labels are not tokenised. It looks at every line of
     a small split, or else at `LINES` to twice as many.
     """
-    pieces = {side: _pieces(tokenizer, side) for side in sides}
+    pieces = {side: tokenizer.vocabulary(side) for side in sides}
     fallback = {side: _fallback_ids(pieces[side]) for side in sides}
 
     def is_unknown(text: str, side: SideName) -> bool:
@@ -443,11 +442,6 @@ def check_unknown(
         "data.character_coverage if it is below 1, or clean the text."
     )
     return judge("unknown characters", counts, 0.02, message)
-
-
-def _pieces(tokenizer: Tokenizer, side: SideName) -> list[str]:
-    pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size), side).numpy()
-    return [piece.decode("utf-8") for piece in pieces]
 
 
 def _fallback_ids(pieces: Sequence[str]) -> set[int]:

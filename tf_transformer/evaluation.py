@@ -353,10 +353,7 @@ class Variant:
 
 
 def report(
-    hypotheses: Sequence[str],
-    *references: Sequence[str],
-    language: str,
-    tokenize: str = "13a",
+    hypotheses: Sequence[str], *references: Sequence[str], language: str, tokenize: str = "13a"
 ) -> list[Variant]:
     """Computes all scores of the translations.
 

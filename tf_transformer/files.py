@@ -173,8 +173,7 @@ def sync(path: Path) -> None:
 
 def cache_folder() -> Path:
     """Returns this package's folder for files that can be recreated, in the user's caches."""
-    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder, "tf_transformer")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tf_transformer")
 
 
 def sha256(path: Path) -> str:

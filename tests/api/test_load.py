@@ -71,10 +71,7 @@ def test_options_are_those_of_the_command(translator, texts):
         ({"n_best": "2"}, "`n_best` must be int. Received: '2'"),
         ({"top_p": 0.9}, "`top_p` needs `sample=True`"),
         ({"sample": True, "alpha": 1.0}, "`sample=True` excludes `alpha`: it does"),
-        (
-            {"sample": True, "lookahead": 6},
-            "`sample=True` excludes `lookahead`: it",
-        ),
+        ({"sample": True, "lookahead": 6}, "`sample=True` excludes `lookahead`: it"),
     ],
 )
 def test_a_wrong_option_is_refused(translator, options, message):

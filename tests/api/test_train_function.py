@@ -106,7 +106,7 @@ def test_pairs_need_translation_a_dev_set_and_a_folder_of_their_own(tmp_path, mo
             tf_transformer.train(train=(["a"], ["b"]), **also)
     Path("mine").mkdir()
     Path("mine/letter.txt").touch()
-    with pytest.raises(UserError, match="mine exists and is not a run directory"):
+    with pytest.raises(UserError, match="mine exists but was not created by"):
         tf_transformer.train(train=(["a"], ["b"]), valid=[("a", "b")], output="mine")
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "letter.txt"]
 

@@ -60,7 +60,7 @@ TRAINING = [
     (f"{NEW} --set data.tokenizer=no.model", "no.model cannot be read: No such file"),
     (f"{NEW} --set data.tokenizer=train.en", "train.en is not a SentencePiece model"),
     # Obstacles in the file system.
-    (train(output="thesis"), "thesis exists and is not a run directory"),
+    (train(output="thesis"), "thesis exists but was not created by"),
     (train(output="train.en"), "is not a run directory"),
     (train(output="train.en/run"), "Cannot write"),
     (

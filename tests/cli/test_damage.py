@@ -91,16 +91,6 @@ def test_an_invalid_line_of_the_metrics_is_named(workplace, capsys, command, lin
     )
 
 
-@pytest.mark.parametrize("command", ["curves run", "card run"])
-def test_a_step_that_is_there_twice_is_named(workplace, capsys, command):
-    metrics = Path("run/metrics.jsonl")
-    first = metrics.read_text().splitlines()[0]
-    with metrics.open("a") as file:
-        file.write(f"{first}\n")
-    expected = "run/metrics.jsonl:4: expected a step after 240. Received: 80."
-    assert_refused(capsys, command.split(), expected, status=1)
-
-
 EVERY_COMMAND = (
     "train", "translate run", "evaluate run --source dev.en --reference dev.de", "card run",
     "score run --source dev.en --target dev.de", "average run", "curves run",

@@ -171,11 +171,7 @@ def test_impossible_training_is_refused_with_a_bound_that_works(tmp_path, vocab_
     [
         ("one text", {}, "`lines` must be a list of strings. Received: 'one text'"),
         (["a", None], {}, "`lines` must be a list of strings. Received: None"),
-        (
-            ENGLISH,
-            {"kind": "word"},
-            "`kind` must be one of .'bpe', 'unigram'.. Received: 'word'",
-        ),
+        (ENGLISH, {"kind": "word"}, "`kind` must be one of .'bpe', .*. Received: 'word'"),
     ],
 )
 def test_a_notebook_gives_lines_and_a_known_kind(tmp_path, lines, options, message):

@@ -5,13 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from table_model import (
-    Rules,
-    extensions,
-    hypotheses_of,
-    random_tables,
-    run_search,
-)
+from table_model import Rules, extensions, hypotheses_of, random_tables, run_search
 
 from tf_transformer.config import EOS_ID
 from tf_transformer.decoding.sampling import sample

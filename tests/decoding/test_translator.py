@@ -87,10 +87,7 @@ def test_only_blank_text_and_a_limit_of_one_token_have_blank_translations(terse,
 
 def test_the_shortest_translation_is_the_most_probable_token(terse):
     """Counted out: of all tokens but EOS, each followed by EOS."""
-    source, best = (
-        terse.codec.ids(["A dog runs."])[0][np.newaxis],
-        terse.translate("A dog runs."),
-    )
+    source, best = terse.codec.ids(["A dog runs."])[0][None], terse.translate("A dog runs.")
     tokens = np.setdiff1d(np.arange(terse.model.vocab_size), [*BANNED_IDS, EOS_ID])
     labels = np.stack([tokens, np.full_like(tokens, EOS_ID)], axis=1)
     sources = np.repeat(source, len(labels), axis=0)

@@ -6,15 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from replicas import (
-    batch,
-    batches,
-    distance,
-    fitted,
-    guesser,
-    stepped_by_hand,
-    token_inputs,
-)
+from replicas import batch, batches, distance, fitted, guesser, stepped_by_hand, token_inputs
 
 from tf_transformer.fast.optimizers import Adam, LossScaleOptimizer, averaged_weights, step_of
 from tf_transformer.models.token_model import TokenModel

@@ -6,11 +6,7 @@ import pytest
 import tensorflow as tf
 from contract import Case, check_layer, hidden_states
 
-from tf_transformer.layers import (
-    PositionalEmbedding,
-    PositionalEncoding,
-    sinusoidal_positions,
-)
+from tf_transformer.layers import PositionalEmbedding, PositionalEncoding, sinusoidal_positions
 from tf_transformer.layers.embedding import OutputProjection
 
 IDS = np.array([[5, 1, 2, 3], [6, 3, 0, 0]], "int32")

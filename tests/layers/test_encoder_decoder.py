@@ -89,14 +89,18 @@ def test_an_attention_mask_does_not_replace_the_padding_mask():
 @NORM_ORDERS
 @pytest.mark.parametrize("shape", [(2, 3, 16), (None, None, 16)])
 def test_integers_are_refused_instead_of_rounding_the_kernels(norm_first, shape):
-    encoder, ids = (
-        Encoder(num_layers=1, **LAYER, norm_first=norm_first),
-        np.ones((2, 3, 16), int),
-    )
+    encoder = Encoder(num_layers=1, **LAYER, norm_first=norm_first)
     inputs = keras.Input(shape[1:], dtype="int32")
     model = keras.Model(inputs, encoder(inputs))
     with pytest.raises(ValueError, match=r"floating vectors \[B, T, D\].* Received: int32"):
-        model(ids)
+        model(np.ones((2, 3, 16), int))
+
+
+@pytest.mark.parametrize("wrong", ["num_layers", "num_heads", "key_dim", "value_dim"])
+@pytest.mark.parametrize("stack", [Encoder, Decoder])
+def test_sizes_below_1_are_refused(stack, wrong):
+    with pytest.raises(ValueError, match=f"`{wrong}` must be at least 1. Received: 0."):
+        stack(**{"num_layers": 1, **LAYER, wrong: 0})
 
 
 # --- The decoder -------------------------------------------------------------------------
@@ -215,7 +219,8 @@ def test_a_frozen_layer_alone_stays_frozen(layer):
 
 @pytest.mark.parametrize(("cls", "memory"), [(Encoder, []), (Decoder, [X])])
 def test_a_stack_drops_out_its_embedded_input(cls, memory):
-    stack = cls(num_layers=0, **LAYER, dropout=0.5)
+    stack = cls(num_layers=1, **LAYER, dropout=0.5)
+    stack.layers.clear()
     ones = np.ones((1, 50, 8), "float32")
     assert set(np.unique(stack(ones, *memory, training=True))) == {0.0, 2.0}
     np.testing.assert_array_equal(stack(ones, *memory, training=False), ones)

@@ -371,6 +371,12 @@ def test_the_first_update_of_an_optimizer_has_the_rate_of_step_1():
         assert float(weight[0]) == pytest.approx(-moved, rel=1e-5)
 
 
+@pytest.mark.parametrize("sizes", [(0, 4_000), (64, 0)])
+def test_a_schedule_refuses_sizes_below_1(sizes):
+    with pytest.raises(ValueError, match="must be at least 1. Received: 0."):
+        TransformerSchedule(*sizes)
+
+
 def test_schedule_survives_serialisation_inside_an_optimizer():
     optimizer = keras.optimizers.Adam(TransformerSchedule(64, 10, scale=2.0))
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))

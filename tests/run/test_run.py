@@ -148,7 +148,7 @@ def test_the_tokenizer_may_move_but_not_change(tmp_path):
 def test_other_files_and_their_folders_are_refused_and_left_alone(tmp_path, output):
     file = tmp_path / "thesis.txt"
     file.write_text("years of work")
-    with pytest.raises(UserError, match="is not a run directory"):
+    with pytest.raises(UserError, match="was not created by `tf-transformer train`. Give"):
         Run.create_or_resume(tmp_path / output, tiny())
     assert [*tmp_path.iterdir()] == [file] and file.read_text() == "years of work"
 
@@ -178,6 +178,9 @@ def test_history_returns_what_was_written(run):
     run.write_history(records)
     assert Run.open(run.path).history() == records
     assert len(run.metrics.read_text().splitlines()) == 2
+    run.write_history([*records, records[0]])
+    with pytest.raises(UserError, match=r"jsonl:3: expected a step after 20. Received: 10\."):
+        run.history()
 
 
 GOOD = json.dumps(evaluation(10)).encode()

@@ -81,11 +81,7 @@ def test_paths_are_those_of_tf_serving(port, method, path, status):
     [
         ("POST", "/v1/models/other:predict", "There is no model 'other'. There is: small."),
         ("GET", "/v1/models/sma", "There is no model 'sma'. There is: small."),
-        (
-            "POST",
-            "/v1/models/small:translate",
-            r"There is no path .*There are: .*/small:predict\.$",
-        ),
+        ("POST", "/v1/models/small:translate", r"There is no path .*: .*/small:predict\.$"),
         ("GET", "/nowhere", "There is no path '/nowhere'. There are: /, /healthz, .*metrics,"),
         ("GET", PREDICT, f"{PREDICT} takes POST. Received: GET."),
     ],

@@ -16,9 +16,7 @@ WRONG = ["x", "y", "z", "yes"]
 SYSTEMS = [
     System("flawed", [FLAWED], {"model.d_ff": 8, "training.seed": 1}),
     System(
-        "seeds_3",
-        [WRONG, REFERENCE, FLAWED],
-        {"model.d_ff": 8, "training.seed": [1, 2, 3]},
+        "seeds_3", [WRONG, REFERENCE, FLAWED], {"model.d_ff": 8, "training.seed": [1, 2, 3]}
     ),
     System("file", [REFERENCE]),
 ]

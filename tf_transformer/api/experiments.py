@@ -15,7 +15,7 @@ from tf_transformer.evaluation import SACREBLEU, Spread, make_metric
 from tf_transformer.export.versions import find_export, read_config
 from tf_transformer.files import write_text
 from tf_transformer.output import MARKDOWN, Part, ProgressBars, Table, joined
-from tf_transformer.run import Run, holds_other_files
+from tf_transformer.run import Run, require_created_by
 from tf_transformer.run.run import differences, evaluation_of
 from tf_transformer.studies.comparison import System, compare_outputs, shared_settings
 from tf_transformer.system import import_tensorflow
@@ -48,10 +48,7 @@ def train_seeds(
         UserError: if `output` contains something else.
     """
     file = output / SETTINGS_FILE
-    if not file.exists() and holds_other_files(output):
-        raise UserError(
-            f"{output} exists but was not created by `train --seeds`. Give another --output."
-        )
+    require_created_by("train --seeds", output, SETTINGS_FILE)
     if file.exists():
         before = Config.from_json(file.read_text("utf-8"))
         if wrong := differences(before, config, lambda name: name == "training.steps"):
@@ -132,7 +129,8 @@ def compare_systems(
     Returns:
         The parts of a report in Markdown, for `output.joined`.
     """
-    exports = {path: _config_of(path) for path, seeds in runs.items() if not seeds}
+    found = {path: find_export(Path(path)) for path, seeds in runs.items() if not seeds}
+    exports = {path: read_config(export) if export else None for path, export in found.items()}
     tags = {
         run.path: usable_tag(tag, run.config.data, run.require_tokenizer())
         for seeds in runs.values()
@@ -157,11 +155,6 @@ def compare_systems(
             systems.append(System(name, outputs, config.flat() if config else {}))
     by_name = {name: make_metric(name, references, tokenize) for name in metrics}
     return compare_outputs(systems, by_name, sources, references, most, tokenize)
-
-
-def _config_of(path: str) -> Config | None:
-    export = find_export(Path(path))
-    return read_config(export) if export else None
 
 
 def _names(paths: Sequence[str]) -> list[str]:

@@ -103,7 +103,11 @@ def load(
     if run:
         return load_run(run, **chosen)
     import_tensorflow()
-    return _load_export(export) if export else _load_keras_file(path, tokenizer)
+    if export:
+        return _load_export(export)
+    from tf_transformer.tasks.translation.translator import load_keras_file
+
+    return load_keras_file(path, tokenizer)
 
 
 def load_run(run: Run, checkpoint: str | Path | None = None, **options: Any) -> Any:
@@ -140,12 +144,6 @@ def _load_export(path: Path) -> "Translator | SentenceClassifier":
     from tf_transformer.tasks.translation.translator import load_exported_translator
 
     return load_exported_translator(path)
-
-
-def _load_keras_file(path: Path, tokenizer: str | Path | None) -> "Translator":
-    from tf_transformer.tasks.translation.translator import load_keras_file
-
-    return load_keras_file(path, tokenizer)
 
 
 def _task_of(export: Path) -> str:

@@ -16,7 +16,7 @@ from tf_transformer.config.settings import nearest, parse_assignments
 from tf_transformer.data.text import ROLES, SIDES, write_pairs
 from tf_transformer.errors import UserError, pairs, quoted
 from tf_transformer.run import Run
-from tf_transformer.run.run import PAIRS_FOLDER, require_run_or_new
+from tf_transformer.run.run import PAIRS_FOLDER, require_created_by
 from tf_transformer.system import import_tensorflow
 from tf_transformer.tasks.registry import settings_from, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
@@ -110,7 +110,9 @@ def _train(config: Config, folder: Path, budget: Budget | None, **how: Any) -> N
             train_run(config, folder, budget, bars=True, **how)
         except Interrupted as stop:
             logger.info("%s; call again to resume", stop)
-            if not (_may_return(stop) and Run.open(folder).checkpoints.best.exists()):
+            # A script must not continue after Ctrl-C.
+            may_return = {0, 128 + signal.SIGINT} if hasattr(sys, "ps1") else {0}
+            if stop.status not in may_return or not Run.open(folder).checkpoints.best.exists():
                 raise
             logger.info("the best weights so far are returned")
 
@@ -147,7 +149,7 @@ def _with_pairs(config: Config, folder: Path, sides: Mapping[str, Any]) -> Confi
             "Pairs in memory are for translation, and need both `train` and `valid`. "
             f"Received: task {config.task}, {' and '.join(has)}."
         )
-    require_run_or_new(folder)
+    require_created_by("tf-transformer train", folder)
     languages = {f"data.{side}": getattr(config.data, side) or side for side in SIDES}
     texts = {}
     for role, both in sides.items():
@@ -157,12 +159,6 @@ def _with_pairs(config: Config, folder: Path, sides: Mapping[str, Any]) -> Confi
         prefix = write_pairs(folder / PAIRS_FOLDER / name, [*languages.values()], rows)
         texts[f"data.{role}"] = [prefix]
     return config.replace(languages | texts)
-
-
-def _may_return(stop: Interrupted) -> bool:
-    """Returns whether `train` may return: a script must not continue after Ctrl-C."""
-    interactive = hasattr(sys, "ps1")
-    return stop.status == 0 or (interactive and stop.status == 128 + signal.SIGINT)
 
 
 @contextmanager

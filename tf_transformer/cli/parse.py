@@ -3,7 +3,7 @@
 import argparse
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
@@ -23,11 +23,7 @@ from tf_transformer.data.text import is_visible, read_lines
 from tf_transformer.decoding.batches import use_threads
 from tf_transformer.errors import UserError
 from tf_transformer.output import ProgressBars
-from tf_transformer.tasks.classification.labelled import (
-    Example,
-    read_examples,
-    read_labels,
-)
+from tf_transformer.tasks.classification.labelled import read_examples, read_labels
 from tf_transformer.tasks.parsing.brackets import draw_trees
 from tf_transformer.tasks.parsing.linearisation import read_linearised
 from tf_transformer.tasks.parsing.trees import Tree, check_treebank, read_line
@@ -147,17 +143,12 @@ def run_classify(options: argparse.Namespace) -> None:
 
     classifier = load_classifier(run, options.checkpoint)
     if file:
-        _score(classifier, examples)
+        sentences, right = ([example[i] for example in examples] for i in (0, 1))
+        with ProgressBars(len(examples)) as bars:
+            scores = classifier.evaluate(sentences, right, lambda n: bars("classified", n))
+        print_report(f"{scores}\n")
     else:
         _label_stdin(classifier, stdin_chunks(options.line_buffered), options.n_best)
-
-
-def _score(classifier, examples: Sequence[Example]) -> None:
-    sentences = [example.sentence for example in examples]
-    labels = [example.label for example in examples]
-    with ProgressBars(len(examples)) as bars:
-        scores = classifier.evaluate(sentences, labels, lambda done: bars("classified", done))
-    print_report(f"{scores}\n")
 
 
 def _label_stdin(classifier, chunks: Iterator[list[str]], n_best: int | None) -> None:

@@ -80,8 +80,7 @@ def usage(action: argparse.Action) -> str:
     choices = f"{{{','.join(action.choices)}}}" if action.choices else ""
     value = str(action.metavar or choices or action.dest.upper())
     forms: dict[object, str] = {"+": f"{value} ...", "?": f"[{value}]", 0: ""}
-    value = forms.get(action.nargs, value)
-    return " ".join(filter(None, [*action.option_strings[-1:], value]))
+    return " ".join([*action.option_strings[-1:], forms.get(action.nargs, value)]).rstrip()
 
 
 def given(options: argparse.Namespace, *names: str) -> dict[str, Any]:

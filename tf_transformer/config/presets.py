@@ -101,10 +101,7 @@ def _table4(vocab_size: int) -> Config:
     )
 
 
-TABLE4 = {
-    "parsing-wsj": _table4(16_000),
-    "parsing-semi": _table4(32_000),
-}
+TABLE4 = {"parsing-wsj": _table4(16_000), "parsing-semi": _table4(32_000)}
 
 # fmt: off
 PRESETS = {
@@ -253,8 +250,7 @@ def train_command(config: Config, output: Path | None = None) -> str:
 def _option(setting: str, value: Any) -> list[str]:
     """Returns the words that give a setting: its own option if it has one, or --set."""
     if setting in _REPEATED:  # where --set would split at commas
-        option = f"--{setting.partition('.')[2]}"
-        return [word for each in value for word in (option, each)]
+        return [word for each in value for word in (f"--{setting.partition('.')[2]}", each)]
     if isinstance(value, (list, tuple)):
         value = ",".join(value)
     text = value if isinstance(value, str) else json.dumps(value)

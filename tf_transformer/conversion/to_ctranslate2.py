@@ -89,11 +89,7 @@ def _spec(model: Transformer, tokenizer: Tokenizer):
 
 
 def _set_vocabulary(spec, tokenizer: Tokenizer) -> None:
-    ids = tf.range(tokenizer.vocab_size)
-    source, target = (
-        [piece.decode("utf-8") for piece in tokenizer.pieces(ids, side).numpy()]
-        for side in SIDES
-    )
+    source, target = map(tokenizer.vocabulary, SIDES)
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     spec.config.unk_token = target[UNK_ID]

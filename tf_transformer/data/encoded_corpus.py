@@ -242,7 +242,8 @@ def write_corpus(
                 counts["cut"] += chunk.cut
                 for side, (ids, of_all) in zip(SIDES, chunk.sides, strict=True):
                     kept = ids[np.repeat(keep, of_all)].astype(dtype)
-                    _append(temporary / f"{side}_ids.bin", kept.tobytes())
+                    with (temporary / f"{side}_ids.bin").open("ab") as file:
+                        file.write(kept.tobytes())
                     lengths[side].append(of_all[keep])
                 if progress is not None:
                     progress(counts["read"])
@@ -255,11 +256,6 @@ def write_corpus(
         info = {"dtype": dtype, "fingerprint": fingerprint, "sizes": sizes}
         _write_info(temporary, info | {"report": dataclasses.asdict(report)})
         shutil.rmtree(directory, ignore_errors=True)  # the old one, now that there is another
-
-
-def _append(path: Path, content: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(content)
 
 
 # --- Metadata ------------------------------------------------------------------------------

@@ -344,8 +344,7 @@ def identity(files: Sequence[Path]) -> str:
     """Returns a hash of the content of files, in order; "" if there are none."""
     if not files:
         return ""
-    hashes = "\n".join(map(content_hash, files))
-    return hashlib.sha256(hashes.encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(map(content_hash, files)).encode()).hexdigest()[:16]
 
 
 Item = TypeVar("Item")

@@ -131,6 +131,10 @@ class Tokenizer(tf.Module):
         ids = (row.tolist() for row in rows)
         return [decode(row[: row.index(EOS_ID)] if EOS_ID in row else row) for row in ids]
 
+    def vocabulary(self, side: SideName = "source") -> list[str]:
+        """Returns all pieces of a side, by id."""
+        return self._processor(side).id_to_piece([*range(self.vocab_size)])
+
     def _processor(self, side: SideName) -> sentencepiece.SentencePieceProcessor:
         return self._processors.get(side, self._processors["source"])
 

@@ -266,8 +266,7 @@ class _HostSearch:
         lengths = self._max_lengths
         if self._decoding.lookahead:
             lengths = np.minimum(lengths, self._length + self._decoding.lookahead)
-        bound = self._log_probs[:, 0] / self._penalty(lengths)
-        return self.finished[-1][:, -1] < bound
+        return self.finished[-1][:, -1] < self._log_probs[:, 0] / self._penalty(lengths)
 
     def _penalty(self, length: np.ndarray | int) -> np.ndarray | np.floating:
         alpha = np.float32(self._decoding.alpha)

@@ -136,11 +136,7 @@ def check_translator(
 
 
 def _check_tokens(
-    session: SavedModelSession,
-    translator: Any,
-    text: str,
-    best: Any,
-    alpha: float,
+    session: SavedModelSession, translator: Any, text: str, best: Any, alpha: float
 ) -> Iterator[Check]:
     """Yields the answers from ids to ids, with the ids of the translation as text."""
     tokenizer = translator.tokenizer

@@ -15,7 +15,7 @@ from tf_transformer.fast.operations import (
     project_to_qkv_heads,
     side_by_side,
 )
-from tf_transformer.layers.feed_forward import Dense
+from tf_transformer.layers.feed_forward import Dense, require_positive
 
 # Added in float32 whatever `floatx` is. Finite, so that a fully masked row does not become NaN.
 MASKED_SCORE = np.float32(-1e9)
@@ -84,8 +84,8 @@ class MultiHeadAttention(keras.layers.Layer):
         output_dense: `Dense` from the outputs of all heads, H * value_dim, to D.
 
     Raises:
-        ValueError: if `num_heads` does not divide D while `key_dim` or `value_dim` is None, or
-            if `key` is given without `value`.
+        ValueError: if a size is below 1, if `num_heads` does not divide D while `key_dim` or
+            `value_dim` is None, or if `key` is given without `value`.
 
     Example:
         >>> MultiHeadAttention(num_heads=8)(keras.random.normal((2, 5, 64))).shape
@@ -104,6 +104,7 @@ class MultiHeadAttention(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        require_positive(num_heads=num_heads, key_dim=key_dim, value_dim=value_dim)
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = value_dim

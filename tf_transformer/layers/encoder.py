@@ -9,7 +9,7 @@ from keras import ops
 from tf_transformer.fast.keras_model import sublayers
 from tf_transformer.fast.operations import Dropout, LayerNormalization, mask_of, recomputed
 from tf_transformer.layers.attention import MultiHeadAttention, causal_mask, combine_masks
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, require_positive
 
 # --- Base classes ------------------------------------------------------------------------
 
@@ -84,6 +84,7 @@ class Stack(TransformerLayer):
 
     def make_layers(self, layer_class: type[TransformerLayer], **options: Any) -> None:
         """Creates the dropout, the layers with these further arguments, and the final norm."""
+        require_positive(num_layers=self.num_layers)
         policy = self.dtype_policy
         self.dropout = Dropout(self.rate, name="dropout", dtype=policy)
         options |= self.shared_arguments()

@@ -8,6 +8,13 @@ from keras import ops
 from tf_transformer.fast.operations import Dropout, LayerNormalization, project, require_floats
 
 
+def require_positive(**sizes):
+    """Raises ValueError if a size is below 1; None stands for a default."""
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise ValueError(f"`{name}` must be at least 1. Received: {size}.")
+
+
 class Dense(keras.layers.Dense):
     """Keras's Dense with fewer operations around its matrix product.
 

@@ -6,6 +6,7 @@ from keras import ops
 from tf_transformer.fast.keras_model import share_of_replica
 from tf_transformer.fast.operations import smoothed_cross_entropy, softmax_statistics
 from tf_transformer.layers.attention import padding_mask
+from tf_transformer.layers.feed_forward import require_positive
 
 # --- Loss --------------------------------------------------------------------------------
 
@@ -217,11 +218,15 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: steps of linear growth; 4,000 in the paper.
         scale: 1 in the paper.
         start: steps of the schedule to skip.
+
+    Raises:
+        ValueError: if `d_model` or `warmup_steps` is below 1.
     """
 
     def __init__(
         self, d_model: int, warmup_steps: int = 4_000, scale: float = 1.0, start: int = 0
     ):
+        require_positive(d_model=d_model, warmup_steps=warmup_steps)
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.scale = scale

@@ -41,10 +41,7 @@ def sum_over_parts(compute: Callable, tensors, zeros, max_tokens: int | None):
         return index + 1, added
 
     _, sums = tf.while_loop(
-        lambda index, _: index < parts,
-        add_part,
-        (tf.constant(0), zeros),
-        parallel_iterations=1,
+        lambda index, _: index < parts, add_part, (tf.constant(0), zeros), parallel_iterations=1
     )
     return sums
 
@@ -85,7 +82,10 @@ class ReplicaSeeds:
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
-        self._assign = tf.function(self._assign_everywhere, autograph=False)
+        run = model.distribute_strategy.run
+        self._assign = tf.function(
+            lambda first: run(self._assign_here, args=(first,)), autograph=False
+        )
 
     def spread(self) -> None:
         """Gives every replica seeds derived from this worker's first copy."""
@@ -101,11 +101,8 @@ class ReplicaSeeds:
         """Returns the states of the random generators, in layer order."""
         return [v for v in self._model.non_trainable_variables if "seed_generator" in v.path]
 
-    def _assign_everywhere(self, first: tf.Tensor) -> None:
-        """Assigns every replica's seeds; `first` holds those of replica 0, [seeds, 2]."""
-        self._model.distribute_strategy.run(self._assign_here, args=(first,))
-
     def _assign_here(self, first: tf.Tensor) -> None:
+        """Assigns this replica's seeds; `first` holds those of replica 0, [seeds, 2]."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         distance = tf.cast(replica, "int64") * _SEED_DISTANCE
         for index, state in enumerate(self._states()):

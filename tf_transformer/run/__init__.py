@@ -1,5 +1,5 @@
 """The run directory: settings, tokenizer, checkpoints, metrics, changes between sessions."""
 
-from tf_transformer.run.run import Run, holds_other_files, versions
+from tf_transformer.run.run import Run, require_created_by, versions
 
-__all__ = ["Run", "holds_other_files", "versions"]
+__all__ = ["Run", "require_created_by", "versions"]

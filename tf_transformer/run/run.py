@@ -142,7 +142,7 @@ class Run:
             for name, was, now in changed(before.config, config) if begun else ():
                 if name != "training.max_tokens_per_device":  # the trainer says so itself
                     before.record_change(name, was, now, remarks.get(name, ""))
-        require_run_or_new(path)
+        require_created_by("tf-transformer train", path)
         run = cls(path, config, texts)
         run._write_config()
         run._write_versions()
@@ -212,8 +212,7 @@ class Run:
         recorded = self.config.model
         if not recorded.positions == config.model.positions == "learned":
             return config
-        values = self.config.flat()
-        return config.replace({name: values[name] for name in _SET_BY_TRAINING})
+        return config.replace({name: self.config.flat()[name] for name in _SET_BY_TRAINING})
 
     @property
     def has_no_text(self) -> bool:
@@ -290,11 +289,11 @@ def holds_other_files(path: Path) -> bool:
     return any(not (file.match(".*.tmp") or file.name in left) for file in path.iterdir())
 
 
-def require_run_or_new(path: Path) -> None:
-    """Raises UserError if `path` exists and is neither a run nor an empty folder."""
-    if not (path / "config.json").exists() and holds_other_files(path):
+def require_created_by(command: str, path: Path, mark: str = "config.json") -> None:
+    """Raises UserError if `path` has files, but not `mark`, which this command writes."""
+    if holds_other_files(path) and not any(path.glob(mark)):
         raise UserError(
-            f"{path} exists and is not a run directory. Give --output a new folder."
+            f"{path} exists but was not created by `{command}`. Give --output a new folder."
         )
 
 

@@ -91,7 +91,6 @@ class TokenCounter:
         if config and config.model.positions == "learned":
             self.longest = min(self.longest, config.model.max_length)
         self._trained = read_card(session.path).get("longest_source") or float("inf")
-        self._told: set[str] = set()
         self.positions = max(decoding.batch_tokens // decoding.beam_size, 1)
         self._tokenizers = [
             sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -104,19 +103,13 @@ class TokenCounter:
         for name, values in inputs.items():
             if values.dtype == object:
                 sizes += map(self._count, values)
-                if any(b"\n" in text.strip() for text in values):
-                    self._tell("a text has several lines, and is read as one sentence")
                 if name in ("text", "source") and max(sizes, default=0) > self._trained:
-                    self._tell(f"a text is longer than any in training, {self._trained} tokens")
+                    line = "a text is longer than any in training, %d tokens (logged once)"
+                    logger.warning(line, self._trained)
+                    self._trained = float("inf")
             elif values.ndim == 2:
                 sizes += [values.shape[1]] * len(values)
         return [min(size, self.longest) for size in sizes]
-
-    def _tell(self, what: str) -> None:
-        """Logs what is unusual about the texts of requests, once."""
-        if what not in self._told:
-            self._told.add(what)
-            logger.warning("%s (logged once)", what)
 
     def written(self, outputs: Arrays) -> int:
         """Returns the tokens of an answer's translations, or of the texts it scored."""

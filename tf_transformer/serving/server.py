@@ -72,10 +72,7 @@ _PAGE_HEADERS = {
 
 
 def make_app(
-    model: ServedModel,
-    telemetry: Telemetry,
-    deadline: float = 30.0,
-    access_log: str = "off",
+    model: ServedModel, telemetry: Telemetry, deadline: float = 30.0, access_log: str = "off"
 ) -> flask.Flask:
     """Returns the WSGI application that serves a model under its name.
 
@@ -203,16 +200,17 @@ def _page(model: ServedModel) -> flask.Response:
     facts: dict[str, Any] = {"name": model.name, "rows": MAX_ROWS}
     with suppress(NotReadyError), model.use() as version:
         path = version.session.path
-        config, sizes = read_config(path), read_card(path).get("sizes", {})
-        facts |= {"version": version.number, "tokens": sizes.get("max_source_tokens")}
-        facts["task"] = config.task if config else ""
-        if config and config.task == "translation" and not config.data.tag:
+        config, card = read_config(path), read_card(path)
+        tokens = card.get("sizes", {}).get("max_source_tokens")
+        task = card["config"].get("task", "") if config else ""
+        facts |= {"version": version.number, "tokens": tokens, "task": task}
+        if config and task == "translation" and not config.data.tag:
             is_built_in = config.preset and not config.data.train
             data = config.data.source, config.data.target
             facts["languages"] = builtin.LANGUAGES if is_built_in else data
     file = resources.files("tf_transformer.serving").joinpath("page.html")
-    quoted_facts = json.dumps(facts).replace("<", "\\u003c")
-    html = file.read_text("utf-8").replace("MODEL_FACTS", quoted_facts)
+    text = json.dumps(facts).replace("<", "\\u003c")
+    html = file.read_text("utf-8").replace("MODEL_FACTS", text)
     return flask.Response(html, headers=_PAGE_HEADERS)
 
 

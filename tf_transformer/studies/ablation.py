@@ -14,7 +14,7 @@ from tf_transformer.evaluation import Spread, bleu
 from tf_transformer.files import locked, write_text
 from tf_transformer.output import MARKDOWN, Part, ProgressBars, Table, joined
 from tf_transformer.plots import new_figure, save
-from tf_transformer.run import Run, holds_other_files
+from tf_transformer.run import Run, require_created_by
 from tf_transformer.run.run import differences
 from tf_transformer.studies.cost import TABLE3_PRINTED, Printed, head_sizes, parameter_count
 from tf_transformer.tasks.registry import check_training, task_named
@@ -125,8 +125,7 @@ def _scaled(row: str, divisor: int, steps: int) -> Config:
 
 def change(config: Config, base: Config) -> str:
     """Returns a row's change in the paper's symbols, "h 4, d_k 128, d_v 128"; "" for base."""
-    now = _by_symbol(config)
-    return ", ".join(f"{name} {now[name]}" for name in _differing(config, base))
+    return ", ".join(f"{name} {_by_symbol(config)[name]}" for name in _differing(config, base))
 
 
 def _differing(config: Config, base: Config) -> list[str]:
@@ -229,12 +228,8 @@ def check_folder(output: Path, base: Config) -> None:
     Raises:
         UserError: if it has other files or rows with other settings.
     """
+    require_created_by("tf-transformer ablate", output, _SETTINGS_FILE)
     if not (output / _SETTINGS_FILE).exists():
-        if holds_other_files(output):
-            raise UserError(
-                f"{output} exists but was not created by `tf-transformer ablate`. Give "
-                "--output a new folder."
-            )
         return
     changes = differences(read_settings(output), base, _CHANGEABLE.__contains__)
     if changes and _has_rows(output):

@@ -24,7 +24,7 @@ from tf_transformer.files import locked, new_folder, sha256, write_text
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.output import Table, bar
 from tf_transformer.plots import new_figure, save
-from tf_transformer.run import Run, holds_other_files
+from tf_transformer.run import Run, require_created_by
 from tf_transformer.run.checkpoints import save_weights
 
 logger = logging.getLogger(__name__)
@@ -301,16 +301,13 @@ def measure_heads(
     Raises:
         UserError: if the folder has other files.
     """
-    if holds_other_files(output) and not list(output.glob("measured-*.json")):
-        raise UserError(
-            f"{output} exists but was not created by `tf-transformer heads`. Give --output a "
-            "new folder."
-        )
+    require_created_by("tf-transformer heads", output, "measured-*.json")
     sources, references = map(list, zip(*pairs, strict=True))
     # The hash identifies the weights, and the size of batches does not affect results.
     search = dataclasses.replace(decoding, checkpoint="best", batch_tokens=1)
     tag = engine.tokenizer.tag
-    identity = _identity(sha256(checkpoint), list(pairs), search, tokenize, tag)
+    results = repr((sha256(checkpoint), list(pairs), search, tokenize, tag))
+    identity = hashlib.sha256(results.encode()).hexdigest()[:8]  # of all that determines them
     masks = HeadMasks(only_model(engine.model))
     functions = measures(engine, decoding, masks, sources, references, tokenize)
     if not with_bleu:
@@ -338,11 +335,6 @@ def measure_heads(
         logger.info("%s", output / "heads.json")
         _draw(study, output)
     return study
-
-
-def _identity(*determined_by: object) -> str:
-    """Returns a short hash of everything that determines the results."""
-    return hashlib.sha256(repr(determined_by).encode()).hexdigest()[:8]
 
 
 # --- Pictures -----------------------------------------------------------------------------

@@ -250,9 +250,7 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
 def _devices(run: Run) -> int:
     """Returns the number of devices from the newest state; 1 if there is none."""
     steps = run.checkpoints.state_steps()
-    if not steps:
-        return 1
-    return int(read_progress(run.checkpoints.state_path(steps[-1]))["replicas"])
+    return int(read_progress(run.checkpoints.state_path(steps[-1]))["replicas"]) if steps else 1
 
 
 def _versions(run: Run) -> str:

@@ -2,14 +2,13 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from tf_transformer.config import Config
 from tf_transformer.config.config import split_tags
@@ -74,15 +73,13 @@ def load_engine(
     dtype = "float32" if litert else precision
     models = [_load_model(member, checkpoint, dtype) for member in (run, *ensemble)]
     tokenizer = _shared_tokenizer(run, ensemble, tag)
-    if not litert:
-        engine = GraphEngine(Ensemble(models) if ensemble else models[0], tokenizer)
-        engine.longest_trained = run.longest_source
-        return engine
-    if _version(file) != before:  # the kept file is found by their hash
-        raise _replaced(file)
-    content = kept_lite_file(models[0], precision, file)
-    lite = LiteModel(content, threads or lite_threads(run.config.model.d_model), precision)
-    engine = LiteEngine(models[0], tokenizer, lite)
+    engine = GraphEngine(Ensemble(models) if ensemble else models[0], tokenizer)
+    if litert:
+        if _version(file) != before:  # the kept file is found by their hash
+            raise _replaced(file)
+        content = kept_lite_file(models[0], precision, file)
+        threads = threads or lite_threads(run.config.model.d_model)
+        engine = LiteEngine(models[0], tokenizer, LiteModel(content, threads, precision))
     engine.longest_trained = run.longest_source
     return engine
 
@@ -245,7 +242,11 @@ def freeze(model: keras.Model, patterns: Sequence[str]) -> None:
     """
     for pattern in patterns:
         inverted = pattern.startswith("!")
-        matched = {w.path for w in model.weights if _matches(w.path, pattern.removeprefix("!"))}
+        matched = {
+            w.path
+            for w in model.weights
+            if any(fnmatchcase(part, pattern.removeprefix("!")) for part in _parts(w.path))
+        }
         if not matched:
             paths = [part for w in model.weights for part in list(_parts(w.path))[:2]]
             known = _listed([*dict.fromkeys(paths)], 12)
@@ -257,10 +258,6 @@ def freeze(model: keras.Model, patterns: Sequence[str]) -> None:
                 weight.trainable = False
     if patterns and not model.trainable_variables:
         raise UserError(f"--freeze leaves nothing to train. Received: {', '.join(patterns)}.")
-
-
-def _matches(path: str, pattern: str) -> bool:
-    return any(fnmatchcase(part, pattern) for part in _parts(path))
 
 
 def _parts(path: str) -> Iterator[str]:
@@ -342,15 +339,11 @@ def _has_pieces(path: str) -> bool:
 
 def _shared(old: Tokenizer, new: Tokenizer, side: SideName) -> tuple[list[int], list[int]]:
     """Returns the ids of the shared pieces, in the new tokenizer and in the old one."""
-    old_id = {piece: index for index, piece in enumerate(_pieces_of(old, side))}
-    pieces = enumerate(_pieces_of(new, side))
+    old_id = {piece: index for index, piece in enumerate(old.vocabulary(side))}
+    pieces = enumerate(new.vocabulary(side))
     shared = [(index, old_id[piece]) for index, piece in pieces if piece in old_id]
     new_ids, old_ids = zip(*shared, strict=True)
     return list(new_ids), list(old_ids)
-
-
-def _pieces_of(tokenizer: Tokenizer, side: SideName) -> Iterable[bytes]:
-    return tokenizer.pieces(tf.range(tokenizer.vocab_size), side).numpy().tolist()
 
 
 def _listed(names: Sequence[str], limit: int = 5) -> str:

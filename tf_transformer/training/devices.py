@@ -58,7 +58,10 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
         if gpus and devices:
             tf.config.set_visible_devices(gpus[:devices], "GPU")
         if not gpus and count > 1:
-            _split_cpu(count)
+            cpu = tf.config.list_physical_devices("CPU")[0]
+            if len(tf.config.get_logical_device_configuration(cpu) or []) < count:
+                logical = [tf.config.LogicalDeviceConfiguration()] * count
+                tf.config.set_logical_device_configuration(cpu, logical)
     except RuntimeError:
         raise UserError(
             "The number of devices must be chosen before TensorFlow computes anything: in a "
@@ -74,13 +77,6 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
         [f"CPU:{index}" for index in range(count)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
-
-
-def _split_cpu(count: int) -> None:
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    if len(tf.config.get_logical_device_configuration(cpu) or []) < count:
-        logical = [tf.config.LogicalDeviceConfiguration()] * count
-        tf.config.set_logical_device_configuration(cpu, logical)
 
 
 def num_workers() -> int:

@@ -134,9 +134,6 @@ class SentenceClassifier:
     ) -> None:
         self.engine, self.labels, self._card = engine, engine.labels, card or dict
 
-    def __repr__(self) -> str:
-        return f"<SentenceClassifier: {len(self.labels)} labels, {quoted([*self.labels])}>"
-
     def probabilities(self, sentences: Strings, progress: Progress | None = None) -> np.ndarray:
         """Returns the probability of each class for each sentence: float32 [sentences, C].
 

@@ -89,11 +89,6 @@ def matches(gold: Line, output: Line) -> list[tuple[Bracket, Bracket]]:
     return pairs
 
 
-def _crossings(gold: Line, output: Line) -> int:
-    """Counts the brackets of the output that cross at least one bracket of the gold tree."""
-    return sum(any(_cross(one, other) for other in gold.brackets) for one in output.brackets)
-
-
 def _cross(one: Bracket, other: Bracket) -> bool:
     """Tells whether two brackets overlap and neither contains the other."""
     return (
@@ -203,12 +198,13 @@ def score_sentence(gold: Sequence[Tree], output: Sequence[Tree]) -> SentenceScor
     if problem := _difference(gold_line.kept, output_line.kept):
         return SentenceScore(length, Status.ERROR, problem=problem)
     tags = ([leaf.label for leaf in line.kept] for line in (gold_line, output_line))
+    brackets = output_line.brackets
     return SentenceScore(
         length,
         matched=len(matches(gold_line, output_line)),
         gold=len(gold_line.brackets),
-        output=len(output_line.brackets),
-        crossing=_crossings(gold_line, output_line),
+        output=len(brackets),
+        crossing=sum(any(_cross(one, two) for two in gold_line.brackets) for one in brackets),
         words=len(gold_line.kept),
         correct_tags=sum(map(_same_label, *tags)),
     )

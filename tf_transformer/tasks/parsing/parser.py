@@ -147,9 +147,8 @@ def _check_tags(lexicon: Lexicon, pieces: dict[str, int]) -> None:
 
 def _words_of(tokenizer: Tokenizer) -> dict[str, int]:
     """Returns the pieces that begin a word, without the word-start mark, and their ids."""
-    pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
-    texts = [piece.decode("utf-8") for piece in pieces]
-    return {text[1:]: index for index, text in enumerate(texts) if text[0] == SPACE_PIECE}
+    pieces = enumerate(tokenizer.vocabulary())
+    return {piece[1:]: index for index, piece in pieces if piece[0] == SPACE_PIECE}
 
 
 def _changes(kinds: tf.Tensor) -> tf.Tensor:
@@ -232,18 +231,11 @@ class Parser:
     """
 
     def __init__(
-        self,
-        engine: GraphEngine,
-        decoding: DecodingConfig,
-        grammar: TreeGrammar | None = None,
+        self, engine: GraphEngine, decoding: DecodingConfig, grammar: TreeGrammar | None = None
     ) -> None:
         if grammar:
             check_rules(decoding)
         self.engine, self.decoding, self.grammar = engine, decoding, grammar
-
-    def __repr__(self) -> str:
-        trees = "only trees" if self.grammar else "any output, repaired"
-        return f"<Parser: {self.engine!r}, beam_size={self.decoding.beam_size}, {trees}>"
 
     @overload
     def parse(self, sentences: str, progress: Progress | None = None) -> Parse: ...

@@ -8,12 +8,7 @@ from typing import Any, Literal, overload
 
 import keras
 
-from tf_transformer.config import (
-    SAMPLING,
-    SETTINGS,
-    DecodingConfig,
-    SamplingConfig,
-)
+from tf_transformer.config import SAMPLING, SETTINGS, DecodingConfig, SamplingConfig
 from tf_transformer.config.combinations import check
 from tf_transformer.config.settings import Setting, nearest
 from tf_transformer.data.tokenizer import Tokenizer
