@@ -208,9 +208,8 @@ def _page(model: ServedModel) -> flask.Response:
             is_built_in = config.preset and not config.data.train
             data = config.data.source, config.data.target
             facts["languages"] = builtin.LANGUAGES if is_built_in else data
-    file = resources.files("tf_transformer.serving").joinpath("page.html")
-    text = json.dumps(facts).replace("<", "\\u003c")
-    html = file.read_text("utf-8").replace("MODEL_FACTS", text)
+    html = resources.files("tf_transformer.serving").joinpath("page.html").read_text("utf-8")
+    html = html.replace("MODEL_FACTS", json.dumps(facts).replace("<", "\\u003c"))
     return flask.Response(html, headers=_PAGE_HEADERS)
 
 
