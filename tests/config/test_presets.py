@@ -35,9 +35,8 @@ def test_a_parser_follows_section_6_3(name):
 
 @pytest.mark.parametrize(("name", "averaged"), [("base", 5), ("big", 20)])
 def test_as_many_checkpoints_are_averaged_as_in_section_6_1(name, averaged):
-    assert preset(name).training.average_last == averaged
-    assert preset(name).training.keep_last == averaged
-    assert preset(name).training.patience == 0
+    training = preset(name).training
+    assert training.average_last == training.keep_last == averaged and not training.patience
 
 
 @pytest.mark.parametrize("name", PRESETS)
