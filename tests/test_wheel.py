@@ -37,7 +37,7 @@ def wheel(tmp_path_factory) -> Path:
 def test_the_wheel_has_exactly_the_files_of_the_package(wheel):
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-        metadata = archive.read("tf_transformer-0.1.0.dist-info/METADATA").decode()
+        metadata = archive.read("tf_transformer-1.0.0.dist-info/METADATA").decode()
     files = (path for path in (ROOT / "tf_transformer").rglob("*") if path.is_file())
     ours = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
     assert packed == ours
