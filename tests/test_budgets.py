@@ -16,7 +16,7 @@ from tf_transformer.cli.main import COMMANDS
 BUDGETS = {
     "package lines": 25_955,
     "package files": 115,
-    "tests lines": 25_692,
+    "tests lines": 25_745,
     "tests files": 145,
     "commands": 22,
     "refusals": 232,  # `raise UserError`

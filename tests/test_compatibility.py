@@ -1,0 +1,53 @@
+"""What version 1.0.0 wrote is still read: a run, a `.keras` file and a SavedModel.
+
+written_by_1.0.0.tar.xz holds them as the tagged commit left them, with a model of one layer
+that was trained for 200 updates on 300 pairs of the built-in corpus, and, in answers.json,
+what that commit made of three sentences with each of them, and the options of its training.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from helpers import ROOT
+
+import tf_transformer
+from tf_transformer.cli.main import main
+from tf_transformer.run import Run
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("old")
+    with tarfile.open(ROOT / "tests" / "written_by_1.0.0.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answers(old) -> dict:
+    return json.loads((old / "answers.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", ["run", "exported"])
+def test_an_old_model_gives_the_translations_of_its_time(old, answers, name):
+    translator = tf_transformer.load(old / name)
+    texts = answers["texts"]
+    assert translator.translate(texts) == answers["translations"]
+    scores = [translation.score for translation in translator.translate(texts)]
+    np.testing.assert_allclose(scores, answers["scores"], rtol=1e-3)
+
+
+def test_an_old_keras_file_gives_the_logits_of_its_time(old, answers):
+    model = keras.models.load_model(old / "model.keras")
+    ids = {side: np.array(answers[f"{side}_ids"], np.int32) for side in ("source", "target")}
+    np.testing.assert_allclose(model(ids), answers["logits"], rtol=1e-3, atol=1e-3)
+
+
+def test_an_old_run_is_trained_further(old, answers, monkeypatch):
+    monkeypatch.chdir(old)
+    main(["train", *answers["options"], "--set", "training.steps=210"])
+    assert Run.open(old / "run").history()[-1]["step"] == 210
