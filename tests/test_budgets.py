@@ -14,12 +14,12 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 25_955,
-    "package files": 115,
-    "tests lines": 25_745,
+    "package lines": 26_255,
+    "package files": 116,
+    "tests lines": 26_035,
     "tests files": 145,
     "commands": 22,
-    "refusals": 232,  # `raise UserError`
+    "refusals": 233,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

@@ -33,6 +33,7 @@ from tf_transformer.doctor import (
     check_ratio,
     check_size,
     check_unknown,
+    check_variety,
     diagnose,
     judge,
     percent,
@@ -185,7 +186,8 @@ def test_an_empty_text_has_no_defect():
 
 def test_clean_text_passes_every_check(surveys):
     splits = surveys(TRAIN, DEV, TEST)
-    findings = [finding for check in TEXT_CHECKS for finding in check(splits, DATA)]
+    checks = [check for check in TEXT_CHECKS if check is not check_variety]
+    findings = [finding for check in checks for finding in check(splits, DATA)]
     assert list(map(str, findings)) == [
         f"ok       {check}: none"
         for check in (
@@ -337,6 +339,21 @@ def test_overlap_with_every_nth_pair_of_train_is_reported_as_such(surveys):
     )
 
 
+def test_text_without_paragraphs_capitals_or_digits_is_found(surveys):
+    plain = [("Mr. Fox has 2 dogs.", "a")] * 999
+    joined, capitals, digits = check_variety(surveys(plain), DATA)
+    assert joined.warning and "only 0 of 999 source lines of train (0%) have s" in joined.text
+    assert capitals.text.endswith("translated badly. Use --set data.caps=0.1.")
+    assert digits.text.endswith("has the digits 0, 1, 3, 4, 5, 6, 7, 8, 9.")
+    (only,) = check_variety(surveys(plain), DataConfig(join=0.1, caps=0.1))
+    assert only == digits
+    rich = [*plain[:99], ("A fox sleeps. It has 0134 dogs.", "a"), ("ALL IN 56789", "a")]
+    (finding,) = check_variety(surveys(rich), DATA)
+    assert str(finding) == "ok       variety: several sentences, capitals and all digits"
+    without_case = [("他有0123456789只。狗走了。", "a")] * 9
+    assert not check_variety(surveys(without_case), DATA)[0].warning
+
+
 # --- Vocabulary --------------------------------------------------------------------------
 
 
@@ -458,8 +475,8 @@ def test_the_built_in_corpus_passes_every_check(tmp_path):
     task = TranslationTask(run, ignore)
     test = [str(run.data / "builtin" / "test")]
     findings = diagnose(TranslationTask, run.config, task.data, task, test=test)
-    assert [str(finding) for finding in findings if finding.warning] == []
-    assert len({finding.check for finding in findings}) == len(findings) == 11
+    assert {finding.check for finding in findings if finding.warning} == {"variety"}
+    assert len({finding.check for finding in findings}) == 12
     assert quick_findings(task) == []
 
 

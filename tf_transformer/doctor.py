@@ -43,6 +43,8 @@ _BROKEN = re.compile(f"\ufffd|[ÂÃÄÅÎÏÐÑ][{_SECOND}]|â€[{_SECOND}]|ï�
 # Control characters of ASCII and Latin-1 except the tab, and Unicode's line separators.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 _ENTITY = re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,5});")
+# The end of a sentence and another one, but not "Mr. Smith."
+_SENTENCES = re.compile(r"\w{4}[.!?…]\W*\s\W*\w.*[.!?…]|[。！？].*[。！？]")
 _NOT_MOSES = re.compile(rf"(?!&(?:amp|apos|quot|lt|gt|#124|#91|#93);){_ENTITY.pattern}")
 
 Progress = Callable[[str, int], None]
@@ -368,6 +370,28 @@ def _pairs_with(
     return counts
 
 
+def check_variety(surveys: Surveys, data: DataConfig) -> list[Finding]:
+    """Checks for kinds of text that train has (almost) none of, so they are not learnt."""
+    train, lines = surveys[0], [pair.source for pair in surveys[0].sample]
+    several = "have several sentences, so only the first of a text would be translated"
+    capitals = "are in capitals, so such text would be translated badly"
+    kinds: dict[str, tuple[Callable[[str], object], str]] = {
+        "join=0.3": (_SENTENCES.search, several),
+        "caps=0.1": (lambda line: line == line.upper(), capitals),  # or of a script without
+    }
+    findings = []
+    for setting, (is_one, effect) in kinds.items():
+        found = [pair for pair in train.sample if is_one(pair.source)]
+        count = _count(train, found, len(lines), "source lines")
+        if not getattr(data, setting[:4]) and count.share < BROKEN:
+            text = f"only {count} {effect}. Use --set data.{setting}."
+            findings.append(Finding("variety", text, warning=True))
+    if missing := sorted(set("0123456789").difference(*lines)):
+        text = f"no source line of train has the digits {', '.join(missing)}."
+        findings.append(Finding("variety", text, warning=True))
+    return findings or [Finding("variety", "several sentences, capitals and all digits")]
+
+
 # --- Vocabulary --------------------------------------------------------------------------
 
 
@@ -491,6 +515,7 @@ TEXT_CHECKS: dict[Callable[[Surveys, DataConfig], list[Finding]], bool] = {
     check_ratio: True,
     check_copies: True,
     check_overlap: False,
+    check_variety: True,
 }
 
 
@@ -547,8 +572,10 @@ def quick_findings(task: SequenceTask) -> list[str]:
     """Returns the warnings for the start of training, one line each.
 
     Examines the whole dev set and `QUICK_PAIRS` evenly spaced training pairs, which takes 1 s
-    on Multi30k. Skipping the rest of a larger corpus takes about 1 s per million pairs.
+    on Multi30k. Skipping the rest of a larger corpus takes about 1 s per million pairs. Too
+    little variety may be intended, so only `doctor` warns of it.
     """
     every = -(-task.train.report.read // QUICK_PAIRS)
     findings = diagnose(type(task), task.run.config, task.data, task, every=every)
-    return [f"{finding.check}: {finding.text}" for finding in findings if finding.warning]
+    warnings = [each for each in findings if each.warning and each.check != "variety"]
+    return [f"{each.check}: {each.text}" for each in warnings]

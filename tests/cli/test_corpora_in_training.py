@@ -22,7 +22,8 @@ STEPS = 8
 SETTINGS = (
     "model.vocab_size=360", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
     "model.num_heads=2", "model.tie_embeddings=false", "data.separate_vocabularies=true",
-    "data.subword_sampling=0.1", f"training.steps={STEPS}", "training.batch_tokens=256",
+    "data.subword_sampling=0.1", "data.join=0.5", "data.caps=0.3",
+    f"training.steps={STEPS}", "training.batch_tokens=256",
     f"training.evaluate_every={STEPS}", "decoding.beam_size=1", "decoding.max_extra_length=1",
 )  # fmt: skip
 
@@ -72,6 +73,17 @@ def test_every_training_source_has_its_tags(run):
     assert first[0] == last[0] == "\u2581<2de>".encode()
     assert last[1] == "\u2581<made>".encode() != first[1]
     assert corpus.sizes == [160, 40]
+
+
+def test_the_forms_of_each_pair_are_encoded_beside_the_text(run):
+    tokenizer = Tokenizer(run.tokenizer)
+    forms = EncodedCorpus.open(run.data / "train-forms")
+    assert len(forms) == 4 * 200
+    plain, capitals = (tokenizer.pieces(forms.source(row)).numpy() for row in (0, 200))
+    assert plain[0] == capitals[0] == "\u2581<2de>".encode()
+    (german,) = tokenizer.texts([forms.target(200)])
+    assert german == builtin.pairs(1)[0][1].upper()
+    assert run.longest_source > forms.source_lengths.max()  # joined
 
 
 def test_each_language_has_its_own_vocabulary(run):

@@ -222,6 +222,8 @@ def test_incomplete_data_options_are_refused(data, missing):
     [
         ({"source": "en"}, "no --source or --target. Received: .*--source"),
         ({"tag": ("de=<2de>",)}, "data.tag is only for --task translation"),
+        ({"join": 0.3}, "data.join is only for --task translation"),
+        ({"caps": 0.1}, "data.caps is only for --task translation"),
     ],
 )
 def test_languages_and_tags_are_refused(data, settings, message):

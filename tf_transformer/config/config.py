@@ -163,6 +163,15 @@ class DataConfig:
     subword_sampling: float = setting(
         0.0, low=0, below=1, help="resample subwords at each step: probability of BPE-dropout, "
         "such as 0.05, or alpha of a unigram vocabulary, such as 0.2; 0: off")
+    join: float = setting(
+        0.0, low=0, high=1, help="probability that a training pair is joined with others of "
+        "its text, so that the model learns to translate several sentences at once; 0: off")
+    join_order: str = setting(
+        "file", choices=("file", "random"), help="which pairs are joined: those that follow in "
+        "the file, or random ones, as always with data.mix")
+    caps: float = setting(
+        0.0, low=0, high=1, help="probability that a training pair is in capitals, in title "
+        "case, or without its final mark; 0: off")
     tokenizer_kind: str = setting(
         "bpe", choices=("bpe", "unigram"), help="algorithm of a new tokenizer")
     normalization: str | None = setting(

@@ -15,7 +15,7 @@ import itertools
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, PAD_ID, DataConfig
 from tf_transformer.config.config import TrainingConfig, mix_weights
+from tf_transformer.data.augmentation import Augmentation, Examples
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.subword_sampling import SubwordSampler
-from tf_transformer.data.text import SIDES, SideName
+from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import Strings, UserError
 from tf_transformer.errors import pairs as both_sides
@@ -60,7 +61,8 @@ def _round_up(length: float) -> int:
 class Batch:
     """Pairs of a batch of shape [num_rows, length].
 
-    `rows` are indices into the corpus; if there are fewer than `num_rows`, PAD fills the rest.
+    `rows` are indices into the corpus, or [pairs, N] of those to join, -1 for none; if there
+    are fewer than `num_rows`, PAD fills the rest.
     """
 
     rows: np.ndarray
@@ -99,18 +101,21 @@ class BatchPlan:
     A pair belongs to the bucket of its longer side. A batch of the bucket of length b has
     shape [batch_tokens // b, b] on both sides: at most `batch_tokens` positions each. Pairs
     left over in a bucket move to the next longer one, so only one batch of an epoch is not
-    full. An epoch sees each pair once, unless there is a mixture.
+    full. An epoch sees each pair once, unless there is a mixture. With an augmentation each
+    pair begins an example; later epochs leave out or repeat a few batches to be as long.
 
     Args:
         source_lengths, target_lengths: int [pairs], in tokens with EOS; without target
-            lengths, there is only a source side.
+            lengths, there is only a source side. With an augmentation, those of all forms.
         batch_tokens: limit on the positions of either side of a batch.
         max_length: limit on the lengths.
         seed: determines the order of pairs and batches, which differs from epoch to epoch.
         mixture: draws the pairs of each epoch; without one, an epoch has all of them.
+        augmentation: joins pairs and changes their form.
 
     Attributes:
         steps_per_epoch: the same in every epoch.
+        longest: length of the longest example on each side.
         shapes: (rows, length) of all batches, shortest first.
 
     Raises:
@@ -126,20 +131,32 @@ class BatchPlan:
         max_length: int,
         seed: int,
         mixture: "Mixture | None" = None,
+        augmentation: Augmentation | None = None,
     ):
-        sides = {"source": source_lengths}
-        if target_lengths is not None:
-            sides["target"] = target_lengths
-        lengths = np.max(list(sides.values()), axis=0)
-        self._buckets = _fill_buckets(lengths, batch_tokens, max_length)
-        self._seed, self._mixture = seed, mixture
-        self._current = (0, self._plan_epoch(0))
-        batches = self._current[1]
+        sides = [source_lengths, *([] if target_lengths is None else [target_lengths])]
+        self._lengths = np.stack(sides)  # [sides, rows]
+        self._fill = functools.partial(
+            _fill_buckets, batch_tokens=batch_tokens, max_length=max_length
+        )
+        lengths = self._lengths.max(axis=0)
+        self._buckets = self._fill(lengths)
+        if augmentation:
+            self._buckets = self._fill(lengths[: augmentation.pairs])
+        self._seed, self._mixture, self._augmentation = seed, mixture, augmentation
+        fitting = [b for b in bucket_boundaries(max_length) if b <= batch_tokens]
+        self._limits = np.full([len(sides), 1], min(max_length, fitting[-1]))
+        self.steps_per_epoch = 0  # as many as there are
+        self._current = (0, *self._plan_epoch(0))
+        _, batches, examples = self._current
+        planned = examples.lengths if examples else self._lengths
+        # Later epochs join pairs up to here as well: the first has the longest batch of all.
+        self._limits = np.maximum(self._lengths.max(axis=1), planned.max(axis=1))[:, np.newaxis]
+        self.longest = self._limits[:, 0].tolist()
         self.steps_per_epoch = len(batches)
         self.shapes = sorted({(b.num_rows, b.length) for b in batches}, key=lambda s: s[1])
         self._tokens = {
             name: sum(int(lengths[batch.rows].sum()) for batch in batches)
-            for name, lengths in sides.items()
+            for name, lengths in zip(SIDES, planned, strict=False)
         }
         self._positions = sum(batch.num_rows * batch.length for batch in batches)
 
@@ -149,16 +166,31 @@ class BatchPlan:
         # Read and replaced as one tuple: threads may ask for different epochs at once.
         current = self._current
         if current[0] != epoch:
-            current = self._current = (epoch, self._plan_epoch(epoch))
-        return current[1][index]
+            current = self._current = (epoch, *self._plan_epoch(epoch))
+        _, batches, examples = current
+        batch = batches[index]
+        return replace(batch, rows=examples.rows(batch.rows)) if examples else batch
 
-    def _plan_epoch(self, epoch: int) -> list[Batch]:
+    def tags(self, rows: np.ndarray) -> np.ndarray | int:
+        """Returns how many ids of a tag joined sources leave out; see `Augmentation.tags`."""
+        return self._augmentation.tags(rows) if self._augmentation else 0
+
+    def _plan_epoch(self, epoch: int) -> tuple[list[Batch], Examples | None]:
+        """Returns batches; with an augmentation, their rows are indices into the examples."""
         rng = np.random.default_rng([self._seed, epoch])
+        buckets, examples = self._buckets, None
+        if self._mixture:
+            buckets = [
+                (self._mixture.rows(pairs, length, epoch), rows, length)
+                for pairs, rows, length in buckets
+            ]
+        if self._augmentation:
+            pairs = np.sort(np.concatenate([bucket[0] for bucket in buckets]))
+            examples = self._augmentation.draw(pairs, self._lengths, self._limits, rng)
+            buckets = self._fill(examples.lengths.max(axis=0))
         batches: list[Batch] = []
         left = np.empty(0, np.int64)
-        for pairs, num_rows, length in self._buckets:
-            if self._mixture:
-                pairs = self._mixture.rows(pairs, length, epoch)
+        for pairs, num_rows, length in buckets:
             pairs = np.concatenate([left, rng.permutation(pairs)])
             full = len(pairs) // num_rows * num_rows
             rows_of_batches = pairs[:full].reshape(-1, num_rows)
@@ -166,7 +198,9 @@ class BatchPlan:
             left = pairs[full:]
         if len(left):
             batches.append(Batch(left, num_rows, length))
-        return [batches[index] for index in rng.permutation(len(batches))]
+        order = rng.permutation(len(batches))
+        steps = self.steps_per_epoch or len(batches)
+        return [batches[index] for index in np.resize(order, steps)], examples
 
     def padding_waste(self) -> float:
         """Returns the fraction of all positions, on both sides, that are PAD."""
@@ -276,8 +310,13 @@ def make_dataset(
     def arrays(batch: Batch, key: Key) -> tuple[dict[str, np.ndarray], np.ndarray]:
         padded = padding_of(corpus, sampler, key)
         fill = ((0, batch.num_rows - len(batch.rows)), (0, 0))
+        tags = {"source": plan.tags(batch.rows), "target": 0}
         source, labels = (
-            np.pad(padded(side, batch.rows, batch.length), fill, constant_values=PAD_ID)
+            np.pad(
+                padded(side, batch.rows, batch.length, tags=tags[side]),
+                fill,
+                constant_values=PAD_ID,
+            )
             for side in SIDES
         )
         target = np.roll(labels, 1, axis=1)
@@ -339,7 +378,7 @@ def text_dataset(
 
 def padding_of(
     corpus: EncodedCorpus, sampler: SubwordSampler | None, key: Key
-) -> Callable[[SideName, np.ndarray, int], np.ndarray]:
+) -> Callable[..., np.ndarray]:
     """Returns `padded` of the corpus, or that of the sampler for a step and replica."""
     return functools.partial(sampler.padded, key=key) if sampler else corpus.padded
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from tf_transformer.config import PAD_ID
+from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.text import SIDES, SideName, identity
 from tf_transformer.errors import UserError
 from tf_transformer.files import new_folder, sha256
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # corpora are read without TensorFlow
 INFO_FILE = "corpus.json"
 CHUNK_PAIRS = 2048  # tokenised at once, by all cores
 
-Pairs = Sequence[tuple[str, str]]
+Pairs = Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,30 @@ class Side:
         start = self.offsets[index]
         return self.ids[start : start + self.lengths[index]].astype(np.int32)
 
-    def padded(self, rows: np.ndarray, length: int) -> np.ndarray:
-        """Returns sentences as int32 [len(rows), length], padded with PAD."""
+    def padded(self, rows: np.ndarray, length: int, tags: np.ndarray | int = 0) -> np.ndarray:
+        """Returns sentences as int32 [len(rows), length]; see `EncodedCorpus.padded`."""
+        if rows.ndim == 2:
+            return self._joined(rows, length, tags)
         columns = np.arange(length)
         real = columns < self.lengths[rows, np.newaxis]  # [rows, length]
         positions = self.offsets[rows, np.newaxis] + columns
         result = np.full(real.shape, PAD_ID, np.int32)
         result[real] = self.ids[positions[real]]
+        return result
+
+    def _joined(self, rows: np.ndarray, length: int, tags: np.ndarray | int) -> np.ndarray:
+        left_out = np.zeros_like(rows)
+        left_out[:, 1:] = np.reshape(tags, [-1, 1])
+        counts = np.where(rows < 0, 0, self.lengths[rows] - 1 - left_out)  # without EOS
+        ends = np.cumsum(counts)  # of all sentences in a row
+        starts = self.offsets[rows] + left_out
+        positions = np.repeat(starts.ravel() - ends + counts.ravel(), counts.ravel())
+        totals = counts.sum(axis=1)
+        result = np.full([len(rows), length], PAD_ID, np.int32)
+        result[np.arange(length) < totals[:, np.newaxis]] = self.ids[
+            positions + np.arange(len(positions))
+        ]
+        result[np.arange(len(rows)), totals] = EOS_ID
         return result
 
 
@@ -130,9 +147,19 @@ class EncodedCorpus:
         """Returns the lengths of a side, int32 [pairs], in tokens with EOS."""
         return self._sides[side].lengths
 
-    def padded(self, side: SideName, rows: np.ndarray, length: int) -> np.ndarray:
-        """Returns sentences of a side as int32 [len(rows), length], padded with PAD."""
-        return self._sides[side].padded(rows, length)
+    def padded(
+        self, side: SideName, rows: np.ndarray, length: int, tags: np.ndarray | int = 0
+    ) -> np.ndarray:
+        """Returns sentences of a side as int32 [len(rows), length], padded with PAD.
+
+        Args:
+            side: "source" or "target".
+            rows: indices of sentences [B], or of sentences to join [B, N]; -1 for none.
+            length: at least that of the longest result.
+            tags: number of ids left out at the start of all joined sentences but the first,
+                one for all or [B].
+        """
+        return self._sides[side].padded(rows, length, tags)
 
 
 def fingerprint(texts: Sequence[Path], models: Iterable[bytes], settings: str) -> str:
@@ -148,7 +175,7 @@ def id_dtype(size: int) -> str:
 
 
 def encode_corpus(
-    texts: Sequence[Iterable[tuple[str, str]]],
+    texts: Sequence[Iterable[tuple[str, ...]]],
     tokenizer: "Tokenizer",
     directory: Path,
     *,
@@ -160,7 +187,8 @@ def encode_corpus(
     """Tokenises and filters texts into `directory`, which appears whole or not at all.
 
     Args:
-        texts: the (source, target) sentences of each text.
+        texts: the (source, target) sentences of each text; those behind them, if any, take
+            their place, except in pairs that the filters would drop for it.
         tokenizer: for both sides.
         directory: the folder to write; an older corpus there is replaced.
         max_length: limit on either side, in tokens with EOS.
@@ -173,6 +201,15 @@ def encode_corpus(
     """
 
     def encode(pairs: Pairs) -> Chunk:
+        chunk = encoded([pair[:2] for pair in pairs])
+        if all(len(pair) == 2 for pair in pairs):
+            return chunk
+        others = encoded([pair[2:] for pair in pairs])
+        unfit = np.any(list(others.dropped.values()), axis=0)
+        chosen = [pair[:2] if bad else pair[2:] for pair, bad in zip(pairs, unfit, strict=True)]
+        return Chunk(encoded(chosen).sides, chunk.dropped)
+
+    def encoded(pairs: Pairs) -> Chunk:
         sides = []
         for side, sentences in zip(SIDES, zip(*pairs, strict=True), strict=True):
             ids, _ = tokenizer.encode(sentences, side)
@@ -213,7 +250,7 @@ class Chunk(NamedTuple):
 
 def write_corpus(
     directory: Path,
-    texts: Sequence[Iterable[tuple[str, str]]],
+    texts: Sequence[Iterable[tuple[str, ...]]],
     encode: Callable[[Pairs], Chunk],
     dtype: str,
     fingerprint: str,

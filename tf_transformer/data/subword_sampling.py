@@ -193,8 +193,13 @@ class SubwordSampler:
         self._segmenters = {side: Segmenter(models[side], rate) for side in sides}
         number = min(len(corpus), _TRIED_PAIRS)
         rows = np.arange(number) * len(corpus) // number
-        drawn = [len(ids) + 1 for side in sides for ids in self._drawn(side, rows, (0, 0))]
-        plain = np.concatenate([corpus.lengths(side)[rows] for side in sides])
+        lengths = [corpus.lengths(side)[rows] for side in sides]
+        drawn = [
+            len(ids) + 1
+            for side, longest in zip(sides, map(np.max, lengths), strict=True)
+            for ids in self._drawn(side, corpus.padded(side, rows, longest), (0, 0))
+        ]
+        plain = np.concatenate(lengths)
         ratios = np.array(drawn) / plain
         self.stretch = float(np.percentile(ratios, _FITTING))
         self._longer = float(np.sum(drawn) / np.sum(plain))
@@ -205,18 +210,19 @@ class SubwordSampler:
         return np.minimum(stretched, max_length).astype(np.int32)
 
     def padded(
-        self, side: SideName, rows: np.ndarray, length: int, key: tuple[int, int]
+        self,
+        side: SideName,
+        rows: np.ndarray,
+        length: int,
+        key: tuple[int, int],
+        tags: np.ndarray | int = 0,
     ) -> np.ndarray:
-        """Returns sentences, segmented anew, as int32 [len(rows), length], padded with PAD.
+        """Returns sentences like `EncodedCorpus.padded`, segmented anew.
 
-        Args:
-            side: side of the corpus.
-            rows: indices of pairs.
-            length: at least the length of each sentence in its usual segmentation.
-            key: step and replica, which determine the segmentations.
+        `key` is the step and replica, which determine the segmentations.
         """
-        result = self._corpus.padded(side, rows, length)
-        for row, ids in zip(result, self._drawn(side, rows, key), strict=True):
+        result = self._corpus.padded(side, rows, length, tags)
+        for row, ids in zip(result, self._drawn(side, result, key), strict=True):
             if len(ids) < length:
                 row[: len(ids)] = ids
                 row[len(ids)] = EOS_ID
@@ -231,11 +237,14 @@ class SubwordSampler:
         )
 
     def _drawn(
-        self, side: SideName, rows: np.ndarray, key: tuple[int, int]
+        self, side: SideName, usual: np.ndarray, key: tuple[int, int]
     ) -> Iterator[list[int]]:
-        """Draws new ids of sentences, without EOS."""
-        sentence = self._corpus.source if side == "source" else self._corpus.target
+        """Draws new ids of padded sentences, without EOS."""
         seeds = np.random.SeedSequence([self._seed, *key, SIDES.index(side)])
         random = Random(int(seeds.generate_state(1, np.uint64)[0]))
         segmenter = self._segmenters[side]
-        return (segmenter.draw(sentence(row)[:-1].tolist(), random) for row in rows)
+        ends = np.argmax(usual == EOS_ID, axis=1)
+        return (
+            segmenter.draw(row[:end].tolist(), random)
+            for row, end in zip(usual, ends, strict=True)
+        )

@@ -231,14 +231,13 @@ class ParallelText:
             return _read_table(self.source)
         return read_pairs(self.source, self.target)
 
+    def tagged(self, source: str) -> str:
+        """Returns a source with the tag before it, unless it is blank."""
+        return f"{self.tag} {source}" if self.tag and is_visible(source) else source
+
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Reads the pairs, with the tag before each source that is not blank."""
-        if not self.tag:
-            return self.plain_pairs()
-        return (
-            (f"{self.tag} {source}" if is_visible(source) else source, target)
-            for source, target in self.plain_pairs()
-        )
+        return ((self.tagged(source), target) for source, target in self.plain_pairs())
 
     def check(self) -> None:
         """Reads all pairs; UserError if `plain_pairs` raises it, before any slow work."""

@@ -250,6 +250,18 @@ def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
         )
 
 
+def require_joinable(model: bytes) -> None:
+    """Raises UserError unless a tokenizer's model encodes "A B" as the pieces of A and of B."""
+    proto = sentencepiece_proto.ModelProto.FromString(model)
+    across = next((p.piece for p in proto.pieces if SPACE_PIECE in p.piece[1:]), "")
+    if across or not proto.normalizer_spec.add_dummy_prefix:
+        raise UserError(
+            "data.join needs a tokenizer whose words all begin with a mark, and whose pieces "
+            f"end with the word. Received: {quoted(across) if across else 'no such mark'}. "
+            "Leave data.tokenizer out, or use --set data.join=0."
+        )
+
+
 def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
     """Returns the tag to translate with; UserError if one of its words is in no training tag.
 

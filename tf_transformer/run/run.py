@@ -75,6 +75,7 @@ class Run:
         self.tokenizer = path / "tokenizer.model"
         self.origin = path / "origin.json"
         self.data = path / "data"
+        self.longest_joined = path / "data" / "longest-joined"  # tokens of a source, as text
         self.logs = path / "logs"
         self.metrics = path / "metrics.jsonl"
         self.change_log = path / "changes.jsonl"
@@ -251,6 +252,8 @@ class Run:
     def longest_source(self) -> int | None:
         """The tokens of the longest source in training, with EOS; None without data/."""
         try:
+            if self.config.data.join:
+                return int(self.longest_joined.read_text())
             return int(np.load(self.data / "train" / "source_lengths.npy").max())
         except (OSError, ValueError, EOFError):  # missing or damaged
             return None

@@ -13,7 +13,6 @@ import numpy as np
 from tf_transformer.config import Config
 from tf_transformer.config.config import split_tags
 from tf_transformer.data.batches import bucket_boundaries
-from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import SIDES, SideName, always_tagged
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
@@ -171,7 +170,7 @@ def check_positions(config: Config) -> None:
         )
 
 
-def record_positions(run: Run, corpus: EncodedCorpus, *, is_chief: bool = True) -> None:
+def record_positions(run: Run, longest: Sequence[int], *, is_chief: bool = True) -> None:
     """Sets how many learned positions are trained, by this run or the one it began from.
 
     Positions beyond the longest training sentence still have random initial values, so they
@@ -179,13 +178,12 @@ def record_positions(run: Run, corpus: EncodedCorpus, *, is_chief: bool = True) 
 
     Args:
         run: the run; nothing changes if its positions are not learned.
-        corpus: its training corpus.
+        longest: lengths of the longest source and target that it trains on, in tokens.
         is_chief: whether to write the run's config.json.
     """
     if run.config.model.positions != "learned":
         return
-    lengths = [int(side.max()) for side in (corpus.source_lengths, corpus.target_lengths)]
-    trained = []
+    lengths, trained = list(longest), []
     if source := run.config.training.init_from:
         trained.append(Run.open(source).config.model)
     if run.checkpoints.state_steps():

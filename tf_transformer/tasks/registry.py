@@ -127,6 +127,7 @@ _OUTPUT = ("decoder_layers", "tie_embeddings", "output_bias")
 # Settings of `data` that belong to the languages and tokenizer of the source run.
 _DATA = (
     "max_length", "max_ratio", "subword_sampling", "source", "target", "bleu_tokenizer",
+    "join", "join_order", "caps",
 )  # fmt: skip
 # Settings that are not taken over from the source run but reset to their defaults.
 _RESET = {

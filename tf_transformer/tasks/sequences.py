@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
 from tf_transformer.data import builtin
+from tf_transformer.data.augmentation import FORMS, Augmentation, pairs_in_form
 from tf_transformer.data.batches import BatchPlan, Mixture, make_dataset
 from tf_transformer.data.encoded_corpus import (
     INFO_FILE,
@@ -34,6 +35,7 @@ from tf_transformer.data.text import (
 )
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import (
+    require_joinable,
     require_whole,
     symbol_pieces,
     symbols_of,
@@ -41,6 +43,7 @@ from tf_transformer.data.vocabulary import (
 )
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation import DevText
+from tf_transformer.files import replacing
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import begin, build_model, record_positions
@@ -101,34 +104,67 @@ class SequenceTask:
         lines = self._side_text if data.separate_vocabularies else None
         self.tokenizer = load_tokenizer(run, self._vocabulary_text, self._symbols, lines)
         require_whole(symbols_of(data), run.tokenizer)
-        self.train = self._encoded("train", self.data.train, progress)
-        self.valid = self._encoded("valid", self.data.valid, progress)
+        for model in self.tokenizer.models.values() if data.join else ():
+            require_joinable(model)
+        self.train = self._encoded("train", progress)
+        self.valid = self._encoded("valid", progress)
+        # What batches are made of: all forms of the training pairs if there are several.
+        self.examples = self._encoded("train", progress, *FORMS) if data.caps else self.train
         rate, seed = data.subword_sampling, run.config.training.seed
         self.mixture = Mixture(self.train.sizes, data.mix, seed) if data.mix else None
-        self.sampler = SubwordSampler(self.train, self.tokenizer, rate, seed) if rate else None
-        self.plan = self._plan(self._training_lengths(), self.mixture)
+        sampled = self.examples, self.tokenizer
+        self.sampler = SubwordSampler(*sampled, rate, seed) if rate else None
+        drawn = {"mixture": self.mixture, "augmentation": self._augmentation()}
+        self.plan = self._plan(self._training_lengths(), **drawn)
         self.valid_plan = self._plan(_lengths(self.valid))
         self.dev_pairs = list(all_pairs(corpora(data.valid, data)))
         self.shapes, self.steps_per_epoch = self.plan.shapes, self.plan.steps_per_epoch
         self.validation_steps = self.valid_plan.steps_per_epoch
-        record_positions(run, self.train, is_chief=may_encode)
+        record_positions(run, self._record_longest(), is_chief=may_encode)
+
+    def _record_longest(self) -> list[int]:
+        """Returns the lengths of the longest source and target; records a joined source."""
+        sides = self.examples.source_lengths, self.examples.target_lengths
+        longest = [int(side.max()) for side in sides]
+        stretch = self.sampler.stretch if self.sampler else 1  # of the lengths in the plan
+        joined = [int(length / stretch) for length in self.plan.longest] * bool(self.data.join)
+        longest = list(map(max, longest, joined or longest))
+        if joined and self.may_encode:
+            with replacing(self.run.longest_joined, if_changed=True) as file:
+                file.write_text(str(longest[0]))
+        return longest
+
+    def _augmentation(self) -> Augmentation | None:
+        if not (self.data.join or self.data.caps):
+            return None
+        texts = corpora(self.data.train, self.data)
+        tags = map(len, self.tokenizer.ids([text.tag for text in texts]))
+        return Augmentation(self.data, self.train.sizes, list(tags))
 
     def _vocabulary_text(self) -> Iterator[str]:
         return itertools.chain.from_iterable(map(self._side_text, self.vocabulary_sides))
 
     def _side_text(self, side: SideName) -> Iterator[str]:
-        index = SIDES.index(side)
-        return (pair[index] for pair in all_pairs(corpora(self.data.train, self.data)))
+        index, texts = SIDES.index(side), corpora(self.data.train, self.data)
+        yield from (pair[index] for pair in all_pairs(texts))
+        if caps := self.data.caps:  # in the end, as many lines in other forms as in training
+            for text, form in itertools.product(texts, FORMS[1:]):
+                pairs = pairs_in_form(text, form, symbols_of(self.data))
+                every = itertools.islice(pairs, form - 1, None, round(len(FORMS[1:]) / caps))
+                yield from (pair[2 + index] for pair in every)
 
     def _symbols(self) -> Iterable[str]:
         """Returns pieces that are always in the vocabulary: symbols and tags."""
         return symbol_pieces(symbols_of(self.data))
 
-    def _encoded(self, name: Role, names: tuple[str, ...], progress: Progress) -> EncodedCorpus:
-        texts = corpora(names, self.data)
+    def _encoded(self, role: Role, progress: Progress, *forms: int) -> EncodedCorpus:
+        texts = corpora(getattr(self.data, role), self.data)
+        name = f"{role}-forms" if forms else role
         folder = self.run.data / name
-        paths, models = text_files(self.data, name), self.tokenizer.models.values()
+        paths, models = text_files(self.data, role), self.tokenizer.models.values()
         tags = "".join(f" {number}:{text.tag}" for number, text in enumerate(texts) if text.tag)
+        symbols = symbols_of(self.data)
+        tags += f" forms but of {symbols}" if forms else ""
         made_from = fingerprint(paths, models, self._settings() + tags)
         try:
             corpus = self.corpus_class.open(folder)
@@ -147,8 +183,9 @@ class SequenceTask:
         if not (folder / INFO_FILE).exists():
             shutil.rmtree(folder, ignore_errors=True)
         report = functools.partial(progress, f"tokenising {name}")
+        pairs = [pairs_in_form(text, form, symbols) for form in forms for text in texts]
         return self._encoder()(
-            [text.pairs() for text in texts],
+            pairs or [text.pairs() for text in texts],
             self.tokenizer,
             directory=folder,
             fingerprint=made_from,
@@ -167,18 +204,18 @@ class SequenceTask:
 
     def _training_lengths(self) -> list[np.ndarray]:
         if self.sampler is None:
-            return _lengths(self.train)
+            return _lengths(self.examples)
         limit = self.data.max_length
-        return [self.sampler.lengths(side, limit) for side in self.train.text_sides]
+        return [self.sampler.lengths(side, limit) for side in self.examples.text_sides]
 
-    def _plan(self, lengths: list[np.ndarray], mixture: Mixture | None = None) -> BatchPlan:
+    def _plan(self, lengths: list[np.ndarray], **drawn: Any) -> BatchPlan:
         training = self.run.config.training
         return BatchPlan(
             *lengths,
             batch_tokens=training.batch_tokens,
             max_length=self.data.max_length,
             seed=training.seed,
-            mixture=mixture,
+            **drawn,
         )
 
     def describe(self) -> str:
@@ -208,7 +245,7 @@ class SequenceTask:
         """Returns an endless dataset of batches, starting at `start_step`."""
         share = {"replicas": replicas, "num_replicas": num_replicas}
         return self.make_batches(
-            self.train, self.plan, sampler=self.sampler, start_step=start_step, **share
+            self.examples, self.plan, sampler=self.sampler, start_step=start_step, **share
         )
 
     def validation_data(
@@ -324,7 +361,7 @@ def require_files(data: DataConfig, task: str, content: str) -> None:
             f"{task} needs --train FILE and --valid FILE of {content}, and no "
             f"--source or --target. Received: {', '.join(given) or 'none of them'}."
         )
-    for name in ("tag", "separate_vocabularies"):
+    for name in ("tag", "separate_vocabularies", "join", "caps"):
         if value := getattr(data, name):
             raise UserError(f"data.{name} is only for --task translation. Received: {value}.")
 
