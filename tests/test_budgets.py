@@ -14,9 +14,9 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 26_255,
-    "package files": 116,
-    "tests lines": 26_035,
+    "package lines": 26_706,
+    "package files": 117,
+    "tests lines": 26_266,
     "tests files": 145,
     "commands": 22,
     "refusals": 233,  # `raise UserError`

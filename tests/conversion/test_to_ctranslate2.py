@@ -54,6 +54,8 @@ VARIANTS = {
         "activation": "swish",
         "norm_epsilon": 1e-2,
     },
+    "swiglu and RMS": {"activation": "swiglu", "norm": "rms", "norm_epsilon": 1e-2},
+    "geglu": {"activation": "geglu", "norm_first": True, "norm": "rms"},
 }
 
 

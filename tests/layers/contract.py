@@ -5,6 +5,7 @@ that map sequences of hidden states also pass `check_padding_is_ignored`.
 """
 
 import itertools
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -189,11 +190,34 @@ def projected(layer, name: str, x) -> np.ndarray:
 
 
 def feed_forward(layer, x) -> np.ndarray:
-    """Equation 2; for swish with x / (1 + exp(-x)) instead of max(0, x)."""
-    inner = x @ layer.inner.kernel.numpy() + layer.inner.bias.numpy()
-    swish = layer.activation is keras.activations.silu
-    inner = inner / (1 + np.exp(-inner)) if swish else np.maximum(0, inner)
-    return inner @ layer.outer.kernel.numpy() + layer.outer.bias.numpy()
+    """Equation 2; Shazeer 2020 for "swiglu" and "geglu"."""
+
+    def times(dense, x):
+        return x @ dense.kernel.numpy() + dense.bias.numpy()
+
+    activation = layer.get_config()["activation"]
+    inner = ACTIVATIONS[activation](times(layer.inner, x))
+    if activation.endswith("glu"):
+        inner = inner * times(layer.gated, x)
+    return times(layer.outer, inner)
+
+
+def swish(x) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x) -> np.ndarray:
+    return x * (1 + np.vectorize(math.erf)(x / np.sqrt(2))) / 2
+
+
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(0, x), "silu": swish, "swiglu": swish, "geglu": gelu,
+}  # fmt: skip
+
+
+def rms_norm(layer, x, epsilon: float = 1e-6) -> np.ndarray:
+    """Zhang and Sennrich 2019, equation 4."""
+    return layer.scale.numpy() * x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + epsilon)
 
 
 def layer_norm(layer, x, epsilon: float = 1e-6) -> np.ndarray:

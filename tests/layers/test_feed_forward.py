@@ -11,13 +11,14 @@ from contract import (
     hidden_states,
     layer_norm,
     randomized,
+    rms_norm,
 )
 
 from tf_transformer.layers import AddAndNorm, FeedForward
 
 X, SUBLAYER = hidden_states(2, 3, 8), hidden_states(2, 3, 8, seed=1)
 PAIR = {"inputs": X, "sublayer_output": SUBLAYER}
-ACTIVATIONS = pytest.mark.parametrize("activation", ["relu", "silu"])
+ACTIVATIONS = pytest.mark.parametrize("activation", ["relu", "silu", "swiglu", "geglu"])
 
 
 @ACTIVATIONS
@@ -29,8 +30,12 @@ def test_feed_forward_keeps_the_contract(tmp_path, activation):
     check_padding_is_ignored(case)
 
 
-def test_add_and_norm_keeps_the_contract(tmp_path):
-    case = Case(AddAndNorm, {"dropout": 0.1, "norm_first": False}, PAIR)
+NORMS = pytest.mark.parametrize(("kind", "norm"), [("layer", layer_norm), ("rms", rms_norm)])
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_add_and_norm_keeps_the_contract(tmp_path, norm):
+    case = Case(AddAndNorm, {"dropout": 0.1, "norm_first": False, "norm": norm}, PAIR)
     check_layer(case, tmp_path)
     check_padding_is_ignored(case)
 
@@ -63,21 +68,23 @@ def test_any_activation_survives_serialisation():
         np.testing.assert_allclose(again(X), keras.activations.get(activation)(X), atol=1e-6)
 
 
+@NORMS
 @pytest.mark.parametrize("epsilon", [1e-6, 0.5])
-def test_post_ln_normalises_the_sum(epsilon):
-    layer = AddAndNorm(norm_epsilon=epsilon)
+def test_post_ln_normalises_the_sum(epsilon, kind, norm):
+    layer = AddAndNorm(norm_epsilon=epsilon, norm=kind)
     layer.build(X.shape)
     randomized(layer)
     np.testing.assert_array_equal(layer.before(X), X)
-    expected = layer_norm(layer.norm, X + SUBLAYER, epsilon)
+    expected = norm(layer.norm, X + SUBLAYER, epsilon)
     np.testing.assert_allclose(layer(X, SUBLAYER), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_pre_ln_normalises_the_input_of_the_sublayer():
-    layer = AddAndNorm(norm_first=True)
+@NORMS
+def test_pre_ln_normalises_the_input_of_the_sublayer(kind, norm):
+    layer = AddAndNorm(norm_first=True, norm=kind)
     layer.build(X.shape)
     randomized(layer)
-    np.testing.assert_allclose(layer.before(X), layer_norm(layer.norm, X), atol=1e-4)
+    np.testing.assert_allclose(layer.before(X), norm(layer.norm, X), atol=1e-4)
     np.testing.assert_array_equal(layer(X, SUBLAYER), X + SUBLAYER)
 
 

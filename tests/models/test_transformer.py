@@ -29,8 +29,9 @@ VARIANTS = pytest.mark.parametrize(
         {"norm_first": True, "tie_embeddings": False, "decoder_layers": 1},
         {"positions": "learned", "max_length": 12, "key_dim": 3, "value_dim": 5},
         {"attention_bias": True, "output_bias": True, "activation": "swish"},
+        {"activation": "swiglu", "norm": "rms", "norm_first": True},
     ],
-    ids=["paper", "pre-LN-untied-shallow", "learned-key_dim", "biases-swish"],
+    ids=["paper", "pre-LN-untied-shallow", "learned-key_dim", "biases-swish", "swiglu-rms"],
 )
 
 

@@ -38,6 +38,10 @@ SMALL = ModelConfig(vocab_size=40, num_layers=2, d_model=12, d_ff=20, num_heads=
             vocab_size=50, d_model=6, num_heads=3, key_dim=5, value_dim=7, attention_bias=True,
             output_bias=True,
         ),
+        ModelConfig(
+            vocab_size=50, d_model=6, num_heads=3, activation="geglu", norm="rms",
+            norm_first=True,
+        ),
     ],
     ids=lambda config: f"{config.vocab_size}-{config.d_model}-{config.num_layers}",
 )  # fmt: skip
@@ -94,6 +98,7 @@ def every_operation(graph):
         SMALL,
         dataclasses.replace(SMALL, key_dim=5, value_dim=2, decoder_layers=1),
         dataclasses.replace(SMALL, norm_first=True, tie_embeddings=False),
+        dataclasses.replace(SMALL, activation="swiglu"),
     ],
 )
 def test_flops_are_three_times_those_of_a_forward_pass(config):

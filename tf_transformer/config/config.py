@@ -80,9 +80,12 @@ class ModelConfig:
     output_bias: bool = setting(
         False, help="a bias added to the logits; the paper has none")
     activation: str = setting(
-        "relu", choices=("relu", "swish"), help="activation of the feed-forward networks")
+        "relu", choices=("relu", "swish", "swiglu", "geglu"),
+        help="activation of the feed-forward networks; in the last two it gates a second inner "
+        "projection of width F")
+    norm: str = setting("layer", choices=("layer", "rms"), help="kind of every norm")
     norm_epsilon: float = setting(
-        1e-6, above=0, high=1, help="added to the variance in every layer norm")
+        1e-6, above=0, high=1, help="added to the variance in every norm")
     query_key_gain: float = setting(
         DEFAULT_GAIN, above=0, high=100,
         help="gain of the Xavier uniform initialisation of query and key kernels")

@@ -15,10 +15,11 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.files import new_folder
 from tf_transformer.layers import sinusoidal_positions
+from tf_transformer.layers.feed_forward import GATES
 from tf_transformer.models.transformer import Transformer
 
 LONGEST = 2048  # positions in the table of a model with sinusoids, which itself has no limit
-_ACTIVATIONS = {"relu": "RELU", "swish": "SWISH"}
+_ACTIVATIONS = {"relu": "RELU", "swish": "SWISH", "swiglu": "SWISH", "geglu": "GELU"}
 logger = logging.getLogger(__name__)
 _QKV, _OUTPUT = ("query", "key", "value"), ("output",)
 
@@ -72,6 +73,8 @@ def _spec(model: Transformer, tokenizer: Tokenizer):
         "num_heads": config.num_heads,
         "pre_norm": config.norm_first,
         "activation": common_spec.Activation[_ACTIVATIONS[config.activation]],
+        "ffn_glu": config.activation in GATES,
+        "rms_norm": config.norm == "rms",
     }
     spec = transformer_spec.TransformerSpec(
         transformer_spec.TransformerEncoderSpec(config.num_layers, **common),
@@ -118,6 +121,8 @@ def _set_stack(spec, stack) -> None:
             attention, norm = layer.cross_attention, layer.cross_attention_norm
             _set_attention(layer_spec.attention, attention, norm, [_QKV[:1], _QKV[1:], _OUTPUT])
         _set_dense(layer_spec.ffn.linear_0, layer.feed_forward.inner)
+        if layer.feed_forward.gated:
+            _set_dense(layer_spec.ffn.linear_0_noact, layer.feed_forward.gated)
         _set_dense(layer_spec.ffn.linear_1, layer.feed_forward.outer)
         _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm.norm)
     if stack.norm:
@@ -146,8 +151,9 @@ def _set_dense(spec, dense) -> None:
 
 
 def _set_norm(spec, norm) -> None:
-    spec.gamma = _array(norm.gamma)
-    spec.beta = _array(norm.beta)
+    spec.gamma = _array(norm.weights[0])
+    if len(norm.weights) > 1:  # layer norm's offset
+        spec.beta = _array(norm.beta)
 
 
 def _array(tensor) -> np.ndarray:

@@ -14,7 +14,7 @@ from keras import ops
 from tf_transformer.fast.operations import mask_of
 from tf_transformer.layers.attention import MultiHeadAttention, causal_mask, combine_masks
 from tf_transformer.layers.encoder import Stack, TransformerLayer
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, activation_of
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -30,9 +30,11 @@ class DecoderLayer(TransformerLayer):
         attention_dropout: dropout rate of the attention weights; the paper has none there.
         activation_dropout: dropout rate inside the feed-forward network; the paper has none
             there.
-        activation: name of the feed-forward network's activation in Keras, or a function.
+        activation: the feed-forward network's: "swiglu", "geglu", a Keras activation's name,
+            or a function.
         norm_first: pre-LN; False is post-LN, as in the paper.
-        norm_epsilon: added to the variance in each layer norm.
+        norm_epsilon: added to the variance in each norm.
+        norm: "layer", as in the paper, or "rms".
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
@@ -69,6 +71,7 @@ class DecoderLayer(TransformerLayer):
         activation: str | Callable = "relu",
         norm_first: bool = False,
         norm_epsilon: float = 1e-6,
+        norm: str = "layer",
         attention_bias: bool = False,
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
@@ -83,9 +86,10 @@ class DecoderLayer(TransformerLayer):
         self.rate = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
         self.norm_first = norm_first
         self.norm_epsilon = norm_epsilon
+        self.norm_kind = norm
         self.attention_bias = attention_bias
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
@@ -100,22 +104,23 @@ class DecoderLayer(TransformerLayer):
             "dropout": attention_dropout,
             "dtype": policy,
         }
-        norm = {
+        norms = {
             "dropout": dropout,
             "norm_first": norm_first,
             "norm_epsilon": norm_epsilon,
+            "norm": norm,
             "dtype": policy,
         }
         self.self_attention = MultiHeadAttention(**attention, name="self_attention")
-        self.self_attention_norm = AddAndNorm(**norm, name="self_attention_norm")
+        self.self_attention_norm = AddAndNorm(**norms, name="self_attention_norm")
         self.cross_attention = None
         if cross_attention:
             self.cross_attention = MultiHeadAttention(**attention, name="cross_attention")
-            self.cross_attention_norm = AddAndNorm(**norm, name="cross_attention_norm")
+            self.cross_attention_norm = AddAndNorm(**norms, name="cross_attention_norm")
         self.feed_forward = FeedForward(
             d_ff, activation, activation_dropout, name="feed_forward", dtype=policy
         )
-        self.feed_forward_norm = AddAndNorm(**norm, name="feed_forward_norm")
+        self.feed_forward_norm = AddAndNorm(**norms, name="feed_forward_norm")
 
     def build(self, target_shape, encoder_output_shape=None):
         self._require_memory(encoder_output_shape)
@@ -232,9 +237,11 @@ class Decoder(Stack):
         attention_dropout: dropout rate of the attention weights; the paper has none there.
         activation_dropout: dropout rate inside the feed-forward network; the paper has none
             there.
-        activation: name of the feed-forward network's activation in Keras, or a function.
+        activation: the feed-forward network's: "swiglu", "geglu", a Keras activation's name,
+            or a function.
         norm_first: pre-LN; False is post-LN, as in the paper.
-        norm_epsilon: added to the variance in each layer norm.
+        norm_epsilon: added to the variance in each norm.
+        norm: "layer", as in the paper, or "rms".
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
@@ -260,6 +267,7 @@ class Decoder(Stack):
         activation: str | Callable = "relu",
         norm_first: bool = False,
         norm_epsilon: float = 1e-6,
+        norm: str = "layer",
         attention_bias: bool = False,
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
@@ -276,9 +284,10 @@ class Decoder(Stack):
         self.rate = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
         self.norm_first = norm_first
         self.norm_epsilon = norm_epsilon
+        self.norm_kind = norm
         self.attention_bias = attention_bias
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain

@@ -7,9 +7,16 @@ import keras
 from keras import ops
 
 from tf_transformer.fast.keras_model import sublayers
-from tf_transformer.fast.operations import Dropout, LayerNormalization, mask_of, recomputed
+from tf_transformer.fast.operations import Dropout, mask_of, recomputed
 from tf_transformer.layers.attention import MultiHeadAttention, causal_mask, combine_masks
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, require_positive
+from tf_transformer.layers.feed_forward import (
+    AddAndNorm,
+    FeedForward,
+    activation_of,
+    make_norm,
+    require_positive,
+    serialized,
+)
 
 # --- Base classes ------------------------------------------------------------------------
 
@@ -45,14 +52,15 @@ class TransformerLayer(keras.layers.Layer):
             "activation": self.activation,
             "norm_first": self.norm_first,
             "norm_epsilon": self.norm_epsilon,
+            "norm": self.norm_kind,
             "attention_bias": self.attention_bias,
             "query_key_gain": self.query_key_gain,
             "value_gain": self.value_gain,
         }
 
     def get_config(self):
-        activation = keras.activations.serialize(self.activation)
-        return super().get_config() | self.shared_arguments() | {"activation": activation}
+        activation = {"activation": serialized(self.activation)}
+        return super().get_config() | self.shared_arguments() | activation
 
     def _sublayers(self) -> list[keras.layers.Layer]:
         return [value for value in vars(self).values() if isinstance(value, keras.layers.Layer)]
@@ -72,7 +80,7 @@ class TransformerLayer(keras.layers.Layer):
 class Stack(TransformerLayer):
     """Dropout on the embedded input (paper 5.4), then N layers.
 
-    With `norm_first`, a final LayerNorm follows, since the residual path has none.
+    With `norm_first`, a final norm follows, since the residual path has none.
 
     Attributes:
         dropout: the dropout on the input.
@@ -94,7 +102,7 @@ class Stack(TransformerLayer):
         ]
         self.norm = None
         if self.norm_first:
-            self.norm = LayerNormalization(self.norm_epsilon, name="norm", dtype=policy)
+            self.norm = make_norm(self.norm_kind, self.norm_epsilon, dtype=policy)
 
     def build_layers(self, *shapes):
         """Builds every layer for these input shapes, and the final norm for the first one."""
@@ -155,9 +163,11 @@ class EncoderLayer(TransformerLayer):
         attention_dropout: dropout rate of the attention weights; the paper has none there.
         activation_dropout: dropout rate inside the feed-forward network; the paper has none
             there.
-        activation: name of the feed-forward network's activation in Keras, or a function.
+        activation: the feed-forward network's: "swiglu", "geglu", a Keras activation's name,
+            or a function.
         norm_first: pre-LN; False is post-LN, as in the paper.
-        norm_epsilon: added to the variance in each layer norm.
+        norm_epsilon: added to the variance in each norm.
+        norm: "layer", as in the paper, or "rms".
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
@@ -188,6 +198,7 @@ class EncoderLayer(TransformerLayer):
         activation: str | Callable = "relu",
         norm_first: bool = False,
         norm_epsilon: float = 1e-6,
+        norm: str = "layer",
         attention_bias: bool = False,
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
@@ -201,17 +212,19 @@ class EncoderLayer(TransformerLayer):
         self.rate = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
         self.norm_first = norm_first
         self.norm_epsilon = norm_epsilon
+        self.norm_kind = norm
         self.attention_bias = attention_bias
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
         policy = self.dtype_policy
-        norm = {
+        norms = {
             "dropout": dropout,
             "norm_first": norm_first,
             "norm_epsilon": norm_epsilon,
+            "norm": norm,
             "dtype": policy,
         }
         self.self_attention = MultiHeadAttention(
@@ -225,11 +238,11 @@ class EncoderLayer(TransformerLayer):
             name="self_attention",
             dtype=policy,
         )
-        self.self_attention_norm = AddAndNorm(**norm, name="self_attention_norm")
+        self.self_attention_norm = AddAndNorm(**norms, name="self_attention_norm")
         self.feed_forward = FeedForward(
             d_ff, activation, activation_dropout, name="feed_forward", dtype=policy
         )
-        self.feed_forward_norm = AddAndNorm(**norm, name="feed_forward_norm")
+        self.feed_forward_norm = AddAndNorm(**norms, name="feed_forward_norm")
 
     def build(self, inputs_shape):
         self.self_attention.build(inputs_shape)
@@ -275,9 +288,11 @@ class Encoder(Stack):
         attention_dropout: dropout rate of the attention weights; the paper has none there.
         activation_dropout: dropout rate inside the feed-forward network; the paper has none
             there.
-        activation: name of the feed-forward network's activation in Keras, or a function.
+        activation: the feed-forward network's: "swiglu", "geglu", a Keras activation's name,
+            or a function.
         norm_first: pre-LN; False is post-LN, as in the paper.
-        norm_epsilon: added to the variance in each layer norm.
+        norm_epsilon: added to the variance in each norm.
+        norm: "layer", as in the paper, or "rms".
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
@@ -302,6 +317,7 @@ class Encoder(Stack):
         activation: str | Callable = "relu",
         norm_first: bool = False,
         norm_epsilon: float = 1e-6,
+        norm: str = "layer",
         attention_bias: bool = False,
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
@@ -317,9 +333,10 @@ class Encoder(Stack):
         self.rate = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
         self.norm_first = norm_first
         self.norm_epsilon = norm_epsilon
+        self.norm_kind = norm
         self.attention_bias = attention_bias
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain

@@ -8,6 +8,33 @@ from keras import ops
 from tf_transformer.fast.operations import Dropout, LayerNormalization, project, require_floats
 
 
+# Gated networks (Shazeer 2020, arXiv 2002.05202) by name: the activation of the gate.
+GATES = {"swiglu": "silu", "geglu": "gelu"}
+NORMS = {"layer": LayerNormalization, "rms": keras.layers.RMSNormalization}
+
+
+def activation_of(activation: str | Callable | dict) -> str | Callable:
+    """Returns a Keras activation as a function, or the name of a gate as it is.
+
+    Raises:
+        ValueError: if there is no activation of that name.
+    """
+    gates = isinstance(activation, str) and activation in GATES
+    return activation if gates else keras.activations.get(activation)
+
+
+def serialized(activation: str | Callable) -> str | dict:
+    """Returns what `activation_of` turns back into the activation."""
+    return activation if activation in GATES else keras.activations.serialize(activation)
+
+
+def make_norm(kind: str, epsilon: float, **options) -> keras.layers.Layer:
+    """Returns a norm: "layer" (Ba et al. 2016) or "rms" (Zhang and Sennrich 2019)."""
+    norm = NORMS[kind](epsilon=epsilon, name="norm", **options)
+    norm.supports_masking = True  # which Keras's RMSNormalization does not say
+    return norm
+
+
 def require_positive(**sizes):
     """Raises ValueError if a size is below 1; None stands for a default."""
     for name, size in sizes.items():
@@ -42,9 +69,13 @@ class Dense(keras.layers.Dense):
 class FeedForward(keras.layers.Layer):
     """max(0, x W1 + b1) W2 + b2 (paper 3.3, equation 2): [B, T, D] -> [B, T, D].
 
+    With "swiglu" or "geglu", the activated x W1 + b1 is multiplied by another projection of x,
+    `gated`, of the same width (Shazeer 2020).
+
     Args:
         d_ff: inner width F.
-        activation: name of a Keras activation, or a function; "relu" in the paper.
+        activation: "swiglu", "geglu", a Keras activation's name, or a function; "relu" in the
+            paper.
         dropout: dropout rate after the activation; the paper has none there.
 
     Raises:
@@ -56,26 +87,32 @@ class FeedForward(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.d_ff = d_ff
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
         self.rate = dropout
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
         self.supports_masking = True
 
     def build(self, inputs_shape):
         options = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.inner = Dense(self.d_ff, self.activation, name="inner", **options)
+        inner = GATES.get(self.activation, self.activation)
+        self.inner, self.gated = Dense(self.d_ff, inner, name="inner", **options), None
+        if self.activation in GATES:
+            self.gated = Dense(self.d_ff, name="gated", **options)
+            self.gated.build(inputs_shape)
         self.outer = Dense(inputs_shape[-1], name="outer", **options)
         self.inner.build(inputs_shape)
         self.outer.build((*inputs_shape[:-1], self.d_ff))
 
     def call(self, inputs, training=None):
         inner = self.inner(inputs)
+        if self.gated:
+            inner = inner * self.gated(inputs)
         return self.outer(self.dropout(inner, training=training) if self.rate else inner)
 
     def enable_lora(self, rank: int, **options) -> None:
-        """Adapts both kernels; arguments are those of `keras.layers.Dense.enable_lora`."""
-        self.inner.enable_lora(rank, **options)
-        self.outer.enable_lora(rank, **options)
+        """Adapts every kernel; arguments are those of `keras.layers.Dense.enable_lora`."""
+        for dense in filter(None, (self.inner, self.gated, self.outer)):
+            dense.enable_lora(rank, **options)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
@@ -83,7 +120,7 @@ class FeedForward(keras.layers.Layer):
     def get_config(self):
         return super().get_config() | {
             "d_ff": self.d_ff,
-            "activation": keras.activations.serialize(self.activation),
+            "activation": serialized(self.activation),
             "dropout": self.rate,
         }
 
@@ -100,6 +137,7 @@ class AddAndNorm(keras.layers.Layer):
         dropout: dropout rate of the sublayer's output.
         norm_first: normalises the sublayer's input instead of the sum.
         norm_epsilon: added to the variance.
+        norm: "layer", as in the paper, or "rms".
 
     Call arguments:
         inputs: x, [B, T, D].
@@ -111,15 +149,17 @@ class AddAndNorm(keras.layers.Layer):
         dropout: float = 0.0,
         norm_first: bool = False,
         norm_epsilon: float = 1e-6,
+        norm: str = "layer",
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.rate = dropout
         self.norm_first = norm_first
         self.norm_epsilon = norm_epsilon
+        self.norm_kind = norm
         options = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.dropout = Dropout(dropout, name="dropout", **options)
-        self.norm = LayerNormalization(epsilon=norm_epsilon, name="norm", **options)
+        self.norm = make_norm(norm, norm_epsilon, **options)
         self.supports_masking = True
 
     def build(self, inputs_shape, sublayer_output_shape=None):
@@ -143,4 +183,5 @@ class AddAndNorm(keras.layers.Layer):
             "dropout": self.rate,
             "norm_first": self.norm_first,
             "norm_epsilon": self.norm_epsilon,
+            "norm": self.norm_kind,
         }

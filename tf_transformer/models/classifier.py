@@ -56,8 +56,10 @@ class Classifier(BaseTransformer):
         source_positions: learned positions that sources have trained, set by training;
             max_length if None.
         attention_bias: biases in the projections of attention; the paper has none.
-        activation: activation of the feed-forward networks ('relu' or 'swish').
-        norm_epsilon: added to the variance in every layer norm.
+        activation: activation of the feed-forward networks ('relu', 'swish', 'swiglu' or
+            'geglu'); in the last two it gates a second inner projection of width F.
+        norm: kind of every norm ('layer' or 'rms').
+        norm_epsilon: added to the variance in every norm.
         query_key_gain: gain of the Xavier uniform initialisation of query and key kernels.
         value_gain: gain of the Xavier uniform initialisation of value kernels.
         dtype: policy of all layers; Keras's global policy if None.
@@ -103,6 +105,7 @@ class Classifier(BaseTransformer):
         source_positions: int | None = None,
         attention_bias: bool = False,
         activation: str = "relu",
+        norm: str = "layer",
         norm_epsilon: float = 1e-06,
         query_key_gain: float = DEFAULT_GAIN,
         value_gain: float = DEFAULT_GAIN,

@@ -104,6 +104,7 @@ def stack_arguments(config: ModelConfig) -> dict[str, Any]:
         "activation": config.activation,
         "norm_first": config.norm_first,
         "norm_epsilon": config.norm_epsilon,
+        "norm": config.norm,
         "attention_bias": config.attention_bias,
         "query_key_gain": config.query_key_gain,
         "value_gain": config.value_gain,
@@ -145,8 +146,10 @@ class Transformer(BaseTransformer):
             max_length if None.
         attention_bias: biases in the projections of attention; the paper has none.
         output_bias: a bias added to the logits; the paper has none.
-        activation: activation of the feed-forward networks ('relu' or 'swish').
-        norm_epsilon: added to the variance in every layer norm.
+        activation: activation of the feed-forward networks ('relu', 'swish', 'swiglu' or
+            'geglu'); in the last two it gates a second inner projection of width F.
+        norm: kind of every norm ('layer' or 'rms').
+        norm_epsilon: added to the variance in every norm.
         query_key_gain: gain of the Xavier uniform initialisation of query and key kernels.
         value_gain: gain of the Xavier uniform initialisation of value kernels.
         dtype: policy of all layers; Keras's global policy if None.
@@ -198,6 +201,7 @@ class Transformer(BaseTransformer):
         attention_bias: bool = False,
         output_bias: bool = False,
         activation: str = "relu",
+        norm: str = "layer",
         norm_epsilon: float = 1e-06,
         query_key_gain: float = DEFAULT_GAIN,
         value_gain: float = DEFAULT_GAIN,

@@ -87,6 +87,10 @@ def head_sizes(model: ModelConfig) -> tuple[int, int]:
     return model.key_dim or usual, model.value_dim or usual
 
 
+def _inner_projections(model: ModelConfig) -> int:
+    return 2 if model.activation in ("swiglu", "geglu") else 1
+
+
 def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
     """Counts the parameters of a model (paper 3.2.2, 3.3 and 3.4) without building it.
 
@@ -97,8 +101,9 @@ def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
     attention = 2 * d_model * heads * (key_dim + value_dim)
     if model.attention_bias:
         attention += heads * (2 * key_dim + value_dim) + d_model
-    feed_forward = 2 * d_model * model.d_ff + model.d_ff + d_model
-    norm = 2 * d_model
+    inner = _inner_projections(model)
+    feed_forward = (inner + 1) * d_model * model.d_ff + inner * model.d_ff + d_model
+    norm = {"layer": 2, "rms": 1}[model.norm] * d_model
     positions = model.max_length * d_model if model.positions == "learned" else 0
     encoder = model.num_layers * (attention + feed_forward + 2 * norm)
     encoder += model.norm_first * norm
@@ -119,7 +124,8 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
     where K and V are the sizes of key and value per head:
 
         encoder layer:  a source position  2 D H (K + V)       self-attention
-                                           2 D F               feed-forward network
+                                           2 D F               feed-forward network, 3 D F
+                                                               if it is gated
                         a pair             H (K + V) S^2       attention weights
         decoder layer:  a target position  3 D H (K + V)       attentions, but for
                         a source position  D H (K + V)         keys, values of the memory
@@ -134,7 +140,7 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
     With C = `encoder_outputs`, only the encoder is counted, and D C for each sentence.
     """
     heads = model.num_heads * sum(head_sizes(model))
-    feed_forward = 2 * model.d_model * model.d_ff
+    feed_forward = (_inner_projections(model) + 1) * model.d_model * model.d_ff
     projections = model.d_model * heads
     encoder = (2 * projections + feed_forward) * lengths.source + heads * lengths.source_squared
     if encoder_outputs:
