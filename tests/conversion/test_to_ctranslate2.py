@@ -47,6 +47,7 @@ VARIANTS = {
     "pre-LN": {"norm_first": True},
     "three matrices": {"tie_embeddings": False},
     "learned positions": {"positions": "learned", "max_length": 128},
+    "relative positions": {"positions": "relative"},
     "Marian's": {
         "decoder_layers": 1,
         "attention_bias": True,
@@ -108,10 +109,10 @@ def test_heads_of_another_size_are_refused(translator, tmp_path, size):
         to_ctranslate2(model, translator.tokenizer, tmp_path / "ct2")
 
 
-def test_positions_that_ctranslate2_lacks_are_refused(translator, tmp_path):
-    model = Transformer(translator.tokenizer.vocab_size, **SMALL)
-    model.target_embedding.positions = "relative"
-    with pytest.raises(UserError, match="CTranslate2 lacks model.positions=relative"):
+@pytest.mark.parametrize("positions", ["rotary", "none"])
+def test_positions_that_ctranslate2_lacks_are_refused(translator, tmp_path, positions):
+    model = Transformer(translator.tokenizer.vocab_size, **SMALL, positions=positions)
+    with pytest.raises(UserError, match=f"CTranslate2 lacks model.positions={positions}"):
         to_ctranslate2(model, translator.tokenizer, tmp_path / "ct2")
 
 

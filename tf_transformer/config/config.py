@@ -63,8 +63,9 @@ class ModelConfig:
     norm_first: bool = setting(
         False, help="pre-LN, with a final norm on both stacks, instead of the paper's post-LN")
     positions: str = setting(
-        "sinusoidal", choices=("sinusoidal", "learned"),
-        help="positional encodings added to the embeddings")
+        "sinusoidal", choices=("sinusoidal", "learned", "relative", "rotary", "none"),
+        help="how the model knows the order of tokens: the first two are added to the "
+        "embeddings, relative and rotary act in self-attention")
     tie_embeddings: bool = setting(
         True, help="one matrix for both embeddings and the output projection (paper 3.4)")
     max_length: int = setting(
@@ -117,6 +118,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         convert_fields(self)
         require(self.d_model % 2 == 0, "d_model", "even", self.d_model)
+        key_dim = self.key_dim or self.d_model // self.num_heads
+        turns = self.positions != "rotary" or key_dim % 2 == 0
+        require(turns, "key_dim", "even, if positions are rotary", key_dim)
         if self.d_model % self.num_heads and None in (self.key_dim, self.value_dim):
             raise UserError(
                 "`num_heads` must divide `d_model`, unless key_dim and value_dim are given. "

@@ -16,6 +16,7 @@ from tf_transformer.errors import UserError, missing_extra
 from tf_transformer.files import new_folder
 from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.layers.feed_forward import GATES
+from tf_transformer.layers.positions import Relative
 from tf_transformer.models.transformer import Transformer
 
 LONGEST = 2048  # positions in the table of a model with sinusoids, which itself has no limit
@@ -41,8 +42,8 @@ def to_ctranslate2(
         quantization: float32, int8, int16, float16 or bfloat16.
 
     Raises:
-        UserError: if the folder exists or cannot be written, or key_dim or value_dim is not
-            d_model / num_heads, as CTranslate2 requires.
+        UserError: if the folder exists or cannot be written, CTranslate2 lacks the model's
+            positions, or key_dim or value_dim is not d_model / num_heads, as it requires.
     """
     if folder.exists():
         raise UserError(f"{folder} exists already. Choose another folder.")
@@ -69,12 +70,15 @@ def _spec(model: Transformer, tokenizer: Tokenizer):
             "CTranslate2 needs model.key_dim and model.value_dim to be d_model / num_heads, "
             f"{head}. Received: {config.key_dim}, {config.value_dim}."
         )
+    if config.positions not in ("sinusoidal", "learned", "relative"):
+        raise UserError(f"CTranslate2 lacks model.positions={config.positions}.")
     common = {
         "num_heads": config.num_heads,
         "pre_norm": config.norm_first,
         "activation": common_spec.Activation[_ACTIVATIONS[config.activation]],
         "ffn_glu": config.activation in GATES,
         "rms_norm": config.norm == "rms",
+        "relative_position": config.positions == "relative",
     }
     spec = transformer_spec.TransformerSpec(
         transformer_spec.TransformerEncoderSpec(config.num_layers, **common),
@@ -105,18 +109,19 @@ def _set_embedding(stack, embeddings, layer) -> None:
     embeddings.weight = _array(layer.embeddings)
     stack.scale_embeddings = True  # by sqrt(D)
     if layer.positions == "learned":
-        table = layer.position_embeddings
+        stack.position_encodings.encodings = _array(layer.position_embeddings)
     elif layer.positions == "sinusoidal":
         table = sinusoidal_positions(tf.range(LONGEST), layer.d_model)
-    else:
-        raise UserError(f"CTranslate2 lacks model.positions={layer.positions}.")
-    stack.position_encodings.encodings = _array(table)
+        stack.position_encodings.encodings = _array(table)
 
 
 def _set_stack(spec, stack) -> None:
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         attention, norm = layer.self_attention, layer.self_attention_norm
         _set_attention(layer_spec.self_attention, attention, norm, [_QKV, _OUTPUT])
+        if isinstance(attention.order, Relative):
+            layer_spec.self_attention.relative_position_keys = _array(attention.order.keys)
+            layer_spec.self_attention.relative_position_values = _array(attention.order.values)
         if hasattr(layer, "cross_attention"):
             attention, norm = layer.cross_attention, layer.cross_attention_norm
             _set_attention(layer_spec.attention, attention, norm, [_QKV[:1], _QKV[1:], _OUTPUT])

@@ -11,13 +11,10 @@ from tf_transformer.layers.attention import (
     scaled_dot_product_attention,
 )
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
-from tf_transformer.layers.embedding import (
-    PositionalEmbedding,
-    PositionalEncoding,
-    sinusoidal_positions,
-)
+from tf_transformer.layers.embedding import PositionalEmbedding, PositionalEncoding
 from tf_transformer.layers.encoder import Encoder, EncoderLayer, MeanPooling
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+from tf_transformer.layers.positions import sinusoidal_positions
 
 # fmt: off
 __all__ = [

@@ -16,12 +16,15 @@ from tf_transformer.fast.operations import (
     side_by_side,
 )
 from tf_transformer.layers.feed_forward import Dense, require_positive
+from tf_transformer.layers.positions import POSITIONS, Positions
 
 # Added in float32 whatever `floatx` is. Finite, so that a fully masked row does not become NaN.
 MASKED_SCORE = np.float32(-1e9)
 
 
-def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
+def scaled_dot_product_attention(
+    query, key, value, mask=None, dropout=None, order=None, distances=None
+):
     """Computes softmax(Q K^T / sqrt(d_k)) V (paper 3.2.1, equation 1), softmax in float32.
 
     Args:
@@ -30,18 +33,21 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
         value: [B, H, S, value_dim].
         mask: boolean, broadcastable to [B, H, T, S], True where attention is allowed.
         dropout: function applied to the weights before they multiply the values.
+        order: the `Positions` that scores and values depend on; None for none.
+        distances: what they take as `distances`.
 
     Returns:
         The weighted values [B, H, T, value_dim] and the weights [B, H, T, S] before dropout.
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, H, T, S]
-    scores = ops.cast(scores, "float32")
+    order = order or Positions()
+    scores = ops.cast(order.add_to_scores(scores, query, distances), "float32")
     if mask is not None:
         scores = scores + ops.where(mask, np.float32(0), MASKED_SCORE)
     weights = ops.cast(ops.softmax(scores, axis=-1), value.dtype)
     dropped = dropout(weights) if dropout else weights
-    return ops.matmul(dropped, value), weights
+    return order.add_to_values(ops.matmul(dropped, value), dropped, distances), weights
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -58,6 +64,7 @@ class MultiHeadAttention(keras.layers.Layer):
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernel of values.
         dropout: dropout rate of the attention weights; the paper has none there.
+        positions: "relative" or "rotary", for self-attention only; others act in the embedding.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments:
@@ -85,7 +92,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Raises:
         ValueError: if a size is below 1, if `num_heads` does not divide D while `key_dim` or
-            `value_dim` is None, or if `key` is given without `value`.
+            `value_dim` is None, or if `key` is given without `value`, or a `value` with
+            relative or rotary positions.
 
     Example:
         >>> MultiHeadAttention(num_heads=8)(keras.random.normal((2, 5, 64))).shape
@@ -101,6 +109,7 @@ class MultiHeadAttention(keras.layers.Layer):
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
         dropout: float = 0.0,
+        positions: str = "sinusoidal",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -112,6 +121,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
         self.dropout = dropout
+        self.positions = positions
+        self.order = POSITIONS[positions]()
         self._dropped = dropped_levels(dropout)
         if self._dropped:
             self.seed_generator = keras.random.SeedGenerator()
@@ -133,6 +144,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.value_dense = self._dense("value", values, value_shape, self.value_gain)
         outputs_shape = (*query_shape[:-1], values)
         self.output_dense = self._dense("output", d_model, outputs_shape, gain=1.0)
+        self.order.build_attention(self, keys // self.num_heads, values // self.num_heads)
 
     def _dense(self, name, units, inputs_shape, gain):
         # Xavier uniform is VarianceScaling of scale 1, the square of the gain.
@@ -170,6 +182,11 @@ class MultiHeadAttention(keras.layers.Layer):
             key_mask = join_masks(query_mask, value_mask, key_mask)
             queries, keys, values = self.project_self(query)
         else:
+            if self.positions in ("relative", "rotary"):
+                raise ValueError(
+                    "`positions` are for self-attention: leave out `value`. "
+                    f"Received: positions={self.positions!r}."
+                )
             key_mask = join_masks(value_mask, key_mask)
             queries = self.project_query(query)
             keys, values = self.project_memory(value, key)
@@ -182,14 +199,17 @@ class MultiHeadAttention(keras.layers.Layer):
         outputs, weights = self.attend(queries, keys, values, mask, training)
         return (outputs, weights) if return_attention_scores else outputs
 
-    def project_self(self, x, fused=None):
+    def project_self(self, x, fused=None, positions=None):
         """Projects [B, T, D] to the queries, keys and values of self-attention in one product.
 
-        `fused` is the result of `fused_projection()`, which decoding computes once.
+        `fused` is the result of `fused_projection()`, which decoding computes once; `positions`
+        [T] are those of x, 0, 1, ... if None.
         """
         kernel, bias = fused or self.fused_projection()
         key_dim = self.query_dense.units // self.num_heads
-        return project_to_qkv_heads(x, kernel, bias, self.num_heads, key_dim)
+        heads = project_to_qkv_heads(x, kernel, bias, self.num_heads, key_dim)
+        queries, keys, values = heads
+        return self.order.turn(queries, positions), self.order.turn(keys, positions), values
 
     def fused_projection(self):
         """Concatenates the kernels of queries, keys and values, and their biases if any."""
@@ -209,16 +229,19 @@ class MultiHeadAttention(keras.layers.Layer):
     def _to_heads(self, x, dense):
         return project_to_heads(x, dense.kernel, dense.bias, self.num_heads)
 
-    def attend(self, queries, keys, values, mask=None, training=None):
+    def attend(self, queries, keys, values, mask=None, training=None, distances=None):
         """Applies attention to projected heads, then the output projection.
 
-        Takes queries [B, H, T, K], keys [B, H, S, K], values [B, H, S, value_dim] and a mask
-        broadcastable to [B, H, T, S]; returns [B, T, D] and the weights [B, H, T, S].
+        Takes queries [B, H, T, K], keys [B, H, S, K], values [B, H, S, value_dim], a mask
+        broadcastable to [B, H, T, S], and the `distances` of `Positions.add_to_scores`; returns
+        [B, T, D] and the weights [B, H, T, S].
         """
         dropout = None
         if training and self._dropped:
             dropout = partial(drop, levels=self._dropped, seed=self.seed_generator)
-        heads, weights = scaled_dot_product_attention(queries, keys, values, mask, dropout)
+        heads, weights = scaled_dot_product_attention(
+            queries, keys, values, mask, dropout, self.order, distances
+        )
         output = self.output_dense
         return project_from_heads(heads, output.kernel, output.bias), weights
 
@@ -254,6 +277,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "query_key_gain": self.query_key_gain,
             "value_gain": self.value_gain,
             "dropout": self.dropout,
+            "positions": self.positions,
         }
 
 

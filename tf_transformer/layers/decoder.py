@@ -38,6 +38,7 @@ class DecoderLayer(TransformerLayer):
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
+        positions: "relative" or "rotary" act in self-attention, others in the embedding only.
         cross_attention: attends to an encoder; False omits that sublayer, for a language model.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
@@ -75,6 +76,7 @@ class DecoderLayer(TransformerLayer):
         attention_bias: bool = False,
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
+        positions: str = "sinusoidal",
         cross_attention: bool = True,
         **kwargs: Any,
     ):
@@ -93,6 +95,7 @@ class DecoderLayer(TransformerLayer):
         self.attention_bias = attention_bias
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
+        self.positions = positions
         policy = self.dtype_policy
         attention = {
             "num_heads": num_heads,
@@ -111,7 +114,9 @@ class DecoderLayer(TransformerLayer):
             "norm": norm,
             "dtype": policy,
         }
-        self.self_attention = MultiHeadAttention(**attention, name="self_attention")
+        self.self_attention = MultiHeadAttention(
+            **attention, positions=positions, name="self_attention"
+        )
         self.self_attention_norm = AddAndNorm(**norms, name="self_attention_norm")
         self.cross_attention = None
         if cross_attention:
@@ -163,7 +168,9 @@ class DecoderLayer(TransformerLayer):
         """Returns keys and values of the encoder output; None without cross-attention."""
         return self.cross_attention and self.cross_attention.project_memory(encoder_output)
 
-    def step(self, beams, past, memory, self_mask, memory_mask, fused=None):
+    def step(
+        self, beams, past, memory, self_mask, memory_mask, fused=None, positions=None
+    ):
         """Computes one position of every beam from the cached keys and values of earlier ones.
 
         Args:
@@ -174,23 +181,29 @@ class DecoderLayer(TransformerLayer):
             self_mask: boolean [B, 1, W, (t + 1) * W], True at a beam's own history.
             memory_mask: boolean [B, 1, 1, S]; ignored without cross-attention.
             fused: `self_attention.fused_projection()`, if already computed.
+            positions: int [(t + 1) * W], those of the rows of keys and values, for relative and
+                rotary positions.
 
         Returns:
             Outputs [B, W, D], and `past` with this position's W rows appended.
         """
-        outputs, past, _ = self._forward(beams, memory, self_mask, memory_mask, past, fused)
+        outputs, past, _ = self._forward(
+            beams, memory, self_mask, memory_mask, past, fused, positions
+        )
         return outputs, past
 
     def _forward(
-        self, x, memory, self_mask, memory_mask, past=None, fused=None, training=False
-    ):
+        self, x, memory, self_mask, memory_mask, past=None, fused=None, positions=None,
+        training=False,
+    ):  # fmt: skip
         add_norm = self.self_attention_norm
-        query, key, value = self.self_attention.project_self(add_norm.before(x), fused)
+        own = None if positions is None else positions[-1:]
+        query, key, value = self.self_attention.project_self(add_norm.before(x), fused, own)
         if past is not None:
             key = ops.concatenate([past[0], key], axis=2)
             value = ops.concatenate([past[1], value], axis=2)
         attended, self_weights = self.self_attention.attend(
-            query, key, value, self_mask, training
+            query, key, value, self_mask, training, None if own is None else positions - own
         )
         x = add_norm(x, attended, training=training)
         scores = (self_weights,)
@@ -245,6 +258,7 @@ class Decoder(Stack):
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
+        positions: "relative" or "rotary" act in self-attention, others in the embedding only.
         cross_attention: attends to an encoder; False for a decoder-only model.
         recompute: recomputes each layer in the backward pass, so that training stores only the
             layers' inputs. May be changed later, as an attribute.
@@ -271,6 +285,7 @@ class Decoder(Stack):
         attention_bias: bool = False,
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
+        positions: str = "sinusoidal",
         cross_attention: bool = True,
         recompute: bool = False,
         **kwargs: Any,
@@ -291,6 +306,7 @@ class Decoder(Stack):
         self.attention_bias = attention_bias
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
+        self.positions = positions
         self.cross_attention = cross_attention
         self.recompute = recompute
         self.make_layers(DecoderLayer, cross_attention=cross_attention)
@@ -318,7 +334,7 @@ class Decoder(Stack):
         """Returns `MultiHeadAttention.fused_projection()` of every layer, for all steps."""
         return [layer.self_attention.fused_projection() for layer in self.layers]
 
-    def step(self, beams, past, memory, self_mask, memory_mask, fused):
+    def step(self, beams, past, memory, self_mask, memory_mask, fused, positions=None):
         """Runs `DecoderLayer.step` in every layer.
 
         `past`, `memory` and `fused` hold one entry per layer.
@@ -327,7 +343,7 @@ class Decoder(Stack):
         for layer, *state in zip(self.layers, past, memory, fused, strict=True):
             layer_past, layer_memory, layer_fused = state
             beams, layer_past = layer.step(
-                beams, layer_past, layer_memory, self_mask, memory_mask, layer_fused
+                beams, layer_past, layer_memory, self_mask, memory_mask, layer_fused, positions
             )
             extended.append(layer_past)
         return self.last_norm(beams), extended

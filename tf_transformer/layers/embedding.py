@@ -1,30 +1,11 @@
 """Positions (paper 3.5), embeddings, and the output projection (paper 3.4)."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from tf_transformer.fast.operations import project
 from tf_transformer.layers.attention import padding_mask
-
-
-def sinusoidal_positions(positions, d_model: int):
-    """Computes PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(...) (paper 3.5).
-
-    Sine and cosine are interleaved, as in the paper. Computed in float32 whatever the policy:
-    in bfloat16 the angles would be wrong from position 256 on.
-
-    Args:
-        positions: integer tensor [T].
-        d_model: D, even.
-
-    Returns:
-        float32 [T, D].
-    """
-    rates = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
-    angles = ops.cast(positions, "float32")[:, None] * rates.astype("float32")  # [T, D / 2]
-    pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # [T, D / 2, 2]
-    return ops.reshape(pairs, (-1, d_model))
+from tf_transformer.layers.positions import POSITIONS
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -32,7 +13,8 @@ class PositionalEncoding(keras.layers.Layer):
     """Adds positional encodings to vectors, such as measurements or image patches.
 
     Args:
-        positions: "sinusoidal" (paper 3.5) or "learned" (Table 3, row E).
+        positions: "sinusoidal" (paper 3.5) or "learned" (Table 3, row E); with "relative",
+            "rotary" or "none" nothing is added.
         max_length: number of learned positions; sinusoidal ones have no limit.
 
     Call arguments:
@@ -49,15 +31,16 @@ class PositionalEncoding(keras.layers.Layer):
 
     def __init__(self, positions: str = "sinusoidal", max_length: int | None = None, **kwargs):
         super().__init__(**kwargs)
-        if positions not in ("sinusoidal", "learned"):
+        if positions not in POSITIONS:
             raise ValueError(
-                "`positions` must be 'sinusoidal' or 'learned'. "
+                f"`positions` must be one of {tuple(POSITIONS)}. "
                 f"Received: positions={positions!r}."
             )
         if positions == "learned" and max_length is None:
             raise ValueError("Learned positions need `max_length`. Received: max_length=None.")
         self.positions = positions
         self.max_length = max_length
+        self.order = POSITIONS[positions](max_length)
         self.supports_masking = True
 
     def build(self, inputs_shape):
@@ -72,18 +55,10 @@ class PositionalEncoding(keras.layers.Layer):
         """Creates the position embeddings [max_length, D] if positions are learned."""
         if d_model % 2:
             raise ValueError(f"`d_model` must be even. Received: d_model={d_model}.")
-        if self.positions == "learned":
-            self.position_embeddings = self.add_weight(
-                name="position_embeddings",
-                shape=(self.max_length, d_model),
-                initializer=keras.initializers.RandomNormal(stddev=0.02),
-            )
+        self.position_embeddings = self.order.build_embedding(self, d_model)
 
     def call(self, inputs, offset=0):
-        return inputs + self.encoded(inputs, inputs.shape[-1], offset)
-
-    def encoded(self, inputs, d_model: int, offset):
-        """Returns the encodings [T, D] of the positions of inputs [B, T, ...]."""
+        """Returns inputs [B, T, D] with the encodings of their positions added."""
         length = inputs.shape[1]
         if length is not None and isinstance(offset, int):
             length += offset
@@ -94,11 +69,7 @@ class PositionalEncoding(keras.layers.Layer):
                 f"Received: {length} positions, max_length={self.max_length}."
             )
         positions = offset + ops.arange(ops.shape(inputs)[1], dtype="int32")
-        if self.positions == "learned":
-            encoded = ops.take(self.position_embeddings, positions, axis=0)
-        else:
-            encoded = sinusoidal_positions(positions, d_model)
-        return ops.cast(encoded, self.compute_dtype)
+        return self.order.add_to_embeddings(inputs, positions)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
@@ -121,7 +92,8 @@ class PositionalEmbedding(PositionalEncoding):
     Args:
         vocab_size: V.
         d_model: D, even.
-        positions: "sinusoidal" (paper 3.5) or "learned" (Table 3, row E).
+        positions: "sinusoidal" (paper 3.5) or "learned" (Table 3, row E); with "relative",
+            "rotary" or "none" nothing is added.
         max_length: number of learned positions; sinusoidal ones have no limit.
         output_bias: adds a bias to the logits; the paper has none.
 
@@ -174,7 +146,7 @@ class PositionalEmbedding(PositionalEncoding):
             return project_to_logits(inputs, self.output_kernel(), self.output_bias)
         _require_ids(inputs)
         embedded = ops.cast(ops.take(self.embeddings, inputs, axis=0), self.compute_dtype)
-        return embedded * self.d_model**0.5 + self.encoded(inputs, self.d_model, offset)
+        return super().call(embedded * self.d_model**0.5, offset)
 
     def output_kernel(self):
         """Returns the embeddings as a kernel [D, V]."""

@@ -56,6 +56,7 @@ class TransformerLayer(keras.layers.Layer):
             "attention_bias": self.attention_bias,
             "query_key_gain": self.query_key_gain,
             "value_gain": self.value_gain,
+            "positions": self.positions,
         }
 
     def get_config(self):
@@ -171,6 +172,7 @@ class EncoderLayer(TransformerLayer):
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
+        positions: "relative" or "rotary" act in self-attention, others in the embedding only.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments:
@@ -202,6 +204,7 @@ class EncoderLayer(TransformerLayer):
         attention_bias: bool = False,
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
+        positions: str = "sinusoidal",
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -219,6 +222,7 @@ class EncoderLayer(TransformerLayer):
         self.attention_bias = attention_bias
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
+        self.positions = positions
         policy = self.dtype_policy
         norms = {
             "dropout": dropout,
@@ -235,6 +239,7 @@ class EncoderLayer(TransformerLayer):
             query_key_gain=query_key_gain,
             value_gain=value_gain,
             dropout=attention_dropout,
+            positions=positions,
             name="self_attention",
             dtype=policy,
         )
@@ -296,6 +301,7 @@ class Encoder(Stack):
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
+        positions: "relative" or "rotary" act in self-attention, others in the embedding only.
         recompute: recomputes each layer in the backward pass, so that training stores only the
             layers' inputs. May be changed later, as an attribute.
         **kwargs: name, dtype and other arguments of any Keras layer.
@@ -321,6 +327,7 @@ class Encoder(Stack):
         attention_bias: bool = False,
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
+        positions: str = "sinusoidal",
         recompute: bool = False,
         **kwargs: Any,
     ):
@@ -340,6 +347,7 @@ class Encoder(Stack):
         self.attention_bias = attention_bias
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
+        self.positions = positions
         self.recompute = recompute
         self.make_layers(EncoderLayer)
 

@@ -51,7 +51,8 @@ class Classifier(BaseTransformer):
         activation_dropout: rate after the activation of feed-forward networks; the paper has
             none there.
         norm_first: pre-LN, with a final norm on both stacks, instead of the paper's post-LN.
-        positions: positional encodings added to the embeddings ('sinusoidal' or 'learned').
+        positions: how the model knows the order of tokens ('sinusoidal' or 'learned' are added
+            to the embeddings, 'relative' and 'rotary' act in self-attention; 'none').
         max_length: longest input if positions are learned.
         source_positions: learned positions that sources have trained, set by training;
             max_length if None.

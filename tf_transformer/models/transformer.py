@@ -108,6 +108,7 @@ def stack_arguments(config: ModelConfig) -> dict[str, Any]:
         "attention_bias": config.attention_bias,
         "query_key_gain": config.query_key_gain,
         "value_gain": config.value_gain,
+        "positions": config.positions,
     }
 
 
@@ -137,7 +138,8 @@ class Transformer(BaseTransformer):
         activation_dropout: rate after the activation of feed-forward networks; the paper has
             none there.
         norm_first: pre-LN, with a final norm on both stacks, instead of the paper's post-LN.
-        positions: positional encodings added to the embeddings ('sinusoidal' or 'learned').
+        positions: how the model knows the order of tokens ('sinusoidal' or 'learned' are added
+            to the embeddings, 'relative' and 'rotary' act in self-attention; 'none').
         tie_embeddings: one matrix for both embeddings and the output projection (paper 3.4).
         max_length: longest input if positions are learned.
         source_positions: learned positions that sources have trained, set by training;
@@ -329,6 +331,9 @@ class Transformer(BaseTransformer):
             column = ops.reshape(tokens, (-1, 1))
             embedded = self.target_embedding(column, offset=index)  # [B * W, 1, D]
             beams = ops.reshape(embedded, (-1, width, embedded.shape[-1]))
+            columns = ops.arange(ops.shape(ancestry)[2] - 1, dtype="int32")
+            columns = ops.append(columns, ops.cast(index, "int32"))  # those of the cache
+            rows = ops.broadcast_to(columns[:, None], (ops.shape(columns)[0], width))
             hidden, past = self.decoder.step(
                 beams,
                 cache["past"],
@@ -336,6 +341,7 @@ class Transformer(BaseTransformer):
                 self_mask=_own_history(ancestry, width),
                 memory_mask=cache["memory_mask"],
                 fused=fused,
+                positions=ops.reshape(rows, (-1,)),
             )
             logits = project_to_logits(hidden, output_kernel, output_bias)
             return logits, {**cache, "past": past}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tf_transformer.config import ModelConfig
+from tf_transformer.layers.positions import MAX_DISTANCE
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,16 @@ def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
     feed_forward = (inner + 1) * d_model * model.d_ff + inner * model.d_ff + d_model
     norm = {"layer": 2, "rms": 1}[model.norm] * d_model
     positions = model.max_length * d_model if model.positions == "learned" else 0
-    encoder = model.num_layers * (attention + feed_forward + 2 * norm)
+    if model.positions == "relative":
+        distances = (2 * MAX_DISTANCE + 1) * (key_dim + value_dim)
+    else:
+        distances = 0
+    encoder = model.num_layers * (attention + distances + feed_forward + 2 * norm)
     encoder += model.norm_first * norm
     if encoder_outputs:
         embedding = model.vocab_size * d_model + positions
         return embedding + encoder + (d_model + 1) * encoder_outputs
-    decoder = model.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    decoder = model.num_decoder_layers * (2 * attention + distances + feed_forward + 3 * norm)
     decoder += model.norm_first * norm
     tables, position_tables = (1, 1) if model.tie_embeddings else (3, 2)
     embeddings = (tables * d_model + model.output_bias) * model.vocab_size
@@ -126,7 +131,8 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
         encoder layer:  a source position  2 D H (K + V)       self-attention
                                            2 D F               feed-forward network, 3 D F
                                                                if it is gated
-                        a pair             H (K + V) S^2       attention weights
+                        a pair             H (K + V) S^2       attention weights, twice if
+                                                               positions are relative
         decoder layer:  a target position  3 D H (K + V)       attentions, but for
                         a source position  D H (K + V)         keys, values of the memory
                         a target position  2 D F               feed-forward network
@@ -142,12 +148,13 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
     heads = model.num_heads * sum(head_sizes(model))
     feed_forward = (_inner_projections(model) + 1) * model.d_model * model.d_ff
     projections = model.d_model * heads
-    encoder = (2 * projections + feed_forward) * lengths.source + heads * lengths.source_squared
+    own = heads * (2 if model.positions == "relative" else 1)
+    encoder = (2 * projections + feed_forward) * lengths.source + own * lengths.source_squared
     if encoder_outputs:
         output = model.d_model * encoder_outputs * lengths.target
         return _PER_PRODUCT * (model.num_layers * encoder + output)
     decoder = (3 * projections + feed_forward) * lengths.target + projections * lengths.source
-    decoder += heads * (lengths.target_squared + lengths.both)
+    decoder += own * lengths.target_squared + heads * lengths.both
     layers = model.num_layers * encoder + model.num_decoder_layers * decoder
     return _PER_PRODUCT * (layers + model.d_model * model.vocab_size * lengths.target)
 

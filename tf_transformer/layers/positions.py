@@ -1,0 +1,173 @@
+"""Positions: the paper's (3.5), and later ways for a model to know the order of tokens."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+# Distances beyond it count as this one; Shaw et al. found no gain from longer ones.
+MAX_DISTANCE = 16
+
+
+class Positions:
+    """What a model is told about the order of tokens; this base class, "none", tells nothing.
+
+    Embeddings call the first two methods, self-attention calls the others.
+
+    Args:
+        max_length: number of learned positions.
+    """
+
+    def __init__(self, max_length: int | None = None):
+        self.max_length = max_length
+
+    def build_embedding(self, layer: keras.layers.Layer, d_model: int) -> Any:
+        """Creates the weight of an embedding, [max_length, D]; None if there is none."""
+        return None
+
+    def add_to_embeddings(self, x, positions):
+        """Returns x [B, T, D], at these positions [T], with what encodes them."""
+        return x
+
+    def build_attention(self, layer: keras.layers.Layer, key_dim: int, value_dim: int) -> None:
+        """Creates the weights of an attention layer."""
+
+    def turn(self, heads, positions=None):
+        """Returns queries or keys [B, H, T, K] at these positions [T]; 0, 1, ... if None."""
+        return heads
+
+    def add_to_scores(self, scores, queries, distances=None):
+        """Returns the scores with what depends on the distances.
+
+        Args:
+            scores: [..., T, S].
+            queries: [..., T, K], divided by sqrt(K).
+            distances: integers [T, S], position of the key minus that of the query; [S] if all
+                queries are at one position; None if both are at 0, 1, ...
+        """
+        return scores
+
+    def add_to_values(self, values, weights, distances=None):
+        """Returns weighted values [..., T, value_dim] with what depends on the distances.
+
+        Args:
+            values: [..., T, value_dim].
+            weights: [..., T, S], after dropout.
+            distances: as for `add_to_scores`.
+        """
+        return values
+
+
+class Sinusoidal(Positions):
+    """Sines and cosines, added to the embeddings (paper 3.5)."""
+
+    def add_to_embeddings(self, x, positions):
+        return x + ops.cast(sinusoidal_positions(positions, x.shape[-1]), x.dtype)
+
+
+class Learned(Positions):
+    """A vector for each position, added to the embeddings (paper, Table 3, row E)."""
+
+    def build_embedding(self, layer, d_model):
+        self._table = layer.add_weight(
+            name="position_embeddings",
+            shape=(self.max_length, d_model),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+        )
+        return self._table
+
+    def add_to_embeddings(self, x, positions):
+        return x + ops.cast(ops.take(self._table, positions, axis=0), x.dtype)
+
+
+class Relative(Positions):
+    """Vectors for the distance of key and query, added to keys and values (Shaw et al. 2018).
+
+    e = q (k + a) / sqrt(K) and z = sum over keys of alpha (v + b) (arXiv 1803.02155, equations
+    3 and 4), where all heads of a layer share a and b, rows of two tables.
+
+    Attributes:
+        keys: a by distance, from -MAX_DISTANCE to MAX_DISTANCE, [2 MAX_DISTANCE + 1, K].
+        values: b likewise, [2 MAX_DISTANCE + 1, value_dim].
+    """
+
+    def build_attention(self, layer, key_dim, value_dim):
+        self.keys, self.values = (
+            layer.add_weight(
+                name=f"relative_{name}",
+                shape=(2 * MAX_DISTANCE + 1, size),
+                initializer="glorot_uniform",
+                autocast=False,  # rows are looked up before casting, as in an embedding
+            )
+            for name, size in (("keys", key_dim), ("values", value_dim))
+        )
+
+    def add_to_scores(self, scores, queries, distances=None):
+        rows = _rows(self.keys, scores, distances)  # [T, S, K] or [S, K]
+        return scores + _times_own(queries, ops.swapaxes(rows, -1, -2))
+
+    def add_to_values(self, values, weights, distances=None):
+        return values + _times_own(weights, _rows(self.values, weights, distances))
+
+
+def _rows(table, scores, distances):
+    if distances is None:
+        length, keys = ops.shape(scores)[-2:]
+        distances = ops.arange(keys, dtype="int32") - ops.arange(length, dtype="int32")[:, None]
+    rows = ops.clip(distances, -MAX_DISTANCE, MAX_DISTANCE) + MAX_DISTANCE
+    return ops.cast(ops.take(table, rows, axis=0), scores.dtype)
+
+
+def _times_own(x, matrices):
+    """Multiplies each row by its own matrix: [..., T, K], [T, K, S] or [K, S] -> [..., T, S]."""
+    if len(matrices.shape) == 2:
+        return ops.matmul(x, matrices)
+    x = ops.moveaxis(x, -2, 0)
+    shape = ops.shape(x)
+    products = ops.matmul(ops.reshape(x, (shape[0], -1, shape[-1])), matrices)
+    return ops.moveaxis(ops.reshape(products, (*shape[:-1], ops.shape(matrices)[-1])), 0, -2)
+
+
+class Rotary(Positions):
+    """Queries and keys turned by angles that grow with the position (Su et al. 2021).
+
+    Pair i of K / 2 turns by pos / 10000^(2i/K) (arXiv 2104.09864, equation 15), so that a score
+    depends on the distance of query and key. Entries i and i + K / 2 make a pair.
+    """
+
+    def turn(self, heads, positions=None):
+        half = heads.shape[-1] // 2
+        if positions is None:
+            positions = ops.arange(ops.shape(heads)[2], dtype="int32")
+        rates = (10000.0 ** (-np.arange(half) / half)).astype("float32")
+        angles = ops.cast(positions, "float32")[:, None] * rates  # [T, K / 2]
+        cos, sin = (ops.cast(turn(angles), heads.dtype) for turn in (ops.cos, ops.sin))
+        one, other = ops.split(heads, 2, axis=-1)
+        turned = [one * cos - other * sin, other * cos + one * sin]
+        return ops.concatenate(turned, axis=-1)
+
+
+POSITIONS = {
+    "sinusoidal": Sinusoidal, "learned": Learned, "relative": Relative, "rotary": Rotary,
+    "none": Positions,
+}  # fmt: skip
+
+
+def sinusoidal_positions(positions, d_model: int):
+    """Computes PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(...) (paper 3.5).
+
+    Sine and cosine are interleaved, as in the paper. Computed in float32 whatever the policy:
+    in bfloat16 the angles would be wrong from position 256 on.
+
+    Args:
+        positions: integer tensor [T].
+        d_model: D, even.
+
+    Returns:
+        float32 [T, D].
+    """
+    rates = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
+    angles = ops.cast(positions, "float32")[:, None] * rates.astype("float32")  # [T, D / 2]
+    pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # [T, D / 2, 2]
+    return ops.reshape(pairs, (-1, d_model))
