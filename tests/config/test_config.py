@@ -102,8 +102,9 @@ OF_THE_WRONG_TYPE = [
 OUT_OF_RANGE = [
     "model.num_layers=0", "model.d_ff=-1", "model.vocab_size=4",
     "model.key_dim=0", "model.value_dim=-64", "model.dropout=1", "model.dropout=-0.1",
-    "model.dropout=NaN", "model.positions=rotary", "model.max_length=0",
-    "model.activation=gelu", "model.norm_epsilon=0", "data.tokenizer_kind=char",
+    "model.dropout=NaN", "model.positions=alibi", "model.max_length=0",
+    "model.activation=gelu", "model.norm=batch", "model.attention_window=-1",
+    "model.norm_epsilon=0", "data.tokenizer_kind=char",
     "data.normalization=nfd", "data.character_coverage=0.97", "data.character_coverage=1.001",
     "data.character_coverage=NaN", "data.max_length=7", "data.max_ratio=0.5",
     "training.steps=0", "training.warmup_steps=0", "training.evaluate_every=0",
@@ -178,7 +179,7 @@ def test_every_number_has_bounds_and_a_default_within_them(name, allowed):
         ("model.key_dim", "an int from 1 to 65536 or None"),
         ("model.dropout", "in [0, 1)"),
         ("model.norm_epsilon", "above 0 and at most 1"),
-        ("model.positions", "one of ('sinusoidal', 'learned')"),
+        ("model.norm", "one of ('layer', 'rms')"),
         ("model.norm_first", "bool"),
         ("data.train", "a list of strings"),
     ],
@@ -198,6 +199,8 @@ def test_an_even_width_is_divided_among_the_heads_unless_their_sizes_are_given()
     with pytest.raises(UserError, match="num_heads=7, d_model=512"):
         ModelConfig(num_heads=7, key_dim=64)
     assert ModelConfig(num_heads=7, key_dim=64, value_dim=64).num_heads == 7
+    with pytest.raises(UserError, match="`key_dim` must be even, if .* rotary. Received: 3"):
+        ModelConfig(d_model=12, num_heads=4, positions="rotary")
 
 
 def test_unusable_temperatures_and_alphas_are_refused():

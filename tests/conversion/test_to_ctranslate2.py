@@ -109,10 +109,12 @@ def test_heads_of_another_size_are_refused(translator, tmp_path, size):
         to_ctranslate2(model, translator.tokenizer, tmp_path / "ct2")
 
 
-@pytest.mark.parametrize("positions", ["rotary", "none"])
-def test_positions_that_ctranslate2_lacks_are_refused(translator, tmp_path, positions):
-    model = Transformer(translator.tokenizer.vocab_size, **SMALL, positions=positions)
-    with pytest.raises(UserError, match=f"CTranslate2 lacks model.positions={positions}"):
+@pytest.mark.parametrize(
+    ("name", "value"), [("positions", "rotary"), ("positions", "none"), ("attention_window", 4)]
+)
+def test_what_ctranslate2_lacks_is_refused_by_name(translator, tmp_path, name, value):
+    model = Transformer(translator.tokenizer.vocab_size, **SMALL, **{name: value})
+    with pytest.raises(UserError, match=f"CTranslate2 lacks model.{name}={value}"):
         to_ctranslate2(model, translator.tokenizer, tmp_path / "ct2")
 
 

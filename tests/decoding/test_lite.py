@@ -23,6 +23,7 @@ from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.lite import (
     LiteEngine,
+    LiteInterpreter,
     LiteModel,
     _best_of_many,
     host_search,
@@ -162,6 +163,31 @@ def in_litert(translator: Translator, lite: LiteModel, **options) -> Translator:
 def test_float32_finds_what_the_model_finds(translator, in_float32, texts, number, settings):
     lite = in_litert(translator, in_float32).translate(texts, n_best=number, **settings)
     assert_same(lite, translator.translate(texts, n_best=number, **settings))
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"positions": "relative", "attention_window": 2, "activation": "swiglu"},
+        {"positions": "rotary", "activation": "geglu", "norm": "rms"},
+    ],
+    ids=["relative-window-swiglu", "rotary-geglu-rms"],
+)
+def test_steps_of_later_choices_give_the_logits_of_the_model(later):
+    model, random, width = small_model(20, **later), np.random.default_rng(1), 2
+    source = random.integers(4, 20, [2, 9]).astype(np.int32)
+    source[1, 5:] = 0
+    step, cache = model.step_function(), model.initial_cache(source)
+    lite = LiteInterpreter(lite_file(model, "float32"), 1).encode(source)
+    ancestry = np.empty([2, width, 0], np.int32)
+    for index in range(18):  # the cache of the file grows in steps of 16
+        own = np.broadcast_to(np.arange(width, dtype=np.int32), [2, width])[..., np.newaxis]
+        ancestry = np.concatenate([ancestry, own], axis=-1)
+        tokens = random.integers(4, 20, [2, width]).astype(np.int32)
+        logits, cache = step(tokens, index, ancestry, cache)
+        np.testing.assert_allclose(lite(tokens, index, ancestry), logits, atol=1e-4)
+        parents = random.integers(0, width, [2, width, 1])
+        ancestry = np.take_along_axis(ancestry, parents, axis=1)
 
 
 def test_a_model_with_frozen_layers_and_adapters_is_converted():

@@ -1,5 +1,7 @@
 """Logits of a few rows at a time against all at once: loss, metrics, gradients."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -79,6 +81,15 @@ def test_weights_do_not_depend_on_chunks_replicas_or_parts(by_hand, replicas, pa
     assert distance(model, by_hand) < 2e-5  # Adam divides by small gradients
     assert distance(model, transformer()) > 1e-2
     assert logs["tokens"] == sum(np.count_nonzero(labels) for _, labels in batches())
+
+
+def test_later_choices_do_not_depend_on_chunks_replicas_or_parts_either():
+    later = {"positions": "relative", "attention_window": 2, "activation": "swiglu"}
+    make = functools.partial(transformer, **later, norm="rms")
+    whole, _ = fitted(make=make)
+    parts, _ = fitted(2, make=make, max_tokens_per_device=8, chunked_loss=True)
+    assert distance(parts, whole) < 2e-5
+    assert distance(parts, make()) > 1e-2
 
 
 def test_frozen_embeddings_have_no_gradient():

@@ -29,9 +29,17 @@ VARIANTS = pytest.mark.parametrize(
         {"norm_first": True, "tie_embeddings": False, "decoder_layers": 1},
         {"positions": "learned", "max_length": 12, "key_dim": 3, "value_dim": 5},
         {"attention_bias": True, "output_bias": True, "activation": "swish"},
-        {"activation": "swiglu", "norm": "rms", "norm_first": True},
+        {"activation": "swiglu", "norm": "rms", "positions": "rotary"},
+        {"positions": "relative", "key_dim": 3, "value_dim": 5},
     ],
-    ids=["paper", "pre-LN-untied-shallow", "learned-key_dim", "biases-swish", "swiglu-rms"],
+    ids=[
+        "paper",
+        "pre-LN-untied-shallow",
+        "learned-key_dim",
+        "biases-swish",
+        "swiglu-rms-rotary",
+        "relative",
+    ],
 )
 
 
@@ -49,8 +57,8 @@ def logits_of(model: Transformer, source, target) -> np.ndarray:
 # --- Equivalences ------------------------------------------------------------------------
 
 
-@VARIANTS
-def test_a_step_of_every_beam_equals_a_full_pass_over_its_history(variant):
+def walk(variant) -> dict:
+    """Compares steps of beams with full passes over their histories; returns the last cache."""
     model = make_model(**variant)
     random, width = np.random.default_rng(3), 3
     for weight in model.trainable_weights:
@@ -73,6 +81,17 @@ def test_a_step_of_every_beam_equals_a_full_pass_over_its_history(variant):
         parents = random.integers(0, width, (2, width, 1))
         histories = np.take_along_axis(histories, parents, axis=1)
         ancestry = np.take_along_axis(ancestry, parents, axis=1)
+    return cache
+
+
+@VARIANTS
+def test_a_step_of_every_beam_equals_a_full_pass_over_its_history(variant):
+    walk(variant)
+
+
+def test_a_step_within_a_window_equals_a_full_pass_and_caches_no_more_than_the_window():
+    cache = walk({"positions": "relative", "attention_window": 2})
+    assert cache["past"][0][0].shape == (2, 2, 2 * 3, 8)
 
 
 @VARIANTS

@@ -40,7 +40,7 @@ SMALL = ModelConfig(vocab_size=40, num_layers=2, d_model=12, d_ff=20, num_heads=
         ),
         ModelConfig(
             vocab_size=50, d_model=6, num_heads=3, activation="geglu", norm="rms",
-            norm_first=True,
+            norm_first=True, positions="relative", value_dim=7,
         ),
     ],
     ids=lambda config: f"{config.vocab_size}-{config.d_model}-{config.num_layers}",
@@ -98,7 +98,7 @@ def every_operation(graph):
         SMALL,
         dataclasses.replace(SMALL, key_dim=5, value_dim=2, decoder_layers=1),
         dataclasses.replace(SMALL, norm_first=True, tie_embeddings=False),
-        dataclasses.replace(SMALL, activation="swiglu"),
+        dataclasses.replace(SMALL, activation="swiglu", positions="relative", key_dim=5),
     ],
 )
 def test_flops_are_three_times_those_of_a_forward_pass(config):

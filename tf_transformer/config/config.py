@@ -66,6 +66,9 @@ class ModelConfig:
         "sinusoidal", choices=("sinusoidal", "learned", "relative", "rotary", "none"),
         help="how the model knows the order of tokens: the first two are added to the "
         "embeddings, relative and rotary act in self-attention")
+    attention_window: int = setting(
+        0, low=0, high=MAX_TOKENS,
+        help="positions to each side (back, in a decoder) that self-attention sees; 0: all")
     tie_embeddings: bool = setting(
         True, help="one matrix for both embeddings and the output projection (paper 3.4)")
     max_length: int = setting(

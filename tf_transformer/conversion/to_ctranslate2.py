@@ -42,8 +42,8 @@ def to_ctranslate2(
         quantization: float32, int8, int16, float16 or bfloat16.
 
     Raises:
-        UserError: if the folder exists or cannot be written, CTranslate2 lacks the model's
-            positions, or key_dim or value_dim is not d_model / num_heads, as it requires.
+        UserError: if the folder exists or cannot be written, or CTranslate2 lacks the model's
+            positions, its window, or a key_dim or value_dim other than d_model / num_heads.
     """
     if folder.exists():
         raise UserError(f"{folder} exists already. Choose another folder.")
@@ -70,8 +70,12 @@ def _spec(model: Transformer, tokenizer: Tokenizer):
             "CTranslate2 needs model.key_dim and model.value_dim to be d_model / num_heads, "
             f"{head}. Received: {config.key_dim}, {config.value_dim}."
         )
-    if config.positions not in ("sinusoidal", "learned", "relative"):
-        raise UserError(f"CTranslate2 lacks model.positions={config.positions}.")
+    for name, has in (
+        ("positions", config.positions in ("sinusoidal", "learned", "relative")),
+        ("attention_window", not config.attention_window),
+    ):
+        if not has:
+            raise UserError(f"CTranslate2 lacks model.{name}={getattr(config, name)}.")
     common = {
         "num_heads": config.num_heads,
         "pre_norm": config.norm_first,

@@ -37,7 +37,7 @@ Pairs = Sequence[tuple[tf.Tensor, tf.Tensor]]
 _COLUMNS = 16  # step by which cache and source grow: LiteRT has to prepare every new shape
 _BANNED = np.isin(np.arange(max(BANNED_IDS) + 2), BANNED_IDS)  # the last: any higher id
 _BLOCK = 32  # tokens in a block of `_best_of_many`
-_FORMAT = 1  # increase it whenever `lite_file` changes, so that no cached file is reused
+_FORMAT = 2  # increase it whenever `lite_file` changes, so that no cached file is reused
 
 # --- The file ----------------------------------------------------------------------------
 
@@ -130,8 +130,8 @@ def _step(model: Transformer, sizes: Sizes) -> Function:
             "past": _pairs(past_keys, past_values),
         }
         logits, cache = decode(tokens, tf.reshape(position, []), ancestry, cache)
-        before = tf.shape(past_keys)[3]
-        keys, values = (heads[..., before:, :] for heads in _stacked(cache["past"]))
+        fresh = -tf.shape(tokens)[1]  # the last W rows; a window drops the first ones
+        keys, values = (heads[..., fresh:, :] for heads in _stacked(cache["past"]))
         return {"logits": logits, "keys": keys, "values": values}
 
     layers, heads = model.config.num_decoder_layers, model.config.num_heads

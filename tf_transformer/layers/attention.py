@@ -50,6 +50,63 @@ def scaled_dot_product_attention(
     return order.add_to_values(ops.matmul(dropped, value), dropped, distances), weights
 
 
+def windowed_attention(
+    query, key, value, window, key_mask=None, causal=False, dropout=None, order=None
+):
+    """Computes `scaled_dot_product_attention` to keys at most `window` positions away.
+
+    In time and memory proportional to T * window: a block of `window` queries sees the keys of
+    its own block and of the blocks beside it (Beltagy et al. 2020, arXiv 2004.05150, 3.1).
+
+    Args:
+        query: [B, H, T, K].
+        key: [B, H, T, K].
+        value: [B, H, T, value_dim].
+        window: positions to each side; a block is shorter if T is.
+        key_mask: boolean [B, T], True at real positions.
+        causal: hides later positions.
+        dropout: as for `scaled_dot_product_attention`.
+        order: likewise.
+
+    Returns:
+        [B, H, T, value_dim].
+    """
+    length = ops.shape(query)[2]
+    static = isinstance(length, int)
+    size = min(length, window) if static else ops.minimum(length, window)
+    size = max(1, size) if static else ops.maximum(1, size)
+    blocks, ahead = -(-length // size), 0 if causal else 1
+
+    def in_blocks(x):  # [B, H, blocks * size, K] -> [B, H * blocks, size, K]
+        return ops.reshape(x, (ops.shape(x)[0], x.shape[1] * blocks, size, x.shape[-1]))
+
+    def padded(x, before, after):
+        ends = before * size, blocks * size - length + after * size
+        return ops.pad(x, ((0, 0), (0, 0), ends, (0, 0)))
+
+    def with_neighbours(x):  # [B, H, T, K] -> [B, H * blocks, (2 or 3) * size, K]
+        x = padded(x, 1, ahead)
+        starts = [i * size for i in range(2 + ahead)]
+        shifted = [in_blocks(x[:, :, start : start + blocks * size]) for start in starts]
+        return ops.concatenate(shifted, axis=2)
+
+    steps = ops.arange(size, dtype="int32")[:, None]
+    distances = ops.arange((2 + ahead) * size, dtype="int32") - size - steps
+    near = ops.abs(distances) <= window
+    near = ops.logical_and(near, distances <= 0) if causal else near
+    real = ops.ones_like(query[..., :1])  # [B, H, T, 1]
+    if key_mask is not None:
+        real = real * ops.cast(ops.expand_dims(key_mask, (1, 3)), real.dtype)
+    mask = ops.logical_and(near, ops.swapaxes(with_neighbours(real) > 0, -1, -2))
+    outputs, _ = scaled_dot_product_attention(
+        in_blocks(padded(query, 0, 0)), with_neighbours(key), with_neighbours(value), mask,
+        dropout, order, distances,
+    )  # fmt: skip
+    shape = ops.shape(value)[0], value.shape[1], blocks * size, value.shape[-1]
+    outputs = ops.reshape(outputs, shape)
+    return outputs[:, :, :length]
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention (paper 3.2.2), called like `keras.layers.MultiHeadAttention`.
@@ -65,6 +122,7 @@ class MultiHeadAttention(keras.layers.Layer):
         value_gain: factor on the initial kernel of values.
         dropout: dropout rate of the attention weights; the paper has none there.
         positions: "relative" or "rotary", for self-attention only; others act in the embedding.
+        attention_window: how many positions to each side self-attention sees; 0 for all.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments:
@@ -93,7 +151,7 @@ class MultiHeadAttention(keras.layers.Layer):
     Raises:
         ValueError: if a size is below 1, if `num_heads` does not divide D while `key_dim` or
             `value_dim` is None, or if `key` is given without `value`, or a `value` with
-            relative or rotary positions.
+            relative or rotary positions or a window.
 
     Example:
         >>> MultiHeadAttention(num_heads=8)(keras.random.normal((2, 5, 64))).shape
@@ -110,6 +168,7 @@ class MultiHeadAttention(keras.layers.Layer):
         value_gain: float = 1.0,
         dropout: float = 0.0,
         positions: str = "sinusoidal",
+        attention_window: int = 0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -123,6 +182,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.dropout = dropout
         self.positions = positions
         self.order = POSITIONS[positions]()
+        self.attention_window = attention_window
         self._dropped = dropped_levels(dropout)
         if self._dropped:
             self.seed_generator = keras.random.SeedGenerator()
@@ -180,23 +240,28 @@ class MultiHeadAttention(keras.layers.Layer):
             # Keras fills in `query_mask` only if the call has a second tensor.
             query_mask = mask_of(query) if query_mask is None else query_mask
             key_mask = join_masks(query_mask, value_mask, key_mask)
-            queries, keys, values = self.project_self(query)
+            heads = self.project_self(query)
+            outputs, weights = self.attend_to_self(
+                *heads, key_mask, attention_mask, use_causal_mask, training,
+                return_attention_scores,
+            )  # fmt: skip
         else:
-            if self.positions in ("relative", "rotary"):
+            if self.positions in ("relative", "rotary") or self.attention_window:
                 raise ValueError(
-                    "`positions` are for self-attention: leave out `value`. "
-                    f"Received: positions={self.positions!r}."
+                    "`positions` and `attention_window` are for self-attention: leave out "
+                    f"`value`. Received: positions={self.positions!r}, "
+                    f"attention_window={self.attention_window}."
                 )
             key_mask = join_masks(value_mask, key_mask)
             queries = self.project_query(query)
             keys, values = self.project_memory(value, key)
-        # The keys that each query may attend to, broadcastable to [B, H, T, S].
-        masks = [attention_mask]
-        if use_causal_mask:
-            masks.append(causal_mask(ops.shape(queries)[2], ops.shape(keys)[2]))
-        mask = combine_masks(key_mask, *masks)
-        # Equation 1 in every head; then the heads side by side, and the output projection.
-        outputs, weights = self.attend(queries, keys, values, mask, training)
+            # The keys that each query may attend to, broadcastable to [B, H, T, S].
+            masks = [attention_mask]
+            if use_causal_mask:
+                masks.append(causal_mask(ops.shape(queries)[2], ops.shape(keys)[2]))
+            mask = combine_masks(key_mask, *masks)
+            # Equation 1 in every head; then the heads side by side, and the output projection.
+            outputs, weights = self.attend(queries, keys, values, mask, training)
         return (outputs, weights) if return_attention_scores else outputs
 
     def project_self(self, x, fused=None, positions=None):
@@ -236,14 +301,42 @@ class MultiHeadAttention(keras.layers.Layer):
         broadcastable to [B, H, T, S], and the `distances` of `Positions.add_to_scores`; returns
         [B, T, D] and the weights [B, H, T, S].
         """
-        dropout = None
-        if training and self._dropped:
-            dropout = partial(drop, levels=self._dropped, seed=self.seed_generator)
         heads, weights = scaled_dot_product_attention(
-            queries, keys, values, mask, dropout, self.order, distances
+            queries, keys, values, mask, self._dropout(training), self.order, distances
         )
-        output = self.output_dense
-        return project_from_heads(heads, output.kernel, output.bias), weights
+        return self._from_heads(heads), weights
+
+    def attend_to_self(
+        self, queries, keys, values, key_mask=None, attention_mask=None, causal=False,
+        training=None, with_weights=True,
+    ):  # fmt: skip
+        """Applies self-attention to the projected heads of whole sequences.
+
+        Takes heads and returns outputs as `attend` does; `key_mask` is [B, T], `attention_mask`
+        [B or 1, T, T]. With a window, the weights are None unless they are asked for.
+        """
+        length, window = ops.shape(queries)[2], self.attention_window
+        if window and attention_mask is None and not with_weights:
+            heads = windowed_attention(
+                queries, keys, values, window, key_mask, causal, self._dropout(training),
+                self.order,
+            )  # fmt: skip
+            return self._from_heads(heads), None
+        masks = [attention_mask]
+        if causal:
+            masks.append(causal_mask(length))
+        if window:
+            steps = ops.arange(length, dtype="int32")
+            masks.append((ops.abs(steps - steps[:, None]) <= window)[None])
+        return self.attend(queries, keys, values, combine_masks(key_mask, *masks), training)
+
+    def _dropout(self, training):
+        if training and self._dropped:
+            return partial(drop, levels=self._dropped, seed=self.seed_generator)
+        return None
+
+    def _from_heads(self, heads):
+        return project_from_heads(heads, self.output_dense.kernel, self.output_dense.bias)
 
     def enable_lora(self, rank: int, **options) -> None:
         """Adapts the four kernels; arguments are those of `keras.layers.Dense.enable_lora`."""
@@ -278,6 +371,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "value_gain": self.value_gain,
             "dropout": self.dropout,
             "positions": self.positions,
+            "attention_window": self.attention_window,
         }
 
 

@@ -6,13 +6,14 @@ among the cached keys.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
 from keras import ops
 
 from tf_transformer.fast.operations import mask_of
-from tf_transformer.layers.attention import MultiHeadAttention, causal_mask, combine_masks
+from tf_transformer.layers.attention import MultiHeadAttention, combine_masks
 from tf_transformer.layers.encoder import Stack, TransformerLayer
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, activation_of
 
@@ -39,6 +40,7 @@ class DecoderLayer(TransformerLayer):
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
         positions: "relative" or "rotary" act in self-attention, others in the embedding only.
+        attention_window: how many positions to each side self-attention sees; 0 for all.
         cross_attention: attends to an encoder; False omits that sublayer, for a language model.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
@@ -77,6 +79,7 @@ class DecoderLayer(TransformerLayer):
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
         positions: str = "sinusoidal",
+        attention_window: int = 0,
         cross_attention: bool = True,
         **kwargs: Any,
     ):
@@ -96,6 +99,7 @@ class DecoderLayer(TransformerLayer):
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
         self.positions = positions
+        self.attention_window = attention_window
         policy = self.dtype_policy
         attention = {
             "num_heads": num_heads,
@@ -115,7 +119,10 @@ class DecoderLayer(TransformerLayer):
             "dtype": policy,
         }
         self.self_attention = MultiHeadAttention(
-            **attention, positions=positions, name="self_attention"
+            **attention,
+            positions=positions,
+            attention_window=attention_window,
+            name="self_attention",
         )
         self.self_attention_norm = AddAndNorm(**norms, name="self_attention_norm")
         self.cross_attention = None
@@ -152,13 +159,18 @@ class DecoderLayer(TransformerLayer):
     ):  # fmt: skip
         self._require_memory(encoder_output)
         # Keras fills in `target_mask` only if the call has a second tensor.
-        masks = [mask_of(target) if target_mask is None else target_mask, attention_mask]
-        if use_causal_mask:
-            masks.append(causal_mask(ops.shape(target)[1]))
+        target_mask = mask_of(target) if target_mask is None else target_mask
+        attend = partial(
+            self.self_attention.attend_to_self,
+            key_mask=target_mask,
+            attention_mask=attention_mask,
+            causal=use_causal_mask,
+            with_weights=return_attention_scores,
+        )
         outputs, _, weights = self._forward(
             target,
+            attend,
             memory=self.project_memory(encoder_output),
-            self_mask=combine_masks(*masks),
             memory_mask=combine_masks(encoder_output_mask),
             training=training,
         )
@@ -168,9 +180,7 @@ class DecoderLayer(TransformerLayer):
         """Returns keys and values of the encoder output; None without cross-attention."""
         return self.cross_attention and self.cross_attention.project_memory(encoder_output)
 
-    def step(
-        self, beams, past, memory, self_mask, memory_mask, fused=None, positions=None
-    ):
+    def step(self, beams, past, memory, self_mask, memory_mask, fused=None, positions=None):
         """Computes one position of every beam from the cached keys and values of earlier ones.
 
         Args:
@@ -187,24 +197,22 @@ class DecoderLayer(TransformerLayer):
         Returns:
             Outputs [B, W, D], and `past` with this position's W rows appended.
         """
-        outputs, past, _ = self._forward(
-            beams, memory, self_mask, memory_mask, past, fused, positions
-        )
+        own = None if positions is None else positions[-1:]
+        distances = None if positions is None else positions - own
+        attend = partial(self.self_attention.attend, mask=self_mask, distances=distances)
+        outputs, past, _ = self._forward(beams, attend, memory, memory_mask, past, fused, own)
         return outputs, past
 
     def _forward(
-        self, x, memory, self_mask, memory_mask, past=None, fused=None, positions=None,
+        self, x, attend, memory, memory_mask, past=None, fused=None, positions=None,
         training=False,
     ):  # fmt: skip
-        add_norm = self.self_attention_norm
-        own = None if positions is None else positions[-1:]
-        query, key, value = self.self_attention.project_self(add_norm.before(x), fused, own)
+        add_norm, attention = self.self_attention_norm, self.self_attention
+        query, key, value = attention.project_self(add_norm.before(x), fused, positions)
         if past is not None:
             key = ops.concatenate([past[0], key], axis=2)
             value = ops.concatenate([past[1], value], axis=2)
-        attended, self_weights = self.self_attention.attend(
-            query, key, value, self_mask, training, None if own is None else positions - own
-        )
+        attended, self_weights = attend(query, key, value, training=training)
         x = add_norm(x, attended, training=training)
         scores = (self_weights,)
 
@@ -259,6 +267,7 @@ class Decoder(Stack):
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
         positions: "relative" or "rotary" act in self-attention, others in the embedding only.
+        attention_window: how many positions to each side self-attention sees; 0 for all.
         cross_attention: attends to an encoder; False for a decoder-only model.
         recompute: recomputes each layer in the backward pass, so that training stores only the
             layers' inputs. May be changed later, as an attribute.
@@ -286,6 +295,7 @@ class Decoder(Stack):
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
         positions: str = "sinusoidal",
+        attention_window: int = 0,
         cross_attention: bool = True,
         recompute: bool = False,
         **kwargs: Any,
@@ -307,6 +317,7 @@ class Decoder(Stack):
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
         self.positions = positions
+        self.attention_window = attention_window
         self.cross_attention = cross_attention
         self.recompute = recompute
         self.make_layers(DecoderLayer, cross_attention=cross_attention)

@@ -8,7 +8,7 @@ from keras import ops
 
 from tf_transformer.fast.keras_model import sublayers
 from tf_transformer.fast.operations import Dropout, mask_of, recomputed
-from tf_transformer.layers.attention import MultiHeadAttention, causal_mask, combine_masks
+from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.layers.feed_forward import (
     AddAndNorm,
     FeedForward,
@@ -57,6 +57,7 @@ class TransformerLayer(keras.layers.Layer):
             "query_key_gain": self.query_key_gain,
             "value_gain": self.value_gain,
             "positions": self.positions,
+            "attention_window": self.attention_window,
         }
 
     def get_config(self):
@@ -173,6 +174,7 @@ class EncoderLayer(TransformerLayer):
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
         positions: "relative" or "rotary" act in self-attention, others in the embedding only.
+        attention_window: how many positions to each side self-attention sees; 0 for all.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments:
@@ -205,6 +207,7 @@ class EncoderLayer(TransformerLayer):
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
         positions: str = "sinusoidal",
+        attention_window: int = 0,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -223,6 +226,7 @@ class EncoderLayer(TransformerLayer):
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
         self.positions = positions
+        self.attention_window = attention_window
         policy = self.dtype_policy
         norms = {
             "dropout": dropout,
@@ -240,6 +244,7 @@ class EncoderLayer(TransformerLayer):
             value_gain=value_gain,
             dropout=attention_dropout,
             positions=positions,
+            attention_window=attention_window,
             name="self_attention",
             dtype=policy,
         )
@@ -260,12 +265,12 @@ class EncoderLayer(TransformerLayer):
         return_attention_scores=False,
     ):  # fmt: skip
         # Keras fills in `mask` only if the call has no second tensor.
-        masks = [mask_of(inputs) if mask is None else mask, attention_mask]
-        if use_causal_mask:
-            masks.append(causal_mask(ops.shape(inputs)[1]))
+        mask = mask_of(inputs) if mask is None else mask
         attention, add_norm = self.self_attention, self.self_attention_norm
         heads = attention.project_self(add_norm.before(inputs))
-        attended, weights = attention.attend(*heads, combine_masks(*masks), training)
+        attended, weights = attention.attend_to_self(
+            *heads, mask, attention_mask, use_causal_mask, training, return_attention_scores
+        )
         x = add_norm(inputs, attended, training=training)
         add_norm = self.feed_forward_norm
         transformed = self.feed_forward(add_norm.before(x), training=training)
@@ -302,6 +307,7 @@ class Encoder(Stack):
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
         positions: "relative" or "rotary" act in self-attention, others in the embedding only.
+        attention_window: how many positions to each side self-attention sees; 0 for all.
         recompute: recomputes each layer in the backward pass, so that training stores only the
             layers' inputs. May be changed later, as an attribute.
         **kwargs: name, dtype and other arguments of any Keras layer.
@@ -328,6 +334,7 @@ class Encoder(Stack):
         query_key_gain: float = 1.0,
         value_gain: float = 1.0,
         positions: str = "sinusoidal",
+        attention_window: int = 0,
         recompute: bool = False,
         **kwargs: Any,
     ):
@@ -348,6 +355,7 @@ class Encoder(Stack):
         self.query_key_gain = query_key_gain
         self.value_gain = value_gain
         self.positions = positions
+        self.attention_window = attention_window
         self.recompute = recompute
         self.make_layers(EncoderLayer)
 

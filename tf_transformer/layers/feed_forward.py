@@ -7,13 +7,12 @@ from keras import ops
 
 from tf_transformer.fast.operations import Dropout, LayerNormalization, project, require_floats
 
-
 # Gated networks (Shazeer 2020, arXiv 2002.05202) by name: the activation of the gate.
 GATES = {"swiglu": "silu", "geglu": "gelu"}
 NORMS = {"layer": LayerNormalization, "rms": keras.layers.RMSNormalization}
 
 
-def activation_of(activation: str | Callable | dict) -> str | Callable:
+def activation_of(activation: str | Callable) -> str | Callable:
     """Returns a Keras activation as a function, or the name of a gate as it is.
 
     Raises:

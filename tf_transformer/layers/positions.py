@@ -1,5 +1,6 @@
 """Positions: the paper's (3.5), and later ways for a model to know the order of tokens."""
 
+import math
 from typing import Any
 
 import keras
@@ -120,13 +121,14 @@ def _rows(table, scores, distances):
 
 
 def _times_own(x, matrices):
-    """Multiplies each row by its own matrix: [..., T, K], [T, K, S] or [K, S] -> [..., T, S]."""
+    """Multiplies each row by its matrix: [..., T, K] and [T, K, S] or [K, S] -> [..., T, S]."""
     if len(matrices.shape) == 2:
         return ops.matmul(x, matrices)
     x = ops.moveaxis(x, -2, 0)
-    shape = ops.shape(x)
-    products = ops.matmul(ops.reshape(x, (shape[0], -1, shape[-1])), matrices)
-    return ops.moveaxis(ops.reshape(products, (*shape[:-1], ops.shape(matrices)[-1])), 0, -2)
+    length, *outer, inner = ops.shape(x)
+    products = ops.matmul(ops.reshape(x, (length, math.prod(outer), inner)), matrices)
+    products = ops.reshape(products, (length, *outer, ops.shape(matrices)[-1]))
+    return ops.moveaxis(products, 0, -2)
 
 
 class Rotary(Positions):

@@ -53,6 +53,8 @@ class Classifier(BaseTransformer):
         norm_first: pre-LN, with a final norm on both stacks, instead of the paper's post-LN.
         positions: how the model knows the order of tokens ('sinusoidal' or 'learned' are added
             to the embeddings, 'relative' and 'rotary' act in self-attention; 'none').
+        attention_window: positions to each side (back, in a decoder) that self-attention sees;
+            0 for all.
         max_length: longest input if positions are learned.
         source_positions: learned positions that sources have trained, set by training;
             max_length if None.
@@ -102,6 +104,7 @@ class Classifier(BaseTransformer):
         activation_dropout: float = 0.0,
         norm_first: bool = False,
         positions: str = "sinusoidal",
+        attention_window: int = 0,
         max_length: int = 1024,
         source_positions: int | None = None,
         attention_bias: bool = False,

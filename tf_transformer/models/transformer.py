@@ -109,6 +109,7 @@ def stack_arguments(config: ModelConfig) -> dict[str, Any]:
         "query_key_gain": config.query_key_gain,
         "value_gain": config.value_gain,
         "positions": config.positions,
+        "attention_window": config.attention_window,
     }
 
 
@@ -140,6 +141,8 @@ class Transformer(BaseTransformer):
         norm_first: pre-LN, with a final norm on both stacks, instead of the paper's post-LN.
         positions: how the model knows the order of tokens ('sinusoidal' or 'learned' are added
             to the embeddings, 'relative' and 'rotary' act in self-attention; 'none').
+        attention_window: positions to each side (back, in a decoder) that self-attention sees;
+            0 for all.
         tie_embeddings: one matrix for both embeddings and the output projection (paper 3.4).
         max_length: longest input if positions are learned.
         source_positions: learned positions that sources have trained, set by training;
@@ -196,6 +199,7 @@ class Transformer(BaseTransformer):
         activation_dropout: float = 0.0,
         norm_first: bool = False,
         positions: str = "sinusoidal",
+        attention_window: int = 0,
         tie_embeddings: bool = True,
         max_length: int = 1024,
         source_positions: int | None = None,
@@ -325,24 +329,34 @@ class Transformer(BaseTransformer):
         output_kernel = self.projection.output_kernel()
         output_bias = self.projection.output_bias
         fused = self.decoder.fused_projections()
+        window = self.config.attention_window
+        by_distance = self.config.positions in ("relative", "rotary")
 
         def step(tokens, index, ancestry, cache):
             width = ops.shape(tokens)[1]
             column = ops.reshape(tokens, (-1, 1))
             embedded = self.target_embedding(column, offset=index)  # [B * W, 1, D]
             beams = ops.reshape(embedded, (-1, width, embedded.shape[-1]))
-            columns = ops.arange(ops.shape(ancestry)[2] - 1, dtype="int32")
-            columns = ops.append(columns, ops.cast(index, "int32"))  # those of the cache
-            rows = ops.broadcast_to(columns[:, None], (ops.shape(columns)[0], width))
+            if window:  # the cache may hold the last columns only
+                columns = ops.shape(cache["past"][0][0])[2] // width + 1
+                positions = _positions(ancestry, index, width)[-columns * width :]
+                self_mask = _own_history(ancestry[..., -columns:], width)
+                self_mask = ops.logical_and(self_mask, positions >= index - window)
+            else:
+                positions = _positions(ancestry, index, width) if by_distance else None
+                self_mask = _own_history(ancestry, width)
             hidden, past = self.decoder.step(
                 beams,
                 cache["past"],
                 cache["memory"],
-                self_mask=_own_history(ancestry, width),
+                self_mask=self_mask,
                 memory_mask=cache["memory_mask"],
                 fused=fused,
-                positions=ops.reshape(rows, (-1,)),
+                positions=positions,
             )
+            if window:
+                last = -window * width
+                past = [(keys[:, :, last:], values[:, :, last:]) for keys, values in past]
             logits = project_to_logits(hidden, output_kernel, output_bias)
             return logits, {**cache, "past": past}
 
@@ -369,3 +383,14 @@ def _own_history(ancestry, width):
     own = ops.equal(ops.expand_dims(ancestry, -1), ops.arange(width, dtype="int32"))
     batch, beams, steps = ops.shape(ancestry)
     return ops.reshape(own, (batch, 1, beams, steps * width))
+
+
+def _positions(ancestry, index, width):
+    """Returns the positions of the cached rows, [t * W], from [B, W, t]; the last is `index`.
+
+    In LiteRT columns between the decoded positions and the last one are unused.
+    """
+    columns = ops.arange(ops.shape(ancestry)[2] - 1, dtype="int32")
+    columns = ops.append(columns, ops.cast(index, "int32"))
+    rows = ops.broadcast_to(columns[:, None], (ops.shape(columns)[0], width))
+    return ops.reshape(rows, (-1,))

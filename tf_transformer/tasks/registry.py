@@ -121,7 +121,7 @@ def encoder_outputs(run: Run) -> int:
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
 _POSITIONS = ("source_positions", "target_positions")  # set by training
 # Settings of `model` that affect no weight's shape and may differ from those of the source run.
-_FREE = (*_RATES, "query_key_gain", "value_gain", *_POSITIONS)
+_FREE = (*_RATES, "query_key_gain", "value_gain", "attention_window", *_POSITIONS)
 # Settings without effect in an encoder-only model.
 _OUTPUT = ("decoder_layers", "tie_embeddings", "output_bias")
 # Settings of `data` that belong to the languages and tokenizer of the source run.
