@@ -218,7 +218,7 @@ def test_a_wrong_command_line_gives_one_line_that_points_to_help(workplace, caps
         main(line.split())
     assert stopped.value.code == 2
     line = capsys.readouterr().err
-    assert re.fullmatch(r"error: [^\n]+\. See tf-transformer( \w+)? --help\.\n", line), line
+    assert re.fullmatch(r"error: [^\n]+[.?] See tf-transformer( \w+)? --help\.\n", line), line
     assert os.listdir() == os.listdir(workplace)
 
 

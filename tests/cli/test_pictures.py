@@ -237,7 +237,7 @@ def test_each_bucket_has_its_bleu(texts, capsys):
     longest = EncodedCorpus.open(Path("run/data/train")).source_lengths.max()
     assert f"run: trained up to {longest}, cuts at 1,024 pieces" in printed
     assert Path("lengths.png").read_bytes().startswith(b"\x89PNG")
-    assert printed.startswith("lengths.png\n")
+    assert "lengths.png\n" in printed
 
     # The sentences of the last bucket, scored by another command.
     for language in ("en", "de"):
