@@ -104,7 +104,8 @@ def test_a_failing_row_does_not_stop_the_others(arguments, copy, capsys):
     (copy / "base-seed1" / "thesis").touch()
     assert main([*arguments, "--rows", *TRAINED, "--output", str(copy)]) == 1
     printed = capsys.readouterr().out
-    assert "not created by `train`" in printed and "base-seed1 failed, with status 1" in printed
+    assert "not created by `tf-transformer train`" in printed
+    assert "base-seed1 failed, with status 1" in printed
     assert re.search(r"\| A-h4 ", printed)
     assert "A-h4" in (copy / "table3.md").read_text("utf-8")
     assert not (copy / "table3.png").exists()  # no base, no differences
