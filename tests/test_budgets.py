@@ -16,7 +16,7 @@ from tf_transformer.cli.main import COMMANDS
 BUDGETS = {
     "package lines": 26_706,
     "package files": 117,
-    "tests lines": 26_266,
+    "tests lines": 26_269,
     "tests files": 145,
     "commands": 22,
     "refusals": 233,  # `raise UserError`
