@@ -14,12 +14,12 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 26_706,
-    "package files": 117,
-    "tests lines": 26_269,
+    "package lines": 26_996,
+    "package files": 118,
+    "tests lines": 26_431,
     "tests files": 145,
     "commands": 22,
-    "refusals": 233,  # `raise UserError`
+    "refusals": 235,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

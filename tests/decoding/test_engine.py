@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+from collections import Counter
 
 import keras
 import numpy as np
@@ -18,6 +19,8 @@ from tf_transformer.decoding.alignment import (
 )
 from tf_transformer.decoding.beam_search import beam_search
 from tf_transformer.decoding.engine import Ensemble
+from tf_transformer.decoding.text_codec import IDS
+from tf_transformer.fast.int8 import to_int8
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tasks.translation.translator import Translator
 
@@ -34,16 +37,41 @@ def random_model(seed: int, vocab_size: int = VOCAB_SIZE, **arguments) -> Transf
     return model
 
 
+def inner_loop(graph) -> list:
+    """The operations of the innermost loop's body, without constants and arguments."""
+    loops = [one for one in graph.get_operations() if one.type in ("While", "StatelessWhile")]
+    if loops:
+        return inner_loop(graph._get_function(loops[-1].get_attr("body").name).graph)
+    return [one for one in graph.get_operations() if one.type not in ("Const", "Placeholder")]
+
+
+@pytest.mark.parametrize(("precision", "limit"), [("float32", 475), ("int8", 685)])
+def test_a_step_of_a_small_model_has_few_operations(precision, limit):
+    """At one to three microseconds each, they are most of its time."""
+    model = random_model(1, num_layers=4)
+    if precision == "int8":
+        to_int8(model)
+    search = tf.function(lambda source: searched(model, source), [IDS], autograph=False)
+    step = inner_loop(search.get_concrete_function().graph)
+    assert len(step) <= limit
+    kinds = Counter(one.type for one in step)
+    assert kinds["ReadVariableOp"] <= 2  # the embedding
+    assert kinds["IdentityN"] == 0  # of custom gradients
+
+
 def found_by(model, **options):
-    found = beam_search(
+    return [tensor.numpy() for tensor in searched(model, SOURCE, **options)]
+
+
+def searched(model, source, **options):
+    return beam_search(
         model.step_function(),
-        model.initial_cache(SOURCE),
+        model.initial_cache(source),
         tf.constant([12, 7, 9]),
         beam_size=4,
         num_hypotheses=3,
         **options,
     )
-    return [tensor.numpy() for tensor in found]
 
 
 def forced_log_probs(models, tokens: np.ndarray) -> np.ndarray:

@@ -58,8 +58,7 @@ def load(
         ensemble: for runs: other runs with the same tokenizer, to decode with the mean of
             all probabilities.
         tag: for runs: text before each source, one of the tags it was trained with.
-        precision: for runs: float32 or bfloat16, for weights and computation; or int8, with
-            `litert` alone.
+        precision: for runs: float32, bfloat16 or int8, for weights and computation.
         litert: for runs: whether to search in LiteRT, which is faster for one sentence.
         tokenizer: for .keras files: its SentencePiece model, or a run that has it; by default
             tokenizer.model beside the file.

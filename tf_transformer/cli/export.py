@@ -53,7 +53,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         default="float32",
         choices=DECODING_PRECISIONS,
         help="precision of weights and computation (default: float32); bfloat16 halves the "
-        "size, int8 (with --format litert) quarters it; both may change translations, so "
+        "size, int8 quarters it; both may change translations, so "
         "evaluate them",
     )
     text = "a SavedModel (default), or the encoder and a decoding step for LiteRT"
@@ -100,7 +100,7 @@ def run_export(options: argparse.Namespace) -> None:
     decoding_config(options, runs[0])  # refuses values that do not go together
     refuse_unsupported(options, runs[0])
     loading = given(options, "precision", "tag")
-    if options.precision == "int8":
+    if (options.precision, options.format) == ("int8", "litert"):
         loading["litert"] = True
     if len(runs) > 1:
         if "ensemble" not in task_named(task).options:
@@ -362,7 +362,7 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[P
     from tf_transformer.tasks.models import load_engine
 
     loading = given(options, "precision", "tag")
-    if options.precision == "int8":  # of LiteRT alone
+    if (options.precision, options.litert) == ("int8", True):  # of LiteRT alone
         del loading["precision"]
     with tempfile.TemporaryDirectory() as parent:
         folder = load_run(run, **loading).export(Path(parent) / "model")

@@ -35,7 +35,6 @@ RULES = (
     Rule("sample", excludes=("beam_size", "alpha", "lookahead"), why="it does not search"),
     *(Rule(name, needs=("sample",)) for name in ("temperature", "top_k", "top_p", "seed")),
     Rule("alignments", excludes=("ensemble",), why="attention is that of a single model"),
-    Rule("precision=int8", needs=("litert", "format=litert")),
     Rule(
         "litert",
         excludes=("ensemble", "precision=bfloat16", "sample"),

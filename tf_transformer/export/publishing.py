@@ -24,6 +24,7 @@ from tf_transformer.evaluation import SIGNIFICANT, DevText, paired_bootstrap
 from tf_transformer.export.saved_model import SavedModelSession, column, open_export
 from tf_transformer.export.self_test import Check, self_test
 from tf_transformer.export.versions import CARD, check_readable, new_version, read_card
+from tf_transformer.fast.int8 import is_int8
 from tf_transformer.files import sha256, write_text
 from tf_transformer.run import Run, versions
 from tf_transformer.run.run import best_record, data_files, evaluation_of
@@ -186,7 +187,9 @@ def publish(
         entries = facts(exportable.models, exportable.tokenizer, exportable.sizes)
         card = (card or {}) | entries
         with SavedModelSession(folder) as session:
-            self_test(exportable.checks(session), exportable.models[0].compute_dtype)
+            model = exportable.models[0]
+            precision = "int8" if is_int8(model) else model.compute_dtype
+            self_test(exportable.checks(session), precision)
             if gate:
                 card["compared"] = gate.compare(session, card)
         write_card(folder / CARD, card)

@@ -18,6 +18,7 @@ from tf_transformer.decoding.engine import Engine
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError, one_line
 from tf_transformer.export.versions import check_readable, read_config
+from tf_transformer.fast.int8 import INT8_PRODUCT, int8_works
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,10 @@ class SavedModelSession:
             for name, signature in sorted(meta.signature_def.items())
             if not name.startswith("__")  # TensorFlow's initialisation
         }
-        self.tokenizers = _tokenizers(meta.graph_def)
+        nodes = _nodes(meta.graph_def)
+        if any(node.op == INT8_PRODUCT for node in nodes):
+            require_int8(str(path))
+        self.tokenizers = _tokenizers(nodes)
         self._closed = False
 
     def __enter__(self) -> "SavedModelSession":
@@ -157,10 +161,23 @@ def _quick_start() -> tf.compat.v1.ConfigProto:
     return config
 
 
-def _tokenizers(graph) -> list[bytes]:
+def _nodes(graph) -> list:
     functions = [node for function in graph.library.function for node in function.node_def]
-    nodes = [node for node in [*graph.node, *functions] if node.op == "SentencepieceOp"]
+    return [*graph.node, *functions]
+
+
+def _tokenizers(nodes: list) -> list[bytes]:
+    nodes = [node for node in nodes if node.op == "SentencepieceOp"]
     return list(dict.fromkeys(node.attr["model"].s for node in nodes))
+
+
+def require_int8(what: str) -> None:
+    """Raises UserError if TensorFlow cannot multiply int8 on this machine."""
+    if not int8_works():
+        raise UserError(
+            f"{what} needs products in int8, which TensorFlow has on x86 processors only. Load "
+            "the run in float32 or, for int8 in LiteRT, add --litert."
+        )
 
 
 def plain_lists(value: Any) -> Any:

@@ -4,6 +4,8 @@ The plain twin is `keras.Model`: `tests/models/test_token_model.py` compares the
 """
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import keras
 from keras.src.losses.loss import scale_loss_for_distribution
@@ -28,9 +30,12 @@ class GradientRegistry(dict):
 
 
 if keras.backend.backend() == "tensorflow":
+    from tensorflow import bitcast
     from tensorflow.python.framework import ops
 
     ops.gradient_registry._registry = GradientRegistry(ops.gradient_registry._registry)
+else:
+    bitcast = keras.ops.view  # which computes shapes besides
 
 
 def share_of_replica(loss):
@@ -41,6 +46,15 @@ def share_of_replica(loss):
 def sublayers(layer: keras.layers.Layer, recursive: bool = False) -> list[keras.layers.Layer]:
     """Returns the layers inside a layer or model, each once."""
     return layer._flatten_layers(include_self=False, recursive=recursive)
+
+
+@contextmanager
+def unlocked(layer: keras.layers.Layer, variable: keras.Variable) -> Iterator[None]:
+    """Removes a variable from a layer; in the block, others can be added to it."""
+    layer._untrack_variable(variable)
+    layer._tracker.unlock()
+    yield
+    layer._tracker.lock()
 
 
 class KerasModel(keras.Model):

@@ -6,11 +6,14 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import keras
 import numpy as np
 from keras import ops
 from keras.src.backend import get_keras_mask
+
+from tf_transformer.fast.keras_model import bitcast
 
 # --- Projections and transposes for decoding steps ---------------------------------------
 
@@ -44,6 +47,60 @@ def outer_shape(x, inner=1):
     return ops.shape(x)[:-inner]
 
 
+class QuantizedKernel:
+    """A kernel [D, N] that computes its own products; see `fast.int8`."""
+
+    def multiply(self, x):
+        """Returns x @ kernel: [M, D] -> [M, N]."""
+        raise NotImplementedError
+
+    def rows(self, ids):
+        """Returns the transposed kernel's rows with these numbers: [...] -> [..., D]."""
+        raise NotImplementedError
+
+    def join(self, others):
+        """Returns this kernel and others side by side."""
+        raise NotImplementedError
+
+
+class Inference:
+    """The weights of a layer, read once for all steps of a search.
+
+    Args:
+        layer: the layer, which computes the steps.
+    """
+
+    def __init__(self, layer: keras.layers.Layer):
+        self._weights = [(weight, ops.copy(weight)) for weight in layer.weights]
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Inside, the layer computes with the weights read, and without gradients."""
+        token = _inference.set(self)
+        try:
+            with keras.StatelessScope(self._weights):
+                yield
+        finally:
+            _inference.reset(token)
+
+
+_inference: ContextVar[Inference | None] = ContextVar("inference", default=None)
+
+
+def product(x, kernel):
+    """Returns x @ kernel in the dtype of x: [M, D] -> [M, N]."""
+    if isinstance(kernel, QuantizedKernel):
+        return kernel.multiply(x)
+    return ops.matmul(x, ops.cast(kernel, x.dtype))
+
+
+def look_up(table, ids):
+    """Returns rows of a table [V, D], or of a transposed kernel: ids [...] -> [..., D]."""
+    return (
+        table.rows(ids) if isinstance(table, QuantizedKernel) else ops.take(table, ids, axis=0)
+    )
+
+
 def project(x, kernel, bias=None, over=1, sizes=None):
     """Returns x @ kernel + bias in the dtype of x: [B, ..., D] -> [B, ..., N].
 
@@ -59,8 +116,7 @@ def project(x, kernel, bias=None, over=1, sizes=None):
         sizes: sizes of the axes that N is split into; [N] if None.
     """
     require_floats(x)
-    kernel = ops.cast(kernel, x.dtype)
-    flat = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), kernel)
+    flat = product(ops.reshape(x, (-1, kernel.shape[0])), kernel)
     sizes = sizes or (kernel.shape[1],)
     outputs = ops.reshape(flat, (*outer_shape(x, over), *sizes))
     if bias is None:
@@ -78,6 +134,8 @@ def transpose(x, axes):
     if None in x.shape[1:]:
         return ops.transpose(x, axes)
     integer = _INTEGERS[keras.backend.standardize_dtype(x.dtype)]
+    if _inference.get():
+        return bitcast(ops.transpose(bitcast(x, integer), axes), x.dtype)
 
     @ops.custom_gradient
     def move(x):
@@ -104,7 +162,11 @@ def side_by_side(kernels, biases, dtype):
 
     The joint bias is None if one of the biases is.
     """
-    kernel = ops.concatenate([ops.cast(kernel, dtype) for kernel in kernels], axis=1)
+    first, *others = kernels
+    if isinstance(first, QuantizedKernel):
+        kernel = first.join(others)
+    else:
+        kernel = ops.concatenate([ops.cast(kernel, dtype) for kernel in kernels], axis=1)
     if any(bias is None for bias in biases):
         return kernel, None
     return kernel, ops.concatenate([ops.cast(bias, dtype) for bias in biases])

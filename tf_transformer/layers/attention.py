@@ -31,7 +31,8 @@ def scaled_dot_product_attention(
         query: [B, H, T, K].
         key: [B, H, S, K].
         value: [B, H, S, value_dim].
-        mask: boolean, broadcastable to [B, H, T, S], True where attention is allowed.
+        mask: boolean, broadcastable to [B, H, T, S], True where attention is allowed; or what
+            `additive` returns for it.
         dropout: function applied to the weights before they multiply the values.
         order: the `Positions` that scores and values depend on; None for none.
         distances: what they take as `distances`.
@@ -44,7 +45,8 @@ def scaled_dot_product_attention(
     order = order or Positions()
     scores = ops.cast(order.add_to_scores(scores, query, distances), "float32")
     if mask is not None:
-        scores = scores + ops.where(mask, np.float32(0), MASKED_SCORE)
+        is_boolean = keras.backend.standardize_dtype(mask.dtype) == "bool"
+        scores = scores + (additive(mask) if is_boolean else mask)
     weights = ops.cast(ops.softmax(scores, axis=-1), value.dtype)
     dropped = dropout(weights) if dropout else weights
     return order.add_to_values(ops.matmul(dropped, value), dropped, distances), weights
@@ -388,6 +390,11 @@ def causal_mask(length, key_length=None):
     queries = ops.arange(length, dtype="int32")
     keys = queries if key_length is None else ops.arange(key_length, dtype="int32")
     return queries[None, :, None] >= keys[None, None, :]
+
+
+def additive(mask):
+    """Returns what is added to the scores: 0 where a boolean mask is True, else -1e9."""
+    return ops.where(mask, np.float32(0), MASKED_SCORE)
 
 
 def join_masks(*masks):

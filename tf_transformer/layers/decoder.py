@@ -188,8 +188,8 @@ class DecoderLayer(TransformerLayer):
             past: keys and values of earlier positions, both [B, H, t * W, K]; None if there
                 are none.
             memory: `project_memory(encoder_output)`.
-            self_mask: boolean [B, 1, W, (t + 1) * W], True at a beam's own history.
-            memory_mask: boolean [B, 1, 1, S]; ignored without cross-attention.
+            self_mask: [B, 1, W, (t + 1) * W], `additive` of True at a beam's own history.
+            memory_mask: [B, 1, 1, S], likewise; ignored without cross-attention.
             fused: `self_attention.fused_projection()`, if already computed.
             positions: int [(t + 1) * W], those of the rows of keys and values, for relative and
                 rotary positions.

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from tf_transformer.fast.operations import project
+from tf_transformer.fast.operations import QuantizedKernel, look_up, project
 from tf_transformer.layers.attention import padding_mask
 from tf_transformer.layers.positions import POSITIONS
 
@@ -145,11 +145,13 @@ class PositionalEmbedding(PositionalEncoding):
         if reverse:
             return project_to_logits(inputs, self.output_kernel(), self.output_bias)
         _require_ids(inputs)
-        embedded = ops.cast(ops.take(self.embeddings, inputs, axis=0), self.compute_dtype)
+        embedded = ops.cast(look_up(self.embeddings, inputs), self.compute_dtype)
         return super().call(embedded * self.d_model**0.5, offset)
 
     def output_kernel(self):
         """Returns the embeddings as a kernel [D, V]."""
+        if isinstance(self.embeddings, QuantizedKernel):
+            return self.embeddings
         return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
 
     def compute_mask(self, inputs, mask=None):
@@ -197,6 +199,8 @@ class OutputProjection(keras.layers.Layer):
 
     def output_kernel(self):
         """Returns the kernel [D, V]."""
+        if isinstance(self.kernel, QuantizedKernel):
+            return self.kernel
         return ops.cast(self.kernel, self.compute_dtype)
 
     def call(self, inputs):

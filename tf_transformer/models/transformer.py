@@ -11,7 +11,9 @@ from keras import ops
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.config import DEFAULT_GAIN
 from tf_transformer.fast.keras_model import sublayers
+from tf_transformer.fast.operations import Inference
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
+from tf_transformer.layers.attention import additive
 from tf_transformer.layers.embedding import OutputProjection, project_to_logits
 from tf_transformer.layers.encoder import Stack
 from tf_transformer.models.token_model import TokenModel
@@ -331,8 +333,13 @@ class Transformer(BaseTransformer):
         fused = self.decoder.fused_projections()
         window = self.config.attention_window
         by_distance = self.config.positions in ("relative", "rotary")
+        inference = Inference(self.decoder)
 
         def step(tokens, index, ancestry, cache):
+            with inference.on():
+                return one_step(tokens, index, ancestry, cache)
+
+        def one_step(tokens, index, ancestry, cache):
             width = ops.shape(tokens)[1]
             column = ops.reshape(tokens, (-1, 1))
             embedded = self.target_embedding(column, offset=index)  # [B * W, 1, D]
@@ -349,8 +356,8 @@ class Transformer(BaseTransformer):
                 beams,
                 cache["past"],
                 cache["memory"],
-                self_mask=self_mask,
-                memory_mask=cache["memory_mask"],
+                self_mask=additive(self_mask),
+                memory_mask=additive(cache["memory_mask"]),
                 fused=fused,
                 positions=positions,
             )

@@ -21,6 +21,8 @@ from tf_transformer.decoding.engine import Ensemble, GraphEngine
 from tf_transformer.decoding.lite import LiteEngine, LiteModel, kept_lite_file
 from tf_transformer.errors import UserError, quoted
 from tf_transformer.export.publishing import model_card
+from tf_transformer.export.saved_model import require_int8
+from tf_transformer.fast.int8 import to_int8
 from tf_transformer.files import sha256, write_text
 from tf_transformer.models.transformer import BaseTransformer, Transformer
 from tf_transformer.run import Run
@@ -55,8 +57,8 @@ def load_engine(
         checkpoint: best, average, last, a step or a file; None for each run's setting
             `decoding.checkpoint`.
         ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
-        precision: float32 or bfloat16, for computation and weights, regardless of the training
-            precision; or int8, to search in LiteRT and score in float32.
+        precision: float32, bfloat16 or int8, for computation and weights, regardless of the
+            training precision. With `litert` float32 or int8, while scores are in float32.
         litert: whether to search in LiteRT; see `decoding.lite`.
         threads: number of LiteRT threads; by default by the model's width.
         tag: text to put before each source; "" if the sources already have their tags; see
@@ -64,8 +66,8 @@ def load_engine(
 
     Raises:
         UserError: if a run lacks the checkpoint or a tokenizer; if the tokenizers differ; if a
-            run was not trained with the tag; if the precision is not for LiteRT or only for it;
-            or if training replaces the weights meanwhile.
+            run was not trained with the tag; if TensorFlow cannot multiply int8 here; or if
+            training replaces the weights meanwhile.
     """
     file = run.weights(checkpoint)
     before = _version(file)
@@ -151,9 +153,19 @@ def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Token
 def _load_model(run: Run, checkpoint: str | Path | None, precision: str) -> Transformer:
     path = run.weights(checkpoint)
     run.require_tokenizer()
-    model = build_model(run.config, precision)
+    model = build_model(run.config, float_type(precision))
     load_weights(path, model)
+    if precision == "int8":
+        to_int8(model)
     return model
+
+
+def float_type(precision: str) -> str:
+    """Returns the data type that a model is built in; UserError if int8 is not possible."""
+    if precision == "int8":
+        require_int8("--precision int8")
+        return "float32"
+    return precision
 
 
 # --- Learned positions (paper Table 3, row E), usable up to the longest training sentence -----

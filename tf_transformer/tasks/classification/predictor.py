@@ -17,11 +17,12 @@ from tf_transformer.export.publishing import Exportable, Gate, Request, publish
 from tf_transformer.export.saved_model import column, open_export
 from tf_transformer.export.self_test import TEXTS, check_classifier
 from tf_transformer.export.signatures import Outputs, in_groups, of_vectors
+from tf_transformer.fast.int8 import to_int8
 from tf_transformer.models.classifier import Classifier, without_decoder
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.classification.labelled import ClassScores, read_labels, score_classes
-from tf_transformer.tasks.models import Card, card_of
+from tf_transformer.tasks.models import Card, card_of, float_type
 
 logger = logging.getLogger(__name__)
 
@@ -238,7 +239,7 @@ def load_classifier(
         run: the run.
         checkpoint: one of its checkpoints, or a file; None for the run's configured choice.
         name: description of the weights in the card; the checkpoint by default.
-        precision: float32 or bfloat16, regardless of the training precision.
+        precision: float32, bfloat16 or int8, regardless of the training precision.
 
     Raises:
         UserError: if the run lacks the checkpoint, its tokenizer or its labels.
@@ -246,8 +247,10 @@ def load_classifier(
     card = card_of(run, checkpoint, name, precision=precision)
     path = run.weights(checkpoint)
     tokenizer = Tokenizer(run.require_tokenizer())
-    model = build_classifier(run, precision)
+    model = build_classifier(run, float_type(precision))
     load_weights(path, model)
+    if precision == "int8":
+        to_int8(model)
     return SentenceClassifier(classifier_of(run, model, tokenizer), card)
 
 

@@ -14,7 +14,7 @@ from tf_transformer.config.settings import Setting, nearest
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models_of
+from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models_of, only_model
 from tf_transformer.decoding.lite import LiteEngine
 from tf_transformer.decoding.text_codec import TextCodec, Translation
 from tf_transformer.errors import Strings, UserError, one_or_more, pairs, quoted, strings
@@ -24,6 +24,7 @@ from tf_transformer.export.publishing import Gate, publish
 from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.signatures import exportable
 from tf_transformer.export.versions import read_config
+from tf_transformer.fast.int8 import is_int8
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import Card, card_of, load_engine
@@ -312,11 +313,18 @@ def _check_export(
         raise UserError(f"`format` must be savedmodel or litert. Received: {quoted(format)}.")
     if format == "litert" and len(models_of(engine.model)) > 1:
         raise UserError("LiteRT takes a single model. Received: an ensemble.")
-    int8 = isinstance(engine, LiteEngine) and engine.lite.precision == "int8"
+    in_lite = isinstance(engine, LiteEngine) and engine.lite.precision == "int8"
+    if (in_lite, format) == (True, "savedmodel") or (
+        format == "litert" and is_int8(only_model(engine.model))
+    ):
+        raise UserError(
+            "int8 must be loaded with `litert=True` to be exported for LiteRT, and without it "
+            f"for a SavedModel. Received: format={quoted(format)}."
+        )
     given = {
         "better_than": gate, "reference": gate,  # a gate has its own
         "fixed_length": fixed_length, "no_text": not text,
-        "tag": engine.tokenizer.tag, "precision": "int8" if int8 else None,
+        "tag": engine.tokenizer.tag,
     }  # fmt: skip
     check({"format": format} | {name: value for name, value in given.items() if value})
 

@@ -1,0 +1,136 @@
+"""int8 products, and models that compute with them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from command_line import assert_refused
+from tensorflow.python.framework import op_def_library
+
+import tf_transformer
+from tf_transformer.data import builtin
+from tf_transformer.fast.int8 import Int8Kernel, int8_works, plain_product, rounded_columns
+
+RNG = np.random.default_rng(1)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype("float32")
+
+
+def product(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """x @ kernel in int8, in a graph with the weights in variables."""
+    return multiply(x, Int8Kernel(*map(tf.Variable, rounded_columns(kernel))))
+
+
+def multiply(x: np.ndarray, kernel: Int8Kernel) -> np.ndarray:
+    return tf.function(kernel.multiply, autograph=False)(tf.constant(x)).numpy()
+
+
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 16, 8), (5, 64, 300), (40, 512, 7)])
+def test_a_product_is_that_of_numpy_and_near_the_one_in_float32(rows, inner, columns):
+    x, kernel = normal(rows, inner), normal(inner, columns)
+    x[-1, :3], kernel[:, 0] = 30.0, 0.0
+    found, exact = product(x, kernel), x @ kernel
+    np.testing.assert_array_equal(found, plain_product(x, kernel))
+    assert np.std(found - exact) < 0.015 * np.std(exact)
+
+
+def test_a_row_does_not_depend_on_its_neighbours():
+    x, kernel = normal(6, 32), normal(32, 10)
+    x[0] *= 1e6
+    x[1] = 0.0
+    for row, alone in zip(product(x, kernel), x, strict=True):
+        np.testing.assert_array_equal(row, product(alone[np.newaxis], kernel)[0])
+
+
+def test_kernels_side_by_side_give_their_products_side_by_side():
+    x, kernels = normal(3, 16), [normal(16, size) for size in (4, 4, 6)]
+    first, *others = (Int8Kernel(*map(tf.constant, rounded_columns(k))) for k in kernels)
+    joined = first.join(others)
+    assert joined.shape == (16, 14)
+    np.testing.assert_array_equal(
+        multiply(x, joined), np.hstack([product(x, kernel) for kernel in kernels])
+    )
+
+
+def test_rows_of_an_embedding_are_the_columns_of_its_kernel():
+    embeddings = normal(20, 8)
+    kernel = Int8Kernel(*map(tf.constant, rounded_columns(embeddings.T)))
+    ids = np.array([[3, 0], [19, 3]])
+    error = np.abs(kernel.rows(ids) - embeddings[ids])
+    assert np.all(error <= np.abs(embeddings[ids]).max(-1, keepdims=True) / 253)
+
+
+# --- Models ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def translator(trained_run):
+    return tf_transformer.load(trained_run.path, precision="int8")
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return [source for source, _ in builtin.pairs(16)]
+
+
+def test_a_translation_depends_on_its_sentence_alone(translator, texts):
+    for text, found in zip(texts, translator.translate(texts), strict=True):
+        alone = translator.translate(text)
+        assert alone == found
+        assert alone.log_prob == pytest.approx(found.log_prob, abs=0.01)
+
+
+def test_every_kind_of_search_computes_in_int8(translator, trained_run, texts):
+    exact = tf_transformer.load(trained_run.path)
+    best, scored = translator.translate(texts), exact.score(texts, translator.translate(texts))
+    far = [abs(one.log_prob - other.log_prob) for one, other in zip(best, scored, strict=True)]
+    assert 1e-4 < max(far) < 0.5  # it is int8, and not far from float32
+    again = translator.score(texts, best)
+    for one, other in zip(again, best, strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, abs=0.01)
+    ranked = translator.translate(texts[:2], n_best=3, prefix=["Der", "Ein"])
+    assert [len(each) for each in ranked] == [3, 3]
+    assert all(text.startswith("Ein") for text in ranked[1])
+    assert len(translator.translate(texts[:2], sample=True, seed=2)) == 2
+    assert translator.align(texts[0]).pairs
+
+
+def test_an_export_in_int8_has_a_quarter_of_the_weights_once(translator, texts, tmp_path):
+    folder = translator.export(tmp_path / "small")
+    (weights,) = folder.glob("variables/*.data-*")
+    floats = sum(4 * np.prod(w.shape) for w in translator.model.weights)
+    assert 0.2 * floats < weights.stat().st_size < 0.35 * floats
+    assert (folder / "saved_model.pb").stat().st_size < 4e6  # graphs without weights
+    export = tf_transformer.load(folder)
+    found = export.translate(texts, alpha=1.0)
+    assert [*found] == [*translator.translate(texts, alpha=1.0)]
+    assert export.translate(texts[0], prefix="Ein").startswith("Ein")
+
+
+def test_a_classifier_computes_in_int8(classification_run, tmp_path):
+    texts = ["How far is the moon ?", "Who wrote Faust ?"]
+    exact = tf_transformer.load(classification_run.path).classify(texts)
+    classifier = tf_transformer.load(classification_run.path, precision="int8")
+    for one, other in zip(classifier.classify(texts), exact, strict=True):
+        assert one.probabilities == pytest.approx(other.probabilities, abs=0.1)
+    assert classifier.export(tmp_path / "classifier").is_dir()
+
+
+def test_without_the_operation_int8_is_refused_in_one_line(trained_run, capsys, monkeypatch):
+    def absent(*arguments, **options):
+        raise tf.errors.NotFoundError(None, None, "No OpKernel was registered")
+
+    assert int8_works()
+    monkeypatch.setattr(op_def_library, "_apply_op_helper", absent)
+    int8_works.cache_clear()
+    try:
+        line = ["translate", str(trained_run.path), "--precision", "int8"]
+        assert_refused(capsys, line, "for int8 in LiteRT, add --litert.", status=1)
+    finally:
+        int8_works.cache_clear()
+
+
+def test_int8_is_exported_in_the_format_it_was_loaded_for(translator, tmp_path):
+    with pytest.raises(tf_transformer.UserError, match="must be loaded with `litert=True`"):
+        translator.export(tmp_path / "small", format="litert")
