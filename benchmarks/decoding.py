@@ -112,8 +112,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32, 64])
     add("--beams", type=positive, nargs="+", default=[4, 1])
     add("--length", type=positive, default=32, help="tokens of forced outputs")
-    text = "precisions of tf_transformer; litert is float32 in LiteRT, which int8 also uses"
-    known = ("float32", "bfloat16", "litert", "int8")
+    text = "precisions of tf_transformer; litert is float32 in LiteRT"
+    known = ("float32", "bfloat16", "int8", "litert", "litert-int8")
     add("--precisions", nargs="+", choices=known, default=["float32"], help=text)
     text = "lookahead of tf_transformer's search, for natural lengths only"
     add("--lookahead", type=int, default=0, metavar="N", help=text)

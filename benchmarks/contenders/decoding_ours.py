@@ -14,6 +14,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.batches import in_batches
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.lite import LiteEngine, LiteModel, lite_file
+from tf_transformer.fast.int8 import to_int8
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import load_weights
 
@@ -21,17 +22,19 @@ from tf_transformer.run.checkpoints import load_weights
 def setup(work: str, precision: str, lookahead: int = 0, streams: int = 1) -> dict:
     """Args:
     work: the folder of the work.
-    precision: "float32" or "bfloat16"; or "litert" or "int8", in LiteRT.
+    precision: "float32", "bfloat16" or "int8"; or "litert" or "litert-int8", in LiteRT.
     lookahead: lookahead of the search, unless its lengths are forced.
     streams: parts of a batch computed at the same time.
     """
     given = Work(work)
     if streams > 1:
         tf.config.threading.set_inter_op_parallelism_threads(streams)
-    in_litert = {"litert": "float32", "int8": "int8"}.get(precision)
-    dtype = "float32" if in_litert else precision
+    in_litert = {"litert": "float32", "litert-int8": "int8"}.get(precision)
+    dtype = "bfloat16" if precision == "bfloat16" else "float32"
     model = Transformer(**given.model, dtype=dtype, name="transformer")
     load_weights(given.folder / "weights.npz", model)
+    if precision == "int8":
+        to_int8(model)
     lite = None
     if in_litert:
         lite = LiteModel(lite_file(model, in_litert), int(os.environ["OMP_NUM_THREADS"]))

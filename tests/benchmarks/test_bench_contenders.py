@@ -115,7 +115,10 @@ def test_ctranslate2_finds_what_we_find(work, forced, monkeypatch):
     assert len(result["latencies"]) == 1
 
 
-def test_int8_finds_nine_tenths_of_what_float32_finds(trained_run, tmp_path, monkeypatch):
+@pytest.mark.parametrize("precision", ["int8", "litert-int8"])
+def test_int8_finds_nine_tenths_of_what_float32_finds(
+    trained_run, tmp_path, monkeypatch, precision
+):
     """On sentences that the model was trained on: of others it knows too little."""
     pytest.importorskip("ctranslate2")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -123,10 +126,8 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(trained_run, tmp_path, mon
     corpus.setup(str(trained_run.corpus / "train"), "en", "de", pairs=300)["write"](path)
     decoding_work.setup(path, MODEL, str(trained_run.path), number=60)["write"](folder)
     one, other = (
-        decoding_ours.setup(folder, precision)["check"](batch=60, beam=3, forced=0)[
-            "hypotheses"
-        ]
-        for precision in ("float32", "int8")
+        decoding_ours.setup(folder, each)["check"](batch=60, beam=3, forced=0)["hypotheses"]
+        for each in ("float32", precision)
     )
     assert np.mean([a == b for a, b in zip(one, other, strict=True)]) >= 0.9
 
