@@ -14,12 +14,12 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 26_996,
-    "package files": 118,
-    "tests lines": 26_430,
+    "package lines": 27_291,
+    "package files": 119,
+    "tests lines": 26_608,
     "tests files": 145,
     "commands": 22,
-    "refusals": 235,  # `raise UserError`
+    "refusals": 236,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

@@ -149,7 +149,10 @@ def test_several_lines_and_texts_longer_than_in_training_get_a_word(
     assert caplog.messages == []
     for each in (translator, of_export):
         each.translate(["One.\nTwo.", texts[0]], max_length=2)
-        assert caplog.messages == ["texts of several lines, each read as one sentence: 1"]
+        assert caplog.messages == [
+            "texts of several lines, each read as one sentence: 1; `translate_text` takes "
+            "documents"
+        ]
         caplog.clear()
     translator.translate([usual, f"{usual} {texts[0]}"], max_length=2)
     assert caplog.messages == [f"texts longer than any in training, {longest} tokens: 1"]

@@ -50,6 +50,20 @@ def test_translations_begin_with_the_lines_of_the_prefix_file(
     assert begun[3].startswith("Die Frau")
 
 
+def test_a_document_keeps_its_lines_and_marks(trained_run, four_lines, tmp_path, capsys):
+    document, lines = tmp_path / "document.txt", four_lines.read_text().splitlines()
+    document.write_bytes(f"\ufeff* {lines[0]}\r\n\n\t{lines[2]}  ".encode())
+    found = translated(capsys, trained_run.path, four_lines)
+    command = ["translate", str(trained_run.path)]
+    with stdin_of(document):
+        done = run_here([*command, "--text", "--language", "en", "--context", "2"])
+    assert done.stdout == f"* {found[0]}\r\n\n\t{found[2]}  "
+    message = "--text excludes --n-best: they are for lines"
+    assert_refused(capsys, [*command, "--text", "--n-best", "2"], message, status=2)
+    message = "--context needs --text"
+    assert_refused(capsys, [*command, "--context", "2"], message, status=2)
+
+
 def test_the_best_n_are_fewer_where_the_search_finds_fewer(trained_run, four_lines, capsys):
     options = ["--n-best", "3", "--beam", "3", "--max-length", "1"]
     lines = translated(capsys, trained_run.path, four_lines, *options)

@@ -81,7 +81,11 @@ def test_paths_are_those_of_tf_serving(port, method, path, status):
     [
         ("POST", "/v1/models/other:predict", "There is no model 'other'. There is: small."),
         ("GET", "/v1/models/sma", "There is no model 'sma'. There is: small."),
-        ("POST", "/v1/models/small:translate", r"There is no path .*: .*/small:predict\.$"),
+        (
+            "POST",
+            "/v1/models/small:translate",
+            r"There is no path .*/small:predict, .*/small:translateText\.$",
+        ),
         ("GET", "/nowhere", "There is no path '/nowhere'. There are: /, /healthz, .*metrics,"),
         ("GET", PREDICT, f"{PREDICT} takes POST. Received: GET."),
     ],
@@ -97,6 +101,30 @@ def test_texts_of_several_lines_are_named_in_the_answer(port):
     assert (status, len(answer["predictions"])) == (200, 3)
     (warning,) = answer["warnings"]
     assert warning.startswith("Texts of several lines: 2, taken as one sentence each.")
+
+
+def test_a_document_is_translated_sentence_by_sentence(port, translator, trained_run):
+    """More sentences than a request to the model may have."""
+    path, lines = (
+        PREDICT.replace("predict", "translateText"),
+        trained_run.lines("train.en")[:40],
+    )
+    text = "".join(f"- {line}\n\n" for line in lines) + "42\r\n\ud800"
+    body = json.dumps({"text": text, "language": "en"})
+    status, _, answer = call(port, "POST", path, body)
+    found = json.loads(answer)
+    expected = [f"- {each}\n\n" for each in translator.translate(lines)]
+    assert (status, found["text"]) == (200, "".join(expected) + "42\r\n\ud800")
+    first = {"source": lines[0], "translation": str(translator.translate(lines[0]))}
+    assert found["parts"][:3] == ["- ", first, "\n"] and "warnings" not in found
+    for body, message in (
+        ('{"text": 3}', "a string"),
+        ('{"text": "a", "n_best": 3}', 'Received: "n_best"'),
+        ('{"text": "a"}', "such as de"),
+        ('{"text": "a", "language": "en", "context": 0}', '"context" a number from 1'),
+    ):
+        status, _, answer = call(port, "POST", path, body)
+        assert status == 400 and message in json.loads(answer)["error"]
 
 
 def test_concurrent_requests_get_their_own_answers(port, translator, trained_run):
@@ -457,7 +485,7 @@ def test_a_text_is_translated_and_its_alignment_drawn(port, translator, trained_
     text = trained_run.lines("train.en")[0]
     html = page(port, text, tmp_path)
     found = translator.translate(text)
-    assert f'aria-live="polite"><div>{found}</div></div>' in html
+    assert f'aria-live="polite"><span>{found}</span></div>' in html
     hypotheses = html[html.index('id="nbest"') : html.index('id="alignment"')]
     assert hypotheses.count("<tr>") == 4
     pieces = translator.tokenizer.tokenize([text, found]).row_lengths().numpy()
@@ -466,15 +494,14 @@ def test_a_text_is_translated_and_its_alignment_drawn(port, translator, trained_
     assert html.count('type="radio"') == 1 + translator.model.config.num_heads
 
 
-def test_pasted_lines_are_translated_one_by_one(port, translator, trained_run, tmp_path):
-    """More of them than a request may have, with a blank one between."""
+def test_a_pasted_document_is_translated(port, translator, trained_run, tmp_path):
+    """With more sentences than a request to the model may have, and what is kept between."""
     lines = trained_run.lines("train.en")[:40]
-    html = page(port, "\n".join([*lines[:20], "", *lines[20:]]), tmp_path)
-    shown = html[html.index('id="translation"') : html.index('id="others"')]
-    found = re.findall(r"<div[^>]*>([^<]*)</div>", shown)
-    expected = translator.translate(lines)
-    assert found == [*expected[:20], "", *expected[20:]]
+    html = page(port, "\n\n".join(f" - {line}" for line in lines), tmp_path)
+    shown = html[html.index('aria-live="polite"') : html.index('id="others"')]
     assert shown.count('aria-pressed="true"') == 1
+    found = re.sub("<[^>]*>", "", shown.partition(">")[2].partition("</div>")[0])
+    assert found == "\n\n".join(f" - {one}" for one in translator.translate(lines))
 
 
 def test_the_page_knows_the_model_from_its_card(exported, trained_run, client_of, tmp_path):

@@ -30,7 +30,7 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import float_from, given, int_from, integer, value_of
 from tf_transformer.config import MAX_BEAM_SIZE, DecodingConfig
-from tf_transformer.data.text import content_hash, read_lines
+from tf_transformer.data.text import content_hash, read_lines, read_text
 from tf_transformer.errors import UserError
 from tf_transformer.files import sha256, write_text
 from tf_transformer.output import ProgressBars
@@ -62,6 +62,12 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
         help="begin each translation with the line of FILE for its sentence, cut at the "
         "sentence's length limit; an empty line prescribes nothing",
     )
+    text = "translate a document, sentence by sentence: lines, space and marks stay as they are"
+    add("--text", action="store_true", help=text)
+    text = "language of the document, such as de (default: the run's data.source)"
+    add("--language", metavar="CODE", help=text)
+    text = "translate N sentences of a line together, for a run with data.join (default: 1)"
+    add("--context", type=int_from(1), metavar="N", help=text)
     text = "write the word alignment of each sentence with its best translation: 0-0 1-2 ..."
     add("--alignments", metavar="FILE", help=text)
     add_search_options(parser)
@@ -69,7 +75,10 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
 
 
 def run_translate(options: argparse.Namespace) -> None:
-    """Translates stdin to stdout, one sentence per line; empty lines stay empty."""
+    """Translates stdin to stdout, one sentence per line; empty lines stay empty.
+
+    With --text, stdin is a document, which is read to its end.
+    """
     sampling = sampling_config(options)
     if options.alignments:
         require_writable("--alignments", Path(options.alignments))
@@ -80,6 +89,18 @@ def run_translate(options: argparse.Namespace) -> None:
             f"--n-best must be between 1 and the beam size, {beam_size}. "
             f"Received: {options.n_best}."
         )
+    drawn = dataclasses.asdict(sampling) if sampling else {}
+    if options.text:
+        with stdin_bars() as bars:
+            text = translator.translate_text(
+                read_text(0),
+                sample=options.sample,
+                progress=functools.partial(bars, "translated"),
+                **given(options, "language", "context"),
+                **drawn,
+            )
+        sys.stdout.write(text)
+        return
     done = 0
     alignments: list[str] = []
     with stdin_bars() as bars:
@@ -90,7 +111,7 @@ def run_translate(options: argparse.Namespace) -> None:
                 prefix=prefixes,
                 sample=options.sample,
                 progress=lambda number, done=done: bars("translated", done + number),
-                **(dataclasses.asdict(sampling) if sampling else {}),
+                **drawn,
             )
             for number, ranked in enumerate(translations, start=done + 1):
                 sys.stdout.writelines(_format(number, ranked, options.n_best))

@@ -34,6 +34,12 @@ RULES = (
     # translate, generate
     Rule("sample", excludes=("beam_size", "alpha", "lookahead"), why="it does not search"),
     *(Rule(name, needs=("sample",)) for name in ("temperature", "top_k", "top_p", "seed")),
+    Rule(
+        "text",
+        excludes=("n_best", "prefix_file", "alignments", "line_buffered"),
+        why="they are for lines",
+    ),
+    *(Rule(name, needs=("text",)) for name in ("language", "context")),
     Rule("alignments", excludes=("ensemble",), why="attention is that of a single model"),
     Rule(
         "litert",

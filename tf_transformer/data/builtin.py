@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
+from tf_transformer.config import Config
 from tf_transformer.files import write_text
 
 LANGUAGES = ("en", "de")
@@ -25,6 +26,12 @@ SIZES: Mapping[str, int] = MappingProxyType({"train": 20_000, "dev": 500, "test"
 _FILE = "builtin.tsv.bz2"
 # Words rarer than this occur only in the first split, the training text.
 _RARE = 6
+
+
+def languages(config: Config) -> tuple[str, str]:
+    """Returns source and target language of a configuration; "" if unknown."""
+    is_built_in = config.preset and not config.data.train
+    return LANGUAGES if is_built_in else (config.data.source, config.data.target)
 
 
 def pairs(number: int | None = None) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Generic, Literal, TypeVar
@@ -68,7 +69,12 @@ def read_lines(path: Path | int) -> Iterator[str]:
         UserError: if the file cannot be read, is a damaged gzip file or is not UTF-8.
     """
     for number, line in enumerate(_read_raw(path), start=1):
-        yield _decoded(path, number, line)
+        yield _decoded(path, number, line).removesuffix("\n").removesuffix("\r")
+
+
+def read_text(path: Path | int) -> str:
+    """Returns a UTF-8 file, or a descriptor, as `read_lines` reads it, with its line ends."""
+    return "".join(itertools.starmap(partial(_decoded, path), enumerate(_read_raw(path), 1)))
 
 
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
@@ -82,7 +88,8 @@ def arriving_lines(descriptor: int) -> Iterator[list[str]]:
     """
     number = 0
     for lines in _read_arriving(descriptor):
-        yield [_decoded(descriptor, number + i, line) for i, line in enumerate(lines, start=1)]
+        decoded = (_decoded(descriptor, number + i, line) for i, line in enumerate(lines, 1))
+        yield [line.removesuffix("\r") for line in decoded]
         number += len(lines)
 
 
@@ -100,10 +107,9 @@ def _read_arriving(descriptor: int) -> Iterator[list[bytes]]:
 
 
 def _decoded(path: Path | int, number: int, line: bytes) -> str:
-    """Decodes line `number`, counted from 1, and drops its line end."""
+    """Decodes line `number`, counted from 1."""
     if number == 1:
         line = line.removeprefix(codecs.BOM_UTF8)
-    line = line.removesuffix(b"\n").removesuffix(b"\r")
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -13,8 +13,11 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 
-from tf_transformer.errors import shortened
+from tf_transformer.data.builtin import languages
+from tf_transformer.decoding.documents import Part, put_together, take_apart
+from tf_transformer.errors import UserError, shortened
 from tf_transformer.export.saved_model import Arrays, SavedModelSession, column, plain_lists
+from tf_transformer.export.versions import read_config
 from tf_transformer.serving.queue import MAX_ROWS
 
 _LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max
@@ -46,19 +49,56 @@ class PredictRequest:
     warnings: list[str]  # for the client, since the request is valid
 
 
-def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
-    """Reads the body of a predict call; raises BadRequestError if it is invalid."""
+def parse_document(body: bytes, session: SavedModelSession) -> list[Part]:
+    """Reads the body of a translateText call; raises BadRequestError if it is invalid."""
+    record = _json(body)
+    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
+        raise BadRequestError('The body must be an object with a string, "text".')
+    _refuse_unknown(record, '"text", "language" and "context"')
+    default = session.signatures.get("serving_default")
+    if not default or "translation" not in default.outputs:
+        raise BadRequestError("This model does not translate.")
+    config, context = read_config(session.path), record.get("context", 1)
+    language = record.get("language", languages(config)[0] if config else "")
+    if not isinstance(language, str) or type(context) is not int or context < 1:
+        raise BadRequestError('"language" must be a string, "context" a number from 1.')
     try:
-        record = json.loads(body, parse_constant=_refuse_constant)
+        return take_apart(record["text"], language, context)
+    except UserError as error:
+        raise BadRequestError(str(error)) from None
+
+
+def format_document(parts: Sequence[Part], translations: Sequence[str], cut: int) -> str:
+    """Returns the answer to a translateText call; `cut` sentences were too long."""
+    shown = list(put_together(parts, translations))
+    text = "".join(one for _, one in shown)
+    pairs = [{"source": p.text, "translation": t} if p.is_sentence else t for p, t in shown]
+    record: dict[str, Any] = {"text": text, "parts": pairs}
+    if cut:
+        record["warnings"] = [f"Sentences that were too long and were cut: {cut}"]
+    return json.dumps(record)  # escapes lone surrogates, which are kept
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BadRequestError(f"The body must be JSON: {error}") from None
+
+
+def _refuse_unknown(record: dict[str, Any], known: str) -> None:
+    """Raises BadRequestError for a field whose name is not in the text `known`."""
+    if unknown := record.keys() - {*known.split('"')[1::2]}:
+        received = shortened(json.dumps(min(unknown)), 200)
+        raise BadRequestError(f"The body may have {known}. Received: {received}.")
+
+
+def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
+    """Reads the body of a predict call; raises BadRequestError if it is invalid."""
+    record = _json(body)
     if not isinstance(record, dict) or ("instances" in record) == ("inputs" in record):
         raise BadRequestError('The body must be an object with either "instances" or "inputs".')
-    if unknown := record.keys() - {"signature_name", "instances", "inputs"}:
-        raise BadRequestError(
-            'The body may have "signature_name" and either "instances" or "inputs". Received: '
-            f"{shortened(json.dumps(min(unknown)), 200)}."
-        )
+    _refuse_unknown(record, '"signature_name" and either "instances" or "inputs"')
     signature = record.get("signature_name", "serving_default")
     if not isinstance(signature, str):
         raise BadRequestError('"signature_name" must be a string.')
@@ -90,7 +130,7 @@ def _warnings(inputs: Arrays) -> list[str]:
     """Returns a sentence about texts of several lines, which are translated as one."""
     texts = [text for one in inputs.values() if one.dtype == object for text in one.flat]
     count = sum(b"\n" in text.strip() for text in texts)
-    advice = "taken as one sentence each. Send each line as a text of its own."
+    advice = "taken as one sentence each. Send documents to :translateText."
     return [f"Texts of several lines: {count}, {advice}"] if count else []
 
 

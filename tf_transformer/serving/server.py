@@ -19,8 +19,9 @@ from importlib import resources
 from typing import Any
 
 from tf_transformer.data import builtin
+from tf_transformer.decoding.batches import at_once
 from tf_transformer.errors import missing_extra, quoted
-from tf_transformer.export.saved_model import ClosedError
+from tf_transformer.export.saved_model import Arrays, ClosedError, column
 from tf_transformer.export.versions import read_card, read_config
 
 try:
@@ -34,12 +35,15 @@ try:
     from tf_transformer.serving.queue import MAX_ROWS, BatchError, QueueFullError, Telemetry
     from tf_transformer.serving.rest import (
         BadRequestError,
+        format_document,
         format_response,
         metadata,
         model_status,
+        parse_document,
         parse_request,
     )
     from tf_transformer.serving.served_model import (
+        LoadedVersion,
         NotReadyError,
         ServedModel,
         UnknownVersionError,
@@ -116,6 +120,13 @@ def _add_model(
             telemetry.tokens_written.inc(version.counter.written(outputs))
         return _reply(format_response(outputs, request.by_row, request.warnings))
 
+    def translate_text(number=None):
+        with model.use(number) as version:
+            parts = parse_document(flask.request.get_data(), version.session)
+            sentences = [part.text for part in parts if part.is_sentence]
+            found, cut = _translate(version, sentences, deadline, telemetry)
+        return _reply(format_document(parts, found, cut))
+
     def status(number=None):
         states = model.states()
         if number is not None and number not in states:
@@ -132,6 +143,36 @@ def _add_model(
         app.add_url_rule(prefix, "status", status)
         app.add_url_rule(f"{prefix}/metadata", "metadata", describe)
         app.add_url_rule(f"{prefix}:predict", "predict", predict, methods=["POST"])
+        rule = f"{prefix}:translateText"
+        app.add_url_rule(rule, "translateText", translate_text, methods=["POST"])
+
+
+def _translate(
+    version: LoadedVersion, sentences: list[str], deadline: float, telemetry: Telemetry
+) -> tuple[list[str], int]:
+    """Returns translations and how many of the sentences were cut.
+
+    Sentences of similar length are queued together, as many as a request may have, some at a
+    time: other clients are answered between them. Each such batch has the deadline.
+    """
+    order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))
+    batches = [order[start : start + MAX_ROWS] for start in range(0, len(order), MAX_ROWS)]
+    found, cut = [""] * len(sentences), 0
+
+    def compute(rows: list[int]) -> Arrays:
+        inputs = {"text": column([sentences[row] for row in rows])}
+        answer = version.queue.submit("serving_default", inputs, deadline)
+        try:
+            return answer.result(deadline)
+        finally:
+            answer.cancel()
+
+    for rows, outputs in at_once(batches, compute, version.session.streams):
+        telemetry.tokens_written.inc(version.counter.written(outputs))
+        cut += int(outputs["source_cut"].sum()) if "source_cut" in outputs else 0
+        for row, text in zip(rows, outputs["translation"].tolist(), strict=True):
+            found[row] = text.decode("utf-8", "replace")
+    return found, cut
 
 
 def _observe(app: flask.Flask, name: str, telemetry: Telemetry, access_log: str) -> None:
@@ -205,9 +246,7 @@ def _page(model: ServedModel) -> flask.Response:
         task = card["config"].get("task", "") if config else ""
         facts |= {"version": version.number, "tokens": tokens, "task": task}
         if config and task == "translation" and not config.data.tag:
-            is_built_in = config.preset and not config.data.train
-            data = config.data.source, config.data.target
-            facts["languages"] = builtin.LANGUAGES if is_built_in else data
+            facts["languages"] = builtin.languages(config)
     html = resources.files("tf_transformer.serving").joinpath("page.html").read_text("utf-8")
     html = html.replace("MODEL_FACTS", json.dumps(facts).replace("<", "\\u003c"))
     return flask.Response(html, headers=_PAGE_HEADERS)

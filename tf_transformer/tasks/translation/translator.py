@@ -10,10 +10,12 @@ import keras
 
 from tf_transformer.config import SAMPLING, SETTINGS, DecodingConfig, SamplingConfig
 from tf_transformer.config.combinations import check
-from tf_transformer.config.settings import Setting, nearest
+from tf_transformer.config.settings import Bounds, Setting, nearest
+from tf_transformer.data import builtin
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
+from tf_transformer.decoding.documents import put_together, take_apart
 from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models_of, only_model
 from tf_transformer.decoding.lite import LiteEngine
 from tf_transformer.decoding.text_codec import TextCodec, Translation
@@ -30,6 +32,10 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.models import Card, card_of, load_engine
 
 logger = logging.getLogger(__name__)
+
+_SEVERAL_LINES = (
+    "texts of several lines, each read as one sentence: %d; `translate_text` takes documents"
+)
 
 # Search settings that are options of methods, without their prefix.
 _DECODING = {name.partition(".")[2]: SETTINGS[name] for name in SETTINGS if "decoding." in name}
@@ -49,6 +55,7 @@ class Translator:
         engine: computes in place of model and tokenizer: a `LiteEngine` or an `ExportEngine`.
         card: creates the model card of its exports.
         bleu_tokenizer: sacreBLEU's tokeniser, the default of `evaluate`.
+        language: code of the source language, the default of `translate_text`.
     """
 
     def __init__(
@@ -60,6 +67,7 @@ class Translator:
         engine: Engine | None = None,
         card: Card | None = None,
         bleu_tokenizer: str = "13a",
+        language: str = "",
     ) -> None:
         if engine is None:
             if model is None or tokenizer is None:
@@ -69,6 +77,7 @@ class Translator:
             engine = GraphEngine(model, tokenizer)
         self.engine, self.decoding = engine, decoding or DecodingConfig()
         self.bleu_tokenizer, self._card = bleu_tokenizer, card or dict
+        self.language = language
 
     def __repr__(self) -> str:
         search = f"beam_size={self.decoding.beam_size}, alpha={self.decoding.alpha:g}"
@@ -142,7 +151,7 @@ class Translator:
         """
         one, sources = one_or_more("texts", texts)
         if count := sum("\n" in text.strip() for text in sources):
-            logger.warning("texts of several lines, each read as one sentence: %d", count)
+            logger.warning(_SEVERAL_LINES, count)
         prefixes = None
         if prefix is not None:
             one, sources, prefixes = pairs(texts=texts, prefix=prefix)
@@ -157,6 +166,40 @@ class Translator:
             sources, decoding, number, prefixes=prefixes, sampling=sampling, progress=progress
         )
         results = [best for best, *_ in ranked] if n_best is None else ranked
+        return results[0] if one else results
+
+    # fmt: off
+    @overload
+    def translate_text(self, texts: str, **options: Any) -> str: ...
+    @overload
+    def translate_text(self, texts: Strings, **options: Any) -> list[str]: ...
+    # fmt: on
+    def translate_text(self, texts, *, language=None, context=1, **options):
+        """Translates a document, or a list of documents, sentence by sentence.
+
+        Lines, space, marks of lists, code between fences, and lone addresses and numbers stay
+        as they are; every line is taken by itself. All sentences are translated at once.
+
+        Args:
+            texts: a string, or a list of strings.
+            language: code of the source language; None for that of the model.
+            context: sentences of a line to translate together, for a model trained with the
+                setting `data.join`.
+            **options: those of `translate`, but for `n_best` and `prefix`.
+
+        Returns:
+            The document with its sentences translated; a list for a list.
+
+        Raises:
+            TypeError: if the texts are neither a string nor a list of strings.
+            UserError: as `translate` does, and if the language is unknown.
+        """
+        one, texts = one_or_more("texts", texts)
+        together = Setting(int, Bounds(low=1)).check("context", context)
+        documents = [take_apart(text, language or self.language, together) for text in texts]
+        sentences = [part.text for parts in documents for part in parts if part.is_sentence]
+        found = iter(self.translate(sentences, n_best=None, prefix=None, **options))
+        results = ["".join(text for _, text in put_together(d, found)) for d in documents]
         return results[0] if one else results
 
     # fmt: off
@@ -382,6 +425,7 @@ def load_translator(
         engine=engine,
         card=card,
         bleu_tokenizer=run.config.data.bleu_tokenizer,
+        language=builtin.languages(run.config)[0],
     )
 
 
@@ -389,7 +433,12 @@ def load_exported_translator(path: Path) -> Translator:
     """Loads a translator from the folder of a SavedModel; UserError if it holds none."""
     engine, config = ExportEngine(path), read_config(path)
     tokenize = config.data.bleu_tokenizer if config else "13a"
-    return Translator(decoding=engine.decoding, engine=engine, bleu_tokenizer=tokenize)
+    return Translator(
+        decoding=engine.decoding,
+        engine=engine,
+        bleu_tokenizer=tokenize,
+        language=builtin.languages(config)[0] if config else "",
+    )
 
 
 def load_keras_file(path: Path, tokenizer: str | Path | None = None) -> Translator:

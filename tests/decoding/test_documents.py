@@ -1,0 +1,134 @@
+"""Documents: only sentences are translated, and nothing else is lost or moved."""
+
+import itertools
+import time
+from random import Random
+
+import pytest
+
+from tf_transformer.decoding.documents import put_together, take_apart
+from tf_transformer.errors import UserError
+
+LETTER = """\
+# News
+
+Dear Dr. Smith,\r
+  \tit works. Does it?  Yes!
+
+- [ ] > First one. Second one.
+  2) Third.\tCell.
+-----
+| Name | 12 | x@y.org |
+|:-----|---:|---------|
+```python
+print("Not a sentence.")
+```
+https://example.org/a?b
+<a.b@example.org>
+3,141.5 \N{EURO SIGN}
+"""
+SENTENCES = [
+    "News", "Dear Dr. Smith,", "it works.", "Does it?", "Yes!", "First one.", "Second one.",
+    "Third.", "Cell.", "Name",
+]  # fmt: skip
+HOSTILE = [
+    "Hi. ", "Dr. Who? ", "- ", "* ", "1. ", "> ", "```", "~~~", "```py", "\n", "\n\n", "\r\n",
+    "\r", "\t", "|", "---", "+--+", "http://a.b/c", "a@b.co", " ", "\u00a0", "\u2028", "\x85",
+    "\x0b", "\x00", "。", "你好", "\u200b", "\ud800", "🙂", "(", '"', "3.14", "مرحبا. ", "[x] ",
+    "a) ", "x" * 50, "J.\u00a0R. ", "e.g. ", "http://,,,", "a@b.c.c.",
+]  # fmt: skip
+
+
+def sentences_of(text: str, language: str = "en", context: int = 1) -> list[str]:
+    return [part.text for part in take_apart(text, language, context) if part.is_sentence]
+
+
+def rewritten(text: str, translations, language: str = "en", context: int = 1) -> str:
+    parts = take_apart(text, language, context)
+    return "".join(shown for _, shown in put_together(parts, translations))
+
+
+def test_only_sentences_are_translated_and_all_else_stays_where_it_is():
+    assert sentences_of(LETTER) == SENTENCES
+    expected = LETTER
+    for number, sentence in enumerate(SENTENCES):
+        expected = expected.replace(sentence, f"<{number}>", 1)
+    assert rewritten(LETTER, (f"<{number}>\n" for number in itertools.count())) == expected
+
+
+def test_some_sentences_of_a_line_are_taken_together():
+    text = "One. Two.  Three.\nFour."
+    assert sentences_of(text, context=2) == ["One. Two.", "Three.", "Four."]
+    assert rewritten(text, "abc", context=2) == "a  b\nc"
+
+
+def test_a_fence_without_end_hides_nothing_after_it():
+    assert sentences_of("```\nOne.\n~~~\nTwo.\n```\nThree.\n```\nFour.") == ["Three.", "Four."]
+    assert sentences_of("```\nOne.\n~~~\n") == ["One."]
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "expected"),
+    [
+        ("en", "Mr. Jones left at 5 p.m. on Jan. 3. He ran.", ["He ran."]),
+        ("de", "Am 3. Mai kam Dr. Maier z. B. an. Er blieb.", ["Er blieb."]),
+        ("DE-at", "Das ist d. h. gut. Wie?", ["Wie?"]),
+        ("fr", "Mme Blanc, etc. sont venus. Quoi ?", ["Quoi ?"]),
+        ("zh", "温度是3.5度。谢谢！", ["谢谢！"]),
+        ("ar", "السعر 3.5 دولار. ما رأيك؟", ["ما رأيك؟"]),
+    ],
+)  # fmt: skip
+def test_abbreviations_end_no_sentence(language, line, expected):
+    assert sentences_of(line, language)[1:] == expected
+
+
+def test_sentences_without_space_between_get_one_where_the_translation_needs_it():
+    assert (
+        rewritten("你好。“再见。”好！\n", ["Hello.", "Bye.", "OK!"], "zh")
+        == "Hello. Bye. OK!\n"
+    )
+    assert rewritten("你好。再见。", ["今日は。", "では。"], "zh") == "今日は。では。"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_of_hostile_text_is_lost_or_moved(seed):
+    random = Random(seed)
+    for language, context in itertools.product(("en", "de", "zh", "ar"), (1, 3)):
+        for _ in range(60):
+            text = "".join(random.choices(HOSTILE, k=random.randint(0, 40)))
+            same = sentences_of(text, language, context)
+            assert rewritten(text, same, language, context) == text
+            lines = rewritten(text, ["T\u2028U"] * len(same), language, context).splitlines()
+            assert len(lines) == len(text.splitlines())
+            for before, after in zip(text.splitlines(), lines, strict=True):
+                assert (after == before) or "T U" in after
+
+
+@pytest.mark.parametrize(
+    "bit", ["a", " ", "- ", "> ", "|", "(", "A. ", "a@b.c.", "http://,", "```a\n"]
+)
+def test_time_is_linear(bit):
+    def seconds(size: int) -> float:
+        text, start = bit * (size // len(bit)), time.process_time()
+        rewritten(text, sentences_of(text))
+        return time.process_time() - start
+
+    seconds(1_000)
+    assert seconds(200_000) < 0.5 + 40 * seconds(20_000)
+
+
+@pytest.mark.parametrize("language", ["", "source", "3"])
+def test_a_language_that_is_no_code_is_refused(language):
+    with pytest.raises(UserError, match="must be the code of the source language, such as de"):
+        take_apart("One.", language)
+
+
+def test_translate_text_translates_all_sentences_of_all_documents(translator, texts):
+    first, second = texts[2], texts[3]
+    found = [str(one) for one in translator.translate([first, second])]
+    document = f"- {first}\n\n  {second} \r\n"
+    expected = f"- {found[0]}\n\n  {found[1]} \r\n"
+    assert translator.translate_text(document) == expected
+    assert translator.translate_text([document, "42\n"]) == [expected, "42\n"]
+    with pytest.raises(UserError, match="`context` must be"):
+        translator.translate_text(document, context=0)

@@ -1,0 +1,127 @@
+r"""Documents: their sentences, and all that stands around them and is kept as it is.
+
+A document is taken apart into parts, whose texts joined are the document again:
+
+    "- Hi there. You?\n\n"   ->   "- "  [Hi there.]  " "  [You?]  "\n"  "\n"
+
+Only the parts in brackets are translated. Every line is taken by itself.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import sentencex
+
+from tf_transformer.errors import UserError, quoted
+
+# Before a sentence: space, and marks of lists, headings and quotations.
+_MARKS = re.compile(
+    r"\s*(?:(?:[-*+•‣◦·–—]|\#{1,6}|\d{1,3}[.)]|[A-Za-z]\)|\[[ xX]\])(?:\s+|$)|>+\s*)*"
+)
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})")
+_ADDRESS = re.compile(
+    r"<?(?:(?:[a-z][a-z0-9+.-]*://|www\.|mailto:)\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+[>.,;]*)",
+    re.ASCII | re.IGNORECASE,
+)
+_WIDE = "\u2e80"  # the first of the characters of East Asia, which put no space after a mark
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a document: a sentence to translate, or what is kept."""
+
+    text: str
+    is_sentence: bool
+
+
+def take_apart(text: str, language: str, context: int = 1) -> list[Part]:
+    """Returns the parts of a document, none of them empty.
+
+    Args:
+        text: the document.
+        language: code of its language, such as "de"; rules of English for unknown ones.
+        context: sentences of a line that are translated together, as one part.
+
+    Raises:
+        UserError: if the language is no code of two or three letters.
+    """
+    code = re.match("[a-z]{2,3}(?![a-z])", language.lower())
+    if not code:
+        raise UserError(
+            "`language` must be the code of the source language, such as de. Received: "
+            f"{quoted(language)}."
+        )
+    lines = text.splitlines(keepends=True)
+    parts: list[Part] = []
+    for line, is_code in zip(lines, _code(lines), strict=True):
+        parts += [Part(line, False)] if is_code else _line(line, code[0], context)
+    return [part for part in parts if part.text]
+
+
+def put_together(
+    parts: Iterable[Part], translations: Iterable[str]
+) -> Iterator[tuple[Part, str]]:
+    """Yields the parts with what stands for them: a translation, or their own text.
+
+    Takes as many of the translations as there are sentences, and makes each a line. Between
+    sentences that had no space, as in Chinese, one is added if their translations need it.
+    """
+    found, before, shown = iter(translations), Part("", False), ""
+    for part in parts:
+        if before.is_sentence and part.is_sentence and _is_wide(before.text) > _is_wide(shown):
+            yield Part("", False), " "
+        shown = " ".join(next(found).splitlines()).strip() if part.is_sentence else part.text
+        yield part, shown
+        before = part
+
+
+def _is_wide(text: str) -> bool:
+    """Tells whether a sentence ends with a character of East Asia, or one before a quote."""
+    return max(text[-2:], default="") >= _WIDE
+
+
+def _code(lines: list[str]) -> Iterator[bool]:
+    """Tells of each line whether it is code between two fences, or a fence."""
+    last = {line.strip(): number for number, line in enumerate(lines)}
+    end = ""  # the fence that ends the block
+    for number, line in enumerate(lines):
+        fence = _FENCE.match(line)
+        yield bool(end or fence)
+        if end:
+            end = "" if line.strip() == end else end
+        elif fence and last.get(fence[1], 0) > number:
+            end = fence[1]
+
+
+def _line(line: str, language: str, context: int) -> Iterator[Part]:
+    match = _MARKS.match(line)
+    start = match.end() if match else 0
+    yield Part(line[:start], False)
+    is_row = line.startswith("|", start)  # of a table
+    for cell in re.split(r"([|\t])" if is_row else r"(\t)", line[start:]):
+        yield from _cell(cell, language, context)
+
+
+def _cell(cell: str, language: str, context: int) -> Iterator[Part]:
+    """Yields the sentences of a line, or of a cell of a table, with the space around them."""
+    if not _is_text(cell.strip()):
+        yield Part(cell, False)
+        return
+    # The library fails at spaces such as U+00A0 and at lone surrogates.
+    plain = re.sub(r"\s", " ", cell).encode("utf-8", "replace").decode()
+    sizes = map(len, sentencex.segment(language, plain))
+    ends = [0, *itertools.accumulate(sizes)]
+    for first in range(0, len(ends) - 1, context):
+        piece = cell[ends[first] : ends[min(first + context, len(ends) - 1)]]
+        sentence = piece.strip()
+        start = piece.index(sentence)
+        yield Part(piece[:start], False)
+        yield Part(sentence, _is_text(sentence))
+        yield Part(piece[start + len(sentence) :], False)
+
+
+def _is_text(text: str) -> bool:
+    """Tells whether there is something to translate: a letter, and not only an address."""
+    return any(map(str.isalpha, text)) and not _ADDRESS.fullmatch(text)
