@@ -55,7 +55,7 @@ def test_a_step_of_a_small_model_has_few_operations(precision, limit):
     step = inner_loop(search.get_concrete_function().graph)
     assert len(step) <= limit
     kinds = Counter(one.type for one in step)
-    assert kinds["ReadVariableOp"] <= 2  # the embedding
+    assert kinds["ReadVariableOp"] <= 5  # of the embedding
     assert kinds["IdentityN"] == 0  # of custom gradients
 
 
