@@ -12,7 +12,7 @@ MAX_DISTANCE = 16
 
 
 class Positions:
-    """What a model is told about the order of tokens; this base class, "none", tells nothing.
+    """The order of tokens as a model is told of it; this base class, "none", tells nothing.
 
     Embeddings call the first two methods, self-attention calls the others.
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.layers.positions import MAX_DISTANCE
 
 
 @dataclass(frozen=True)
@@ -106,10 +105,11 @@ def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
     feed_forward = (inner + 1) * d_model * model.d_ff + inner * model.d_ff + d_model
     norm = {"layer": 2, "rms": 1}[model.norm] * d_model
     positions = model.max_length * d_model if model.positions == "learned" else 0
+    distances = 0
     if model.positions == "relative":
+        from tf_transformer.layers.positions import MAX_DISTANCE  # late, since it imports Keras
+
         distances = (2 * MAX_DISTANCE + 1) * (key_dim + value_dim)
-    else:
-        distances = 0
     encoder = model.num_layers * (attention + distances + feed_forward + 2 * norm)
     encoder += model.norm_first * norm
     if encoder_outputs:
