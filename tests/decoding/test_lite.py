@@ -238,8 +238,6 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(
         load(trained_run.path, litert=True, ensemble=[str(trained_run.path)])
     with pytest.raises(UserError, match="excludes `precision='bfloat16'`"):
         load(trained_run.path, precision="bfloat16", litert=True)
-    with pytest.raises(UserError, match="`precision='int8'` needs `litert=True`"):
-        load(trained_run.path, precision="int8")
 
 
 def test_litert_in_float32_is_an_option_of_loading_and_exports_as_usual(
