@@ -262,7 +262,9 @@ def test_the_best_evaluation_is_kept(tmp_path):
     assert result.bleu == 30.0
     best = read_arrays(run.checkpoints.best)
     assert (best.pop("best/bleu"), best.pop("dev_set")) == (30.0, task.dev_set)
-    np.testing.assert_equal(best, read_arrays(run.checkpoints.step_path(4)))
+    step = read_arrays(run.checkpoints.step_path(4))
+    assert step.pop("score/valid_bleu") == 30.0
+    np.testing.assert_equal(best, step)
     assert_model_has_weights_of(task.models[-1], run.checkpoints.best)
 
 
