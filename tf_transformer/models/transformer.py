@@ -141,10 +141,11 @@ class Transformer(BaseTransformer):
         activation_dropout: rate after the activation of feed-forward networks; the paper has
             none there.
         norm_first: pre-LN, with a final norm on both stacks, instead of the paper's post-LN.
-        positions: how the model knows the order of tokens ('sinusoidal' or 'learned' are added
-            to the embeddings, 'relative' and 'rotary' act in self-attention; 'none').
+        positions: how the model knows the order of tokens: the first two are added to the
+            embeddings, relative and rotary act in self-attention ('sinusoidal', 'learned',
+            'relative', 'rotary' or 'none').
         attention_window: positions to each side (back, in a decoder) that self-attention sees;
-            0 for all.
+            0: all.
         tie_embeddings: one matrix for both embeddings and the output projection (paper 3.4).
         max_length: longest input if positions are learned.
         source_positions: learned positions that sources have trained, set by training;
@@ -153,8 +154,8 @@ class Transformer(BaseTransformer):
             max_length if None.
         attention_bias: biases in the projections of attention; the paper has none.
         output_bias: a bias added to the logits; the paper has none.
-        activation: activation of the feed-forward networks ('relu', 'swish', 'swiglu' or
-            'geglu'); in the last two it gates a second inner projection of width F.
+        activation: activation of the feed-forward networks; in the last two it gates a second
+            inner projection of width F ('relu', 'swish', 'swiglu' or 'geglu').
         norm: kind of every norm ('layer' or 'rms').
         norm_epsilon: added to the variance in every norm.
         query_key_gain: gain of the Xavier uniform initialisation of query and key kernels.
