@@ -5,6 +5,7 @@ request, the positions of a batch, the length of the queue, the time spent in it
 connections.
 """
 
+import functools
 import json
 import logging
 import re
@@ -108,23 +109,27 @@ def _add_model(
 ) -> None:
     """Adds the REST paths of TF Serving."""
 
+    def answer(version: LoadedVersion, signature: str, inputs: Arrays) -> Arrays:
+        queued = version.queue.submit(signature, inputs, deadline)
+        try:
+            outputs = queued.result(deadline)
+        finally:
+            queued.cancel()  # not computed if the client timed out in the queue
+        telemetry.tokens_written.inc(version.counter.written(outputs))
+        return outputs
+
     def predict(number=None):
         with model.use(number) as version:
             request = parse_request(flask.request.get_data(), version.session)
             flask.g.signature = request.signature
-            answer = version.queue.submit(request.signature, request.inputs, deadline)
-            try:
-                outputs = answer.result(deadline)
-            finally:
-                answer.cancel()  # not computed if the client timed out in the queue
-            telemetry.tokens_written.inc(version.counter.written(outputs))
+            outputs = answer(version, request.signature, request.inputs)
         return _reply(format_response(outputs, request.by_row, request.warnings))
 
     def translate_text(number=None):
         with model.use(number) as version:
             parts = parse_document(flask.request.get_data(), version.session)
             sentences = [part.text for part in parts if part.is_sentence]
-            found, cut = _translate(version, sentences, deadline, telemetry)
+            found, cut = _translate(functools.partial(answer, version), version, sentences)
         return _reply(format_document(parts, found, cut))
 
     def status(number=None):
@@ -148,7 +153,7 @@ def _add_model(
 
 
 def _translate(
-    version: LoadedVersion, sentences: list[str], deadline: float, telemetry: Telemetry
+    answer: Callable[[str, Arrays], Arrays], version: LoadedVersion, sentences: list[str]
 ) -> tuple[list[str], int]:
     """Returns translations and how many of the sentences were cut.
 
@@ -161,14 +166,9 @@ def _translate(
 
     def compute(rows: list[int]) -> Arrays:
         inputs = {"text": column([sentences[row] for row in rows])}
-        answer = version.queue.submit("serving_default", inputs, deadline)
-        try:
-            return answer.result(deadline)
-        finally:
-            answer.cancel()
+        return answer("serving_default", inputs)
 
     for rows, outputs in at_once(batches, compute, version.session.streams):
-        telemetry.tokens_written.inc(version.counter.written(outputs))
         cut += int(outputs["source_cut"].sum()) if "source_cut" in outputs else 0
         for row, text in zip(rows, outputs["translation"].tolist(), strict=True):
             found[row] = text.decode("utf-8", "replace")
