@@ -52,7 +52,7 @@ def _answer(functions: dict[str, Callable[..., dict]], request: dict) -> dict:
     try:
         begun, used = time.perf_counter(), _cpu_seconds()
         result = functions[request["call"]](**request["arguments"])
-        seconds, cpu_seconds = time.perf_counter() - begun, _cpu_seconds() - used
+        cpu_seconds, seconds = _cpu_seconds() - used, time.perf_counter() - begun
         memory = functions.get("memory", _peak_memory)()
     except Exception as error:
         if _is_user_error(error):

@@ -75,7 +75,8 @@ def test_seconds_are_of_the_wall_and_cpu_seconds_of_the_processor(contender):
         running.call("setup")
         asleep, busy = running.call("sleep"), running.call("compute")
     assert asleep.seconds >= 0.2 > 0.1 > asleep.cpu_seconds
-    assert busy.seconds >= busy.cpu_seconds >= 0.19
+    # Two clocks of the system, which may differ by some thousandths.
+    assert busy.seconds * 1.01 >= busy.cpu_seconds >= 0.19
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="of Linux")
