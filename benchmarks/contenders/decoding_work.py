@@ -43,8 +43,7 @@ def setup(corpus: str, model: dict, run: str | None, number: int) -> dict:
         with new_folder(Path(path)) as folder:
             save_weights(folder / "weights.npz", transformer)
             to_ctranslate2(transformer, tokenizer, folder / "ct2")
-            pieces = tokenizer.pieces(tf.range(tokenizer.vocab_size)).numpy()
-            _write(folder / "pieces.json", [piece.decode() for piece in pieces])
+            _write(folder / "pieces.json", tokenizer.vocabulary("source"))
             _write(folder / "model.json", asdict(transformer.config))
             _write(folder / "sentences.json", chosen)
         return {}
@@ -95,10 +94,9 @@ class NumberedPieces:
     def copy(self, path: Path) -> None:
         """Writes nothing: no contender reads the tokenizer."""
 
-    def pieces(self, ids: tf.Tensor, side: str = "source") -> tf.Tensor:
+    def vocabulary(self, side: str) -> list[str]:
         special = ["<pad>", "<unk>", "<s>", "</s>"]
-        numbered = [f"t{i}" for i in range(len(special), self.vocab_size)]
-        return tf.gather(tf.constant(special + numbered), ids)
+        return [*special, *(f"t{i}" for i in range(len(special), self.vocab_size))]
 
 
 assert EOS_ID == 3  # contenders in other environments rely on the ids 0 to 3

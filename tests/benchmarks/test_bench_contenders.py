@@ -1,5 +1,7 @@
 """Contenders do the work that they are said to do: checked in this process, at tiny sizes."""
 
+import json
+
 import batches
 import corpus
 import decoding_ours
@@ -90,6 +92,15 @@ def test_sentences_are_of_all_lengths(work):
     assert [len(rows) for rows in work.batches(4, 3)] == [4, 4, 4]
     (whole,) = work.batches(12, 1)
     assert whole == work.sentences
+
+
+def test_random_weights_are_written_for_every_library(prepared, tmp_path):
+    """No trained run, and so no tokenizer: what the figures of `base` are measured with."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    folder = tmp_path / "work"
+    decoding_work.setup(prepared, MODEL, None, number=12)["write"](str(folder))
+    assert len(json.loads((folder / "pieces.json").read_text())) == MODEL["vocab_size"]
+    assert ctranslate2.contains_model(str(folder / "ct2"))
 
 
 @pytest.mark.parametrize("forced", [0, 5])
