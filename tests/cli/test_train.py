@@ -35,7 +35,6 @@ REPORT = (
     (r"model: [\d,]+ parameters", ""),
     (r"disk: 1.5 MB for each of 2 states to .+, and 0.5 MB for each of at most 6 files .+", ""),
     (r"memory: some \d+ MB for weights and Adam, plus the layers of \d,\d+ positions", ""),
-    (r"239 steps to go, about .+ or less", "?"),  # if the machine is busy
     (r"190 steps to go, about \d+ (s|min)", ""),
     (EVALUATION, "{3}"),
     (r"average of the last 2 checkpoints: dev BLEU [\d.]+", ""),

@@ -138,14 +138,15 @@ def test_states_are_saved_periodically_until_the_last_step():
     ("steps", "first", "seconds", "messages"),
     [
         # The step of the run differs from the steps of the session once it was resumed.
-        (2_060, 11, [19.0, *[2.0] * 59], ["2,000 steps to go, about 1 h 7 min"]),
-        (100_000, 1, [200.0] * 2, ["99,999 steps to go, about 231 days or less"]),
+        (2_060, 11, [19.0, *[1.0] * 59], ["2,000 steps to go, about 33 min"]),
+        (100_000, 1, [900.0, *[25.0] * 60], ["99,996 steps to go, about 29 days"]),
+        (5, 1, [900.0, *[1.0] * 4], []),
     ],
 )
-def test_the_time_left_is_estimated_after_a_slow_first_step_and_after_50(
+def test_the_time_left_is_estimated_once_without_the_first_step(
     caplog, steps, first, seconds, messages
 ):
-    """The first step also compiles: it is a bound, and no part of the mean."""
+    """The first step also traces and compiles, which later steps do not repeat."""
     caplog.set_level("INFO", "tf_transformer")
     watched = Watched(steps=steps)
     for step, taken in enumerate(seconds, start=first):

@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 # Consecutive skipped updates before giving up; each halves the loss scale, so 200 means that
 # no scale works.
 MOST_SKIPPED = 200
-# The remaining time is announced after a first step of this many seconds, and after 50 steps.
-SLOW_STEP, STEPS_BEFORE_ESTIMATE = 20, 50
+# The remaining time is announced after this many seconds or steps, not counting the first step.
+ESTIMATE_SECONDS, ESTIMATE_STEPS = 60, 49
 
 
 @dataclass
@@ -197,8 +197,7 @@ class StepWatch(keras.callbacks.Callback):
         self.stopper = stopper
         self.vote = vote
         self.save = save
-        self.steps_now = 0
-        self.seconds_now = 0.0
+        self.timed: list[float] | None = []  # seconds of steps until the estimate
         self.skipped = 0
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -242,18 +241,16 @@ class StepWatch(keras.callbacks.Callback):
             )
 
     def _estimate(self, step: int, seconds: float) -> None:
-        """Announces the time left, as a bound after a slow first step, which also compiles."""
-        self.steps_now += 1
-        left = self.training.steps - step
-        if self.steps_now == 1:
-            if seconds >= SLOW_STEP:
-                bound = duration(seconds * left)
-                logger.info("%s steps to go, about %s or less", f"{left:,}", bound)
+        """Announces the time left, once, without the first step, which compiles too."""
+        if self.timed is None:
             return
-        self.seconds_now += seconds
-        if self.steps_now == STEPS_BEFORE_ESTIMATE:
-            mean = self.seconds_now / (self.steps_now - 1)
-            logger.info("%s steps to go, about %s", f"{left:,}", duration(mean * left))
+        self.timed.append(seconds)
+        later = self.timed[1:]
+        if sum(later) >= ESTIMATE_SECONDS or len(later) == ESTIMATE_STEPS:
+            left = self.training.steps - step
+            expected = duration(sum(later) / len(later) * left)
+            logger.info("%s steps to go, about %s", f"{left:,}", expected)
+            self.timed = None
 
 
 def duration(seconds: float) -> str:
