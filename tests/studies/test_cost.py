@@ -99,11 +99,14 @@ def every_operation(graph):
         dataclasses.replace(SMALL, key_dim=5, value_dim=2, decoder_layers=1),
         dataclasses.replace(SMALL, norm_first=True, tie_embeddings=False),
         dataclasses.replace(SMALL, activation="swiglu", positions="relative", key_dim=5),
+        dataclasses.replace(SMALL, attention_window=3),  # in blocks, the last not whole
+        dataclasses.replace(SMALL, attention_window=6, positions="relative"),
     ],
 )
 def test_flops_are_three_times_those_of_a_forward_pass(config):
     batch, source, target = 2, 7, 5
-    lengths = Lengths.of(np.full(batch, source), np.full(batch, target))
+    window = config.attention_window
+    lengths = Lengths.of(np.full(batch, source), np.full(batch, target), window)
     forward = products_in_graph(config, batch, source, target)
     assert training_flops(config, lengths) == 3 * forward
 

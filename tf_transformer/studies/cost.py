@@ -62,23 +62,39 @@ _PER_PRODUCT = 2 * 3
 
 @dataclass(frozen=True)
 class Lengths:
-    """Sums of S, T, S^2, T^2 and S T over the sentence pairs of an epoch, in tokens.
+    """Sums over the sentence pairs of an epoch, in tokens.
 
     S and T count the positions of encoder and decoder, including EOS. For a classifier T is 1,
     one label per sentence.
+
+    Attributes:
+        source: sum of S.
+        target: sum of T.
+        source_pairs: positions that self-attention of the encoder compares: S^2, or with a
+            window each block of its size with three blocks.
+        target_pairs: those of the decoder: T^2, or each block with two.
+        both: sum of S T.
     """
 
     source: int
     target: int
-    source_squared: int
-    target_squared: int
+    source_pairs: int
+    target_pairs: int
     both: int
 
     @classmethod
-    def of(cls, source: np.ndarray, target: np.ndarray) -> "Lengths":
+    def of(cls, source: np.ndarray, target: np.ndarray, window: int = 0) -> "Lengths":
         """Sums the lengths of the pairs, two arrays of integers [pairs]."""
         s, t = source.astype(np.int64), target.astype(np.int64)
-        return cls(int(s.sum()), int(t.sum()), int(s @ s), int(t @ t), int(s @ t))
+        pairs = _compared(s, window, 3), _compared(t, window, 2)
+        return cls(int(s.sum()), int(t.sum()), *pairs, int(s @ t))
+
+
+def _compared(lengths: np.ndarray, window: int, blocks: int) -> int:
+    if not window:
+        return int(lengths @ lengths)
+    size = np.minimum(lengths, window)
+    return int((-(-lengths // size) * blocks * size**2).sum())
 
 
 def head_sizes(model: ModelConfig) -> tuple[int, int]:
@@ -141,7 +157,8 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
 
     Each term is a multiplication and an addition, and three times that with the backward pass.
     Embeddings, norms, biases, softmax, loss and Adam are not counted.
-    The decoder's self-attention is counted in full, as it is computed, though half is masked.
+    The decoder's self-attention is counted in full, as it is computed, though half is masked;
+    with a window, S^2 and T^2 are the pairs that its blocks compare (see `Lengths`).
 
     With C = `encoder_outputs`, only the encoder is counted, and D C for each sentence.
     """
@@ -149,12 +166,12 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
     feed_forward = (_inner_projections(model) + 1) * model.d_model * model.d_ff
     projections = model.d_model * heads
     own = heads * (2 if model.positions == "relative" else 1)
-    encoder = (2 * projections + feed_forward) * lengths.source + own * lengths.source_squared
+    encoder = (2 * projections + feed_forward) * lengths.source + own * lengths.source_pairs
     if encoder_outputs:
         output = model.d_model * encoder_outputs * lengths.target
         return _PER_PRODUCT * (model.num_layers * encoder + output)
     decoder = (3 * projections + feed_forward) * lengths.target + projections * lengths.source
-    decoder += own * lengths.target_squared + heads * lengths.both
+    decoder += own * lengths.target_pairs + heads * lengths.both
     layers = model.num_layers * encoder + model.num_decoder_layers * decoder
     return _PER_PRODUCT * (layers + model.d_model * model.vocab_size * lengths.target)
 

@@ -221,7 +221,8 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
     how = "counted from the model and the lengths in the run's data/."
     try:
         corpus = EncodedCorpus.open(run.data / "train")
-        lengths = Lengths.of(corpus.source_lengths, corpus.target_lengths)
+        window = run.config.model.attention_window
+        lengths = Lengths.of(corpus.source_lengths, corpus.target_lengths, window)
     except UserError as error:
         how = f"unknown: {error}"
     per_evaluation = costs(run.history(), run.config.model, lengths, outputs)
