@@ -1,4 +1,4 @@
-"""Table 1 of the paper, measured: time and memory of layer types against sequence length n.
+"""Table 1 of the paper, measured: CPU time and memory of layer types against length n.
 
     python benchmarks/layer_cost.py
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kind: {n: results[f"n = {n}"][kind] for n in options.lengths} for kind in options.layers
     }
     rows = [_row(kind, measured) for kind, measured in by_layer.items()]
-    header = ["", *(f"{title}, ms" for title in cases), "power of n", "Table 1"]
+    header = ["", *(f"{title}, CPU ms" for title in cases), "power of n", "Table 1"]
     print(f"\nd = {options.d_model}, {options.rounds} rounds, median (smallest-largest)\n")
     print(table(header, rows))
     print(f"\n{say_versions(next(iter(results.values())))}\n{report.say_machine()}")
@@ -63,13 +63,13 @@ def _row(kind: str, measured: Mapping[int, Measured]) -> list[str]:
 
 
 def _in_milliseconds(measured: Measured) -> str:
-    spread = measured.seconds()
+    spread = measured.cpu_seconds()
     scaled = type(spread)(1e3 * spread.median, 1e3 * spread.low, 1e3 * spread.high)
     return shown(scaled, 1)
 
 
 def _times(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
-    return [(n, 1e3 * each.seconds().median) for n, each in measured.items()]
+    return [(n, 1e3 * each.cpu_seconds().median) for n, each in measured.items()]
 
 
 def _memory(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
@@ -89,7 +89,7 @@ def _draw(by_layer: Mapping[str, Mapping[int, Measured]], stem):
         times.append(Series(kind, _times(measured)))
         if points := _memory(measured):
             memory.append(Series(kind, points))
-    panels = {"time, forward and backward": [*times, *_theory(by_layer)]}
+    panels = {"CPU time, forward and backward": [*times, *_theory(by_layer)]}
     if memory:
         panels["peak memory above the start"] = memory
     return draw_lines(panels, "sequence length n", ["milliseconds", "MB"], stem)
