@@ -1,14 +1,20 @@
-"""Table 1 of the paper, measured: CPU time and memory of layer types against length n.
+"""Table 1 of the paper, measured: time and memory of layer types against sequence length n.
 
     python benchmarks/layer_cost.py
+    python benchmarks/layer_cost.py --heads 1 2 4 8 16 32 --d-model 512 --batch 16 --lengths 32
 
 Each layer of the same width d computes its output and all gradients. The measured growth is
 printed beside that of Table 1: n^2 d for self-attention, n d^2 for a recurrent layer, k n d^2
 for a convolution, r n d for restricted self-attention. The projections of attention, n d^2, are
 measured although they are not in Table 1, so a line approaches its theory only where n is large
 compared with d.
+
+With --heads, it measures self-attention with these numbers of heads instead, whose d_k = d_v is
+d / h: the CPU time of all threads for a forward pass, and for one with its backward pass. Paper
+3.2.2 expects a cost "similar to that of single-head attention with full dimensionality".
 """
 
+import argparse
 from collections.abc import Mapping, Sequence
 
 from harness.chart import Series, draw_lines
@@ -26,6 +32,7 @@ LAYERS = {
     "LSTM": 1,
     "GRU": 1,
 }
+_TIMES = 20  # passes in a round, with --heads
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,7 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--num-heads", type=positive, default=4)
     parser.add_argument("--batch", type=positive, default=1)
     parser.add_argument("--layers", nargs="+", choices=LAYERS, default=list(LAYERS))
+    parser.add_argument("--heads", type=positive, nargs="+", metavar="H")
     options = parser.parse_args(arguments)
+    if options.heads:
+        _compare_heads(options)
+        return
     work = {name: getattr(options, name) for name in ("d_model", "num_heads", "batch")}
     specs = [Spec(kind, "layer", options=work | {"kind": kind}) for kind in options.layers]
     options.lengths.sort()  # memory left behind by long sequences would count for short ones
@@ -49,11 +60,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kind: {n: results[f"n = {n}"][kind] for n in options.lengths} for kind in options.layers
     }
     rows = [_row(kind, measured) for kind, measured in by_layer.items()]
-    header = ["", *(f"{title}, CPU ms" for title in cases), "power of n", "Table 1"]
+    header = ["", *(f"{title}, ms" for title in cases), "power of n", "Table 1"]
     print(f"\nd = {options.d_model}, {options.rounds} rounds, median (smallest-largest)\n")
     print(table(header, rows))
     print(f"\n{say_versions(next(iter(results.values())))}\n{report.say_machine()}")
     print("wrote", report.write(), *_draw(by_layer, options.output / report.name))
+
+
+def _compare_heads(options: argparse.Namespace) -> None:
+    length = options.lengths[0]
+    specs = [
+        Spec(f"{heads}", "layer", options={"kind": "self-attention", "num_heads": heads,
+             "d_model": options.d_model, "batch": options.batch})
+        for heads in options.heads
+    ]  # fmt: skip
+    passes = {"forward": False, "forward and backward": True}
+    cases = {
+        title: {"length": length, "backward": backward, "times": _TIMES}
+        for title, backward in passes.items()
+    }
+    results = dict(measure(specs, cases, options))
+    report = Report("layer_cost_heads", vars(options), options.output)
+    panels, rows = {}, []
+    for title, measured in results.items():
+        report.add(title, measured)
+        spreads = {
+            heads: each.cpu_seconds().scaled(1e3 / _TIMES) for heads, each in measured.items()
+        }
+        rows.append([title, *(shown(spread, 1) for spread in spreads.values())])
+        points = [(int(heads), spread.median) for heads, spread in spreads.items()]
+        panels[title] = [Series("", points)]
+    print(f"\nCPU ms a batch of {options.batch} x {length} positions, d = {options.d_model}\n")
+    print(table(["", *(f"h = {heads}" for heads in options.heads)], rows))
+    print(f"\n{say_versions(results['forward'])}\n{report.say_machine()}")
+    stem = options.output / report.name
+    print("wrote", report.write(), *draw_lines(panels, "heads h", ["CPU ms"] * 2, stem))
 
 
 def _row(kind: str, measured: Mapping[int, Measured]) -> list[str]:
@@ -63,13 +104,11 @@ def _row(kind: str, measured: Mapping[int, Measured]) -> list[str]:
 
 
 def _in_milliseconds(measured: Measured) -> str:
-    spread = measured.cpu_seconds()
-    scaled = type(spread)(1e3 * spread.median, 1e3 * spread.low, 1e3 * spread.high)
-    return shown(scaled, 1)
+    return shown(measured.seconds().scaled(1e3), 1)
 
 
 def _times(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
-    return [(n, 1e3 * each.cpu_seconds().median) for n, each in measured.items()]
+    return [(n, 1e3 * each.seconds().median) for n, each in measured.items()]
 
 
 def _memory(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
@@ -89,7 +128,7 @@ def _draw(by_layer: Mapping[str, Mapping[int, Measured]], stem):
         times.append(Series(kind, _times(measured)))
         if points := _memory(measured):
             memory.append(Series(kind, points))
-    panels = {"CPU time, forward and backward": [*times, *_theory(by_layer)]}
+    panels = {"time, forward and backward": [*times, *_theory(by_layer)]}
     if memory:
         panels["peak memory above the start"] = memory
     return draw_lines(panels, "sequence length n", ["milliseconds", "MB"], stem)

@@ -14,9 +14,9 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 27_308,
+    "package lines": 27_382,
     "package files": 119,
-    "tests lines": 26_631,
+    "tests lines": 26_690,
     "tests files": 145,
     "commands": 22,
     "refusals": 236,  # `raise UserError`

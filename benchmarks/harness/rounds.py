@@ -26,6 +26,9 @@ class Spread:
         values = list(values)
         return cls(statistics.median(values), min(values), max(values))
 
+    def scaled(self, factor: float) -> "Spread":
+        return Spread(factor * self.median, factor * self.low, factor * self.high)
+
 
 @dataclass
 class Measured:

@@ -171,9 +171,33 @@ def test_layer_cost_end_to_end(tmp_path, capsys, monkeypatch):
     )
     layer_cost.main([*options.split(), str(tmp_path)])
     out = capsys.readouterr().out
-    assert "tensorflow" in out and "n = 16, CPU ms" in out
+    assert "tensorflow" in out and "n = 16, ms" in out
     found = json.loads((tmp_path / "layer_cost.json").read_text())
     answers = found["results"]["n = 8"]["convolution"]["answers"]
     assert len(answers) == 2 and np.all([answer["seconds"] > 0 for answer in answers])
     assert answers[0]["result"]["gradients"] == 3  # of the input, the kernel and the bias
     assert (tmp_path / "layer_cost.png").stat().st_size > 0
+
+
+def test_heads_are_compared_by_cpu_time(tmp_path, capsys, monkeypatch):
+    import layer_cost
+
+    def canned(specs, cases, options):
+        for title, case in cases.items():
+            seconds = 3 if case["backward"] else 1
+            yield title, {each.name: measured(seconds) for each in specs}
+
+    monkeypatch.setattr(layer_cost, "measure", canned)
+    monkeypatch.setattr("sys.argv", ["layer_cost.py"])
+    layer_cost.main(["--heads", "1", "4", "--lengths", "8", "--output", str(tmp_path)])
+    out = capsys.readouterr().out
+    # `measured` has twice the CPU time; a round is 20 passes.
+    assert out.count("100.0 (100.0-100.0)") == out.count("300.0 (300.0-300.0)") == 2
+    assert (tmp_path / "layer_cost_heads.png").stat().st_size > 0
+
+
+def test_the_fit_finds_a_power_law():
+    from loss_by_size import fit
+
+    losses = {(n, pairs): 9 * n**-0.1 * pairs**-0.2 for n in (10, 300) for pairs in (5, 70)}
+    assert fit(losses) == pytest.approx((9, 0.1, 0.2))

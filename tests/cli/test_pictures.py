@@ -178,10 +178,14 @@ def test_heads_are_measured_pruned_and_drawn(texts, capsys):
     one_masked = curve[0]["loss"] + by_loss[0]["loss_change"]
     assert curve[1]["loss"] == pytest.approx(one_masked)
     files = {path.name for path in Path("run/heads").iterdir()}
-    pictures = {f"{name}.{end}" for name in ("importance", "pruning") for end in ("png", "svg")}
+    names_of_pictures = ("importance", "pruning", "sublayers")
+    pictures = {f"{name}.{end}" for name in names_of_pictures for end in ("png", "svg")}
     [measured] = Path("run/heads").glob("measured-*.json")
     assert files == {".lock", "heads.json", measured.name, *pictures}
     rows = [line.split() for line in printed.splitlines()]
+    changes = data["sublayers"][0]
+    loss, score = f"{changes['loss_change']:+.4f}", f"{changes['bleu_change']:+.2f}"
+    assert [*changes["sublayer"].split(), loss, score] in rows
     assert ["8", f"{curve[-9]['loss']:.4f}", f"{curve[-9]['bleu']:.2f}"] in rows
 
     # The pruned run is an ordinary run with the score on the curve.

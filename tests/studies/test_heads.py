@@ -13,6 +13,7 @@ from tf_transformer.config import BOS_ID, DecodingConfig
 from tf_transformer.errors import UserError
 from tf_transformer.evaluation import bleu
 from tf_transformer.layers.attention import MultiHeadAttention
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.studies.heads import (
@@ -70,6 +71,11 @@ def test_the_model_has_a_head_for_every_kind_layer_and_number():
     heads = HeadMasks(model).heads
     assert heads == [Head(kind, i, j) for kind in KINDS for i in (1, 2) for j in (1, 2, 3)]
     assert str(heads[-1]) == "cross 2.3"
+    sublayers = " ".join(map(str, HeadMasks(model).sublayers))
+    assert sublayers == (
+        "encoder 1 encoder-ff 1 encoder 2 encoder-ff 2 "
+        "decoder 1 cross 1 decoder-ff 1 decoder 2 cross 2 decoder-ff 2"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,6 +97,39 @@ def test_masking_a_head_equals_zeroing_its_values(translator, masks, pairs, kind
     assert not np.allclose(log_probs, whole[1], atol=1e-2)
 
 
+def test_without_sublayers_only_the_residual_connection_is_left():
+    model = Transformer(
+        9, num_layers=2, d_model=4, d_ff=8, num_heads=2, norm_first=True, attention_bias=True
+    )
+    for weight in model.weights:  # biases too have an effect
+        weight.assign(weight + 0.1)
+    masks, x = HeadMasks(model), np.random.default_rng(0).normal(size=(1, 3, 4))
+    whole = model.encoder(x).numpy()
+    masks.apply([each for each in masks.sublayers if each.kind.startswith("encoder")])
+    only_norm = model.encoder.norm(x).numpy()
+    np.testing.assert_allclose(model.encoder(x).numpy(), only_norm, atol=1e-6)
+    masks.apply([])
+    np.testing.assert_array_equal(model.encoder(x).numpy(), whole)
+    assert not np.allclose(whole, only_norm, atol=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_leaves_masked_heads_at_zero_and_trains_the_others(kind):
+    model = Transformer(
+        9, num_layers=1, d_model=8, d_ff=8, num_heads=2, attention_bias=True, dropout=0.1
+    )
+    HeadMasks(model).apply([Head(kind, 1, 2)])
+    attention = attention_of(model, kind)
+    output, value = attention.output_dense, attention.value_dense
+    before = output.kernel.numpy()
+    ids = np.array([[5, 6, 3], [7, 8, 4]], "int32")
+    model.compile("adam", LabelSmoothedCrossEntropy())
+    model.fit({"source": ids, "target": ids}, ids, epochs=3, verbose=0)
+    for masked in (output.kernel[4:], value.kernel[:, 4:], value.bias[4:]):
+        np.testing.assert_array_equal(masked, np.zeros(masked.shape))
+    assert np.all(output.kernel.numpy()[:4] != before[:4])
+
+
 def test_without_cross_attention_the_source_has_no_effect(translator, masks, pairs):
     masks.apply([head for head in masks.heads if head.kind == "cross"])
     sources = [pairs[0][0], "cow", " ".join(pairs[0])]
@@ -105,7 +144,7 @@ def test_masks_replace_earlier_ones_and_are_fully_removed(translator, pairs):
     masks.apply([Head("cross", 1, 1)])
     masks.apply([Head("encoder", 1, 1)])
     both = {v.path: v.numpy() for v in translator.model.trainable_variables}
-    assert sum(not np.array_equal(both[path], before[path]) for path in before) == 1
+    assert sum(not np.array_equal(both[path], before[path]) for path in before) == 2  # W^O, W^V
     masks.apply([])
     for variable in translator.model.trainable_variables:
         np.testing.assert_array_equal(variable.numpy(), before[variable.path])

@@ -110,7 +110,7 @@ def add_heads(parser: argparse.ArgumentParser) -> None:
 
 
 def run_heads(options: argparse.Namespace) -> None:
-    """Measures loss and BLEU with one head masked at a time, then prunes heads.
+    """Measures loss and BLEU with one head or sublayer masked at a time, then prunes heads.
 
     Prunes the least important heads first. Writes pictures and data. Run the same command again
     to resume.
@@ -133,7 +133,7 @@ def run_heads(options: argparse.Namespace) -> None:
         with_bleu=not options.no_bleu,
         iterative=options.iterative,
     )
-    print_report(study.table())
+    print_report(study.sublayer_table(), study.table())
     if options.write:
         pruned = study.order[: len(study.order) - options.keep]
         write_pruned_run(run, translator.model, pruned, Path(options.write))

@@ -1,4 +1,4 @@
-"""Importance of heads, and pruning by importance (Michel et al. 2019, arXiv 1905.10650)."""
+"""Importance of heads and sublayers, and pruning (Michel et al. 2019, arXiv 1905.10650)."""
 
 import dataclasses
 import functools
@@ -34,6 +34,7 @@ KINDS = {
     "decoder": "decoder self-attention",
     "cross": "cross-attention",
 }
+_NETWORKS = {"encoder-ff": "encoder feed-forward", "decoder-ff": "decoder feed-forward"}
 _POINTS = 24  # approximate number of points on a curve
 _CELL = (0.62, 0.42)  # width and height of a cell in a picture, in inches
 _WHITE_ON = 0.36  # share of the largest value above which numbers are white
@@ -46,66 +47,94 @@ Pairs: TypeAlias = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, order=True)
 class Head:
-    """One head; `kind` is a key of KINDS, `layer` and `number` are counted from 1."""
+    """One head, counted from 1, or with number 0 the whole sublayer.
+
+    `kind` is a key of KINDS or, for a feed-forward network, "encoder-ff" or "decoder-ff";
+    `layer` is counted from 1.
+    """
 
     kind: str
     layer: int
-    number: int
+    number: int = 0
 
     def __str__(self) -> str:
-        """Formats the head, such as "cross 2.4" for head 4 of layer 2."""
-        return f"{self.kind} {self.layer}.{self.number}"
+        """Formats it, such as "cross 2.4" for head 4 of layer 2, "cross 2" for all of it."""
+        return f"{self.kind} {self.layer}" + f".{self.number}" * bool(self.number)
 
 
 class HeadMasks:
-    """Masks heads of a model, in training and in any kind of decoding.
+    """Masks heads and sublayers of a model, in training and in any kind of decoding.
 
     It zeroes weights, so that functions traced earlier are affected too. Nothing else may
     change these weights in the meantime.
+
+    A head loses its rows of W^O and its columns of W^V. Either has a gradient of zero because
+    the other is zero, so training leaves the head masked. Of a masked sublayer only the
+    residual connection is left.
 
     Args:
         model: any `Transformer`; `apply([])` restores it.
 
     Attributes:
         heads: all heads, ordered by kind, layer and number.
+        sublayers: all sublayers, in the order in which they are computed.
     """
 
     def __init__(self, model: Transformer) -> None:
-        layers: dict[str, list[Any]] = {
-            "encoder": [layer.self_attention for layer in model.encoder.layers],
-            "decoder": [layer.self_attention for layer in model.decoder.layers],
-            "cross": [layer.cross_attention for layer in model.decoder.layers],
-        }
+        layers: dict[Head, Any] = {}
+        for number, layer in enumerate(model.encoder.layers, start=1):
+            layers[Head("encoder", number)] = layer.self_attention
+            layers[Head("encoder-ff", number)] = layer.feed_forward
+        for number, layer in enumerate(model.decoder.layers, start=1):
+            layers[Head("decoder", number)] = layer.self_attention
+            layers[Head("cross", number)] = layer.cross_attention
+            layers[Head("decoder-ff", number)] = layer.feed_forward
         self._num_heads = model.config.num_heads
-        self._kernels = {  # W^O
-            (kind, number): attention.output_dense.kernel
-            for kind in KINDS
-            for number, attention in enumerate(layers[kind], start=1)
-        }
-        self._values = {key: kernel.numpy() for key, kernel in self._kernels.items()}
+        # Each weight with its value and its axis of heads.
+        self._weights: dict[Head, list[tuple[Any, np.ndarray, int | None]]] = {}
+        for key, layer in layers.items():
+            weights: list[tuple[Any, int | None]]
+            if key.kind in KINDS:
+                output, value = layer.output_dense, layer.value_dense
+                weights = [(output.kernel, 0), (value.kernel, 1), (value.bias, 0)]
+            else:
+                output, weights = layer.outer, [(layer.outer.kernel, None)]
+            weights.append((output.bias, None))
+            self._weights[key] = [
+                (weight, weight.numpy(), axis) for weight, axis in weights if weight is not None
+            ]
+        self.sublayers = list(layers)
         self.heads = [
-            Head(kind, layer, number)
-            for kind, layer in self._kernels
+            Head(kind, key.layer, number)
+            for kind in KINDS
+            for key in layers
+            if key.kind == kind
             for number in range(1, self._num_heads + 1)
         ]
 
     def apply(self, masked: Collection[Head]) -> None:
-        """Masks these heads and unmasks all others.
+        """Masks these heads and sublayers, and unmasks all others.
 
         Raises:
-            ValueError: if the model lacks one of these heads.
+            ValueError: if the model lacks one of them.
         """
-        if unknown := set(masked) - set(self.heads):
+        if unknown := set(masked) - {*self.heads, *self.sublayers}:
             raise ValueError(
                 f"`masked` must be heads of the model. Received: {min(unknown)}, of a model "
                 f"whose last head is {self.heads[-1]}."
             )
-        for key, kernel in self._kernels.items():
-            value = self._values[key].copy()  # [H * value_dim, D]
-            rows_of_heads = value.reshape(self._num_heads, -1, value.shape[1])
-            rows = [head.number - 1 for head in masked if (head.kind, head.layer) == key]
-            rows_of_heads[rows] = 0
-            kernel.assign(value)
+        for key, weights in self._weights.items():
+            same = [head for head in masked if (head.kind, head.layer) == (key.kind, key.layer)]
+            for weight, before, axis in weights:
+                value = before.copy()
+                if key in same:
+                    value[...] = 0
+                elif axis is not None:
+                    size = value.shape[axis] // self._num_heads
+                    by_head = np.moveaxis(value, axis, 0)  # a view
+                    for head in same:
+                        by_head[(head.number - 1) * size : head.number * size] = 0
+                weight.assign(value)
 
 
 # --- Measurements --------------------------------------------------------------------------
@@ -178,7 +207,7 @@ def remembered(path: Path, functions: Measures) -> dict[str, Measure]:
 
 @dataclass(frozen=True)
 class Importance:
-    """The change in loss (nats per piece) and BLEU when only one head is masked."""
+    """The change in loss (nats per piece) and BLEU when only one head or sublayer is masked."""
 
     head: Head
     loss_change: float
@@ -201,13 +230,24 @@ class Study:
 
     Attributes:
         importances: importance of each head by itself.
+        sublayers: that of each whole sublayer.
         order: the heads in the order of pruning.
         curve: results with fewer and fewer heads.
     """
 
     importances: list[Importance]
+    sublayers: list[Importance]
     order: list[Head]
     curve: list[Point]
+
+    def sublayer_table(self) -> Table:
+        """Returns the changes of loss and BLEU when a sublayer is masked."""
+        bleu = ["BLEU"] if self.curve[0].bleu is not None else []
+        rows = []
+        for one in self.sublayers:
+            changes = [f"{one.loss_change:+.4f}", *(f"{one.bleu_change:+.2f}" for _ in bleu)]
+            rows.append([f"{one.head}", *changes])
+        return Table(["sublayer masked", "loss", *bleu], rows, "lr")
 
     def table(self) -> Table:
         """Returns loss and BLEU by the number of heads kept."""
@@ -223,7 +263,7 @@ def importances(heads: Sequence[Head], functions: Measures) -> list[Importance]:
     """Measures the importance of each head by itself (Michel et al. 2019, section 3.2)."""
     whole = {name: function([]) for name, function in functions.items()}
     results = []
-    for head in bar("masking one head", heads):
+    for head in bar("masking one by one", heads):
         changes = {
             f"{name}_change": function([head]) - whole[name]
             for name, function in functions.items()
@@ -319,15 +359,15 @@ def measure_heads(
             order = [each.head for each in sorted(heads, key=lambda each: each.loss_change)]
             if iterative:
                 order = iterative_order(masks.heads, functions["loss"])
-            study = Study(heads, order, pruning_curve(order, functions))
+            sublayers = importances(masks.sublayers, functions)
+            study = Study(heads, sublayers, order, pruning_curve(order, functions))
         finally:
             masks.apply([])
         content = {
             "sentences": len(pairs),
             "signature": bleu(["a"], ["a"], tokenize=tokenize).signature,
-            "importance": [
-                dataclasses.asdict(result) | {"head": str(result.head)} for result in heads
-            ],
+            "importance": _by_name("head", heads),
+            "sublayers": _by_name("sublayer", sublayers),
             "order": "iterative" if iterative else "by importance",
             "curve": list(map(dataclasses.asdict, study.curve)),
         }
@@ -337,6 +377,13 @@ def measure_heads(
     return study
 
 
+def _by_name(key: str, results: Sequence[Importance]) -> list[dict[str, Any]]:
+    return [
+        {key: str(one.head), "loss_change": one.loss_change, "bleu_change": one.bleu_change}
+        for one in results
+    ]
+
+
 # --- Pictures -----------------------------------------------------------------------------
 
 
@@ -344,15 +391,18 @@ def _draw(study: Study, output: Path) -> None:
     points = study.curve
     rises = _by_kind(study.importances, "loss_change")
     rows = [("rise in loss\n(nats per piece)", "+z.3f", rises)]
+    bars = {"rise in loss (nats per piece)": [each.loss_change for each in study.sublayers]}
     curves: dict[str, Sequence[float | None]]
     curves = {"loss (nats per piece)": [point.loss for point in points]}
     if points[0].bleu is not None:
         falls = _by_kind(study.importances, "bleu_change").items()
         rows.append(("fall in BLEU", "+z.1f", {kind: -grid for kind, grid in falls}))
+        bars["fall in BLEU"] = [-(each.bleu_change or 0) for each in study.sublayers]
         curves = {"BLEU": [point.bleu for point in points], **curves}
     kept = [point.kept for point in points]
     figures = {
         "importance": importance_figure(rows, "One head masked"),
+        "sublayers": sublayer_figure([each.head for each in study.sublayers], bars),
         "pruning": pruning_figure(kept, curves, "Least important heads pruned"),
     }
     for name, figure in figures.items():
@@ -423,6 +473,25 @@ def _draw_grid(axes, kind: str, values: np.ndarray, form: str, largest: float):
     return image
 
 
+def sublayer_figure(sublayers: Sequence[Head], bars: Mapping[str, Sequence[float]]):
+    """Draws a bar for each masked sublayer, feed-forward networks darker than attention.
+
+    `bars` are keyed by the name of the horizontal axis. Returns a matplotlib figure.
+    """
+    figure = new_figure(3.4 * len(bars) + 1.4, 1.0 + 0.24 * len(sublayers))
+    panels = figure.subplots(1, len(bars), squeeze=False, sharey=True)[0]
+    names = [f"{(KINDS | _NETWORKS)[each.kind]} {each.layer}" for each in sublayers]
+    colors = ["0.3" if each.kind in _NETWORKS else "0.75" for each in sublayers]
+    for axes, (label, values) in zip(panels, bars.items(), strict=True):
+        axes.barh(names, values, color=colors, edgecolor="black", linewidth=0.5)
+        axes.set_xlabel(label)
+        axes.grid(axis="x", alpha=0.3)
+        axes.set_axisbelow(True)
+    panels[0].invert_yaxis()
+    figure.suptitle("One sublayer masked")
+    return figure
+
+
 def pruning_figure(
     kept: Sequence[int], curves: Mapping[str, Sequence[float | None]], title: str
 ):
@@ -450,8 +519,9 @@ def pruning_figure(
 def write_pruned_run(run: Run, model: Transformer, pruned: Sequence[Head], path: Path) -> None:
     """Writes a run with the model's weights, in which the outputs of pruned heads are zero.
 
-    The model keeps its shape: pruned heads are still computed, but add nothing. They are listed
-    in pruned_heads.json. Configuration and tokenizer are those of `run`.
+    The model keeps its shape: pruned heads are still computed, but add nothing, and training
+    from the run leaves them so. They are listed in pruned_heads.json. Configuration and
+    tokenizer are those of `run`.
 
     Raises:
         UserError: if the folder has files or cannot be written; then nothing is written.
@@ -465,4 +535,4 @@ def write_pruned_run(run: Run, model: Transformer, pruned: Sequence[Head], path:
         save_weights(written.checkpoints.best, model)
         masks.apply([])
         names = [str(head) for head in pruned]
-        write_text(temporary / "pruned_heads.json", json.dumps(names, indent=2) + "\n")
+        write_text(written.pruned_heads, json.dumps(names, indent=2) + "\n")

@@ -297,6 +297,9 @@ def _take_weights(
         logger.warning(
             "%s has no weights for %s, which start untrained", source.path, _listed(missing)
         )
+    lost = run.config.training.lora_rank or run.config.model.positions == "relative"
+    if lost and source.pruned_heads.exists():
+        logger.warning("--lora and relative positions bring pruned heads back: %s", source.path)
     if is_chief:
         origin = {
             "run": str(source.path),
