@@ -1,7 +1,7 @@
-"""Table 1 of the paper, measured: time and memory of layer types against sequence length n.
+"""Table 1 of the paper, measured: CPU time and memory of layer types against length n.
 
     python benchmarks/layer_cost.py
-    python benchmarks/layer_cost.py --heads 1 2 4 8 16 32 --d-model 512 --batch 16 --lengths 32
+    python benchmarks/layer_cost.py --heads 1 2 4 8 16 32 --d-model 512 --batch 16 --lengths 64
 
 Each layer of the same width d computes its output and all gradients. The measured growth is
 printed beside that of Table 1: n^2 d for self-attention, n d^2 for a recurrent layer, k n d^2
@@ -17,7 +17,7 @@ d / h: the CPU time of all threads for a forward pass, and for one with its back
 import argparse
 from collections.abc import Mapping, Sequence
 
-from harness.chart import Series, draw_lines
+from harness.chart import Bar, Series, draw_bars, draw_lines
 from harness.contender import Spec
 from harness.options import make_parser, positive, run
 from harness.report import Report, say_versions, shown, table
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kind: {n: results[f"n = {n}"][kind] for n in options.lengths} for kind in options.layers
     }
     rows = [_row(kind, measured) for kind, measured in by_layer.items()]
-    header = ["", *(f"{title}, ms" for title in cases), "power of n", "Table 1"]
+    header = ["", *(f"{title}, CPU ms" for title in cases), "power of n", "Table 1"]
     print(f"\nd = {options.d_model}, {options.rounds} rounds, median (smallest-largest)\n")
     print(table(header, rows))
     print(f"\n{say_versions(next(iter(results.values())))}\n{report.say_machine()}")
@@ -88,13 +88,12 @@ def _compare_heads(options: argparse.Namespace) -> None:
             heads: each.cpu_seconds().scaled(1e3 / _TIMES) for heads, each in measured.items()
         }
         rows.append([title, *(shown(spread, 1) for spread in spreads.values())])
-        points = [(int(heads), spread.median) for heads, spread in spreads.items()]
-        panels[title] = [Series("", points)]
+        panels[title] = [Bar(f"h = {heads}", each, "ours") for heads, each in spreads.items()]
     print(f"\nCPU ms a batch of {options.batch} x {length} positions, d = {options.d_model}\n")
     print(table(["", *(f"h = {heads}" for heads in options.heads)], rows))
     print(f"\n{say_versions(results['forward'])}\n{report.say_machine()}")
-    stem = options.output / report.name
-    print("wrote", report.write(), *draw_lines(panels, "heads h", ["CPU ms"] * 2, stem))
+    pictures = draw_bars(panels, "CPU milliseconds", options.output / report.name)
+    print("wrote", report.write(), *pictures)
 
 
 def _row(kind: str, measured: Mapping[int, Measured]) -> list[str]:
@@ -104,11 +103,11 @@ def _row(kind: str, measured: Mapping[int, Measured]) -> list[str]:
 
 
 def _in_milliseconds(measured: Measured) -> str:
-    return shown(measured.seconds().scaled(1e3), 1)
+    return shown(measured.cpu_seconds().scaled(1e3), 1)
 
 
 def _times(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
-    return [(n, 1e3 * each.seconds().median) for n, each in measured.items()]
+    return [(n, 1e3 * each.cpu_seconds().median) for n, each in measured.items()]
 
 
 def _memory(measured: Mapping[int, Measured]) -> list[tuple[float, float]]:
@@ -128,7 +127,7 @@ def _draw(by_layer: Mapping[str, Mapping[int, Measured]], stem):
         times.append(Series(kind, _times(measured)))
         if points := _memory(measured):
             memory.append(Series(kind, points))
-    panels = {"time, forward and backward": [*times, *_theory(by_layer)]}
+    panels = {"CPU time, forward and backward": [*times, *_theory(by_layer)]}
     if memory:
         panels["peak memory above the start"] = memory
     return draw_lines(panels, "sequence length n", ["milliseconds", "MB"], stem)

@@ -16,7 +16,7 @@ from tf_transformer.cli.main import COMMANDS
 BUDGETS = {
     "package lines": 27_382,
     "package files": 119,
-    "tests lines": 26_690,
+    "tests lines": 26_698,
     "tests files": 145,
     "commands": 22,
     "refusals": 236,  # `raise UserError`

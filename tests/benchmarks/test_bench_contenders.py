@@ -9,7 +9,6 @@ import decoding_work
 import layer
 import numpy as np
 import pytest
-import tensorflow as tf
 import training_floor
 import training_ours
 from harness.arrays import Arrays, load_batches, real_tokens
@@ -164,20 +163,3 @@ def test_sentences_get_an_end_and_lose_it():
 def test_every_layer_has_all_gradients(kind):
     functions = layer.setup(kind, d_model=8, num_heads=2, batch=2)
     assert functions["work"](length=5)["gradients"] > 1
-
-
-@pytest.mark.parametrize("length", [7, 64, 100])
-def test_restricted_attention_is_attention_with_a_band(length):
-    restricted = layer.RestrictedSelfAttention(8, 2)
-    x = np.random.default_rng(0).normal(size=(2, length, 8)).astype("float32")
-    found = restricted(tf.constant(x)).numpy()
-    split = restricted.projection(x).numpy().reshape(2, length, 3, 2, 4)
-    query, key, value = (split[:, :, i] for i in range(3))
-    scores = np.einsum("bqhk,bmhk->bhqm", query, key) / 2
-    positions = np.arange(length)
-    far = np.abs(positions[:, None] - positions) > layer.NEIGHBOURHOOD // 2
-    weights = np.exp(np.where(far, -np.inf, scores))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    mixed = np.einsum("bhqm,bmhk->bqhk", weights, value).reshape(2, length, 8)
-    expected = restricted.output_projection(mixed).numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-5)

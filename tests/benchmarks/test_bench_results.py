@@ -171,7 +171,7 @@ def test_layer_cost_end_to_end(tmp_path, capsys, monkeypatch):
     )
     layer_cost.main([*options.split(), str(tmp_path)])
     out = capsys.readouterr().out
-    assert "tensorflow" in out and "n = 16, ms" in out
+    assert "tensorflow" in out and "n = 16, CPU ms" in out
     found = json.loads((tmp_path / "layer_cost.json").read_text())
     answers = found["results"]["n = 8"]["convolution"]["answers"]
     assert len(answers) == 2 and np.all([answer["seconds"] > 0 for answer in answers])

@@ -10,6 +10,7 @@ from replicas import (
     LOSS,
     batch,
     batches,
+    dataset,
     distance,
     fitted,
     guesser,
@@ -18,9 +19,10 @@ from replicas import (
     transformer,
 )
 
-from tf_transformer.fast.optimizers import LossScaleOptimizer
+from tf_transformer.fast.optimizers import Adam, LossScaleOptimizer
 from tf_transformer.models import sums
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
+from tf_transformer.run.checkpoints import restore_state, save_state
 
 UNTIED = {"tie_embeddings": False, "norm_first": True}
 BIASED = {"output_bias": True, "positions": "learned", "max_length": 12}
@@ -83,13 +85,37 @@ def test_weights_do_not_depend_on_chunks_replicas_or_parts(by_hand, replicas, pa
     assert logs["tokens"] == sum(np.count_nonzero(labels) for _, labels in batches())
 
 
-def test_later_choices_do_not_depend_on_chunks_replicas_or_parts_either():
-    later = {"positions": "relative", "attention_window": 2, "activation": "swiglu"}
-    make = functools.partial(transformer, **later, norm="rms")
-    whole, _ = fitted(make=make)
-    parts, _ = fitted(2, make=make, max_tokens_per_device=8, chunked_loss=True)
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"positions": "relative", "attention_window": 2, "activation": "swiglu", "norm": "rms"},
+        {"positions": "rotary", "activation": "geglu"},
+        {"positions": "none", "attention_window": 2, "norm": "rms", "norm_first": True},
+    ],
+    ids=lambda later: later["positions"],
+)
+def test_later_choices_survive_parts_replicas_resuming_files_and_clones(later, tmp_path):
+    make = functools.partial(transformer, **later)
+    optimizer = functools.partial(Adam, 0.01, name="adam")
+    data = batches()
+    whole, _ = fitted(data=data[:2], make=make, optimizer=optimizer)
+    parts, _ = fitted(2, data[:2], make=make, max_tokens_per_device=8, chunked_loss=True)
     assert distance(parts, whole) < 2e-5
     assert distance(parts, make()) > 1e-2
+
+    save_state(tmp_path / "a.npz", whole, {})
+    resumed = make()
+    resumed.compile(optimizer(), LOSS, metrics=metrics())
+    resumed.optimizer.build(resumed.trainable_variables)
+    restore_state(tmp_path / "a.npz", resumed)
+    whole.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    clone = keras.models.clone_model(make())
+    clone.set_weights(whole.get_weights())
+    np.testing.assert_array_equal(clone(data[2][0]), whole(data[2][0]))
+    for model in (whole, resumed, loaded):
+        model.fit(dataset(data[2:4]), shuffle=False, verbose=0)
+    assert distance(whole, resumed) == distance(whole, loaded) == 0
 
 
 def test_frozen_embeddings_have_no_gradient():
