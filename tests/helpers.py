@@ -134,3 +134,35 @@ def _noun_phrase(rng: random.Random, function: str = "") -> str:
         return f"(NP{function} {words})"
     inner = f"(PP (IN {rng.choice(_PREPOSITIONS)}) {_noun_phrase(rng)})"
     return f"(NP{function} (NP {words}) {inner})"
+
+
+_KEPT = (
+    "", " ", "\t\t", "\u3000", "-----", "| --- | --- |", "```", "42", "3,141.5 \u20ac",
+    "...?!\u2026", "(\"'", "\U0001f642" * 9, "\x08\x7f\x00", "https://a.b/c?d",
+    "<a.b@c.org>", "\u202e\u202c",
+)  # fmt: skip
+_TEXT = (
+    "| a cat | 12 |", "~~~py", "<b>A dog</b> runs.<br/>", "\x1b[31mred", "\u202eabc\u202c",
+    "a\x00b", "\u2067\u0645\u0631\u062d\u0628\u0627\u2069.", "a\u200bb\u200d", "\ufeffHi.",
+    "\u4f60\u597d\u3002\u518d.", "e\u0301" * 9, "x" * 900, "word " * 90,
+    "Dr. M. i.e. A.B. 19. Z", "a\ufffd\ufffe", "&nbsp;&lt;", "a\u2028b", "{\"a\": [1]}",
+    "$(rm x) `ls`", "\xa0a\xa0", "%s %n", "A dog. Two men!  Why?\tNo.", "\x85c\x0bd",
+)  # fmt: skip
+_MARKS = ("", "", "- ", "  * ", "1. ", "> ", "\t", "# ")
+
+
+def hostile_lines(number: int, seed: int) -> list[tuple[str, str, str]]:
+    """Lines of all that people paste, each a mark, a text and its end."""
+    rng = random.Random(seed)
+    texts, ends = (*_KEPT, *_TEXT), ("\n", "\n", "\r\n")
+    return [(rng.choice(_MARKS), rng.choice(texts), rng.choice(ends)) for _ in range(number)]
+
+
+def assert_nothing_moved(lines: list[tuple[str, str, str]], translated: str) -> None:
+    """Lines without text are as they were; the others keep mark and end."""
+    rows = translated.split("\n")
+    assert len(rows) == len(lines) + 1 and rows.pop() == ""
+    for (mark, text, end), row in zip(lines, rows, strict=True):
+        if text in _KEPT:
+            assert f"{row}\n" == mark + text + end
+        assert f"{row}\n".startswith(mark) and f"{row}\n".endswith(end)

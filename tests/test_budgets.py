@@ -14,9 +14,9 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 27_382,
+    "package lines": 27_486,
     "package files": 119,
-    "tests lines": 26_698,
+    "tests lines": 26_832,
     "tests files": 145,
     "commands": 22,
     "refusals": 236,  # `raise UserError`

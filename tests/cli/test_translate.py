@@ -16,6 +16,7 @@ from command_line import (
     run_here,
     translated,
 )
+from helpers import assert_nothing_moved, hostile_lines
 from sacrebleu.metrics import BLEU
 
 from tf_transformer.cli.main import main
@@ -58,10 +59,33 @@ def test_a_document_keeps_its_lines_and_marks(trained_run, four_lines, tmp_path,
     with stdin_of(document):
         done = run_here([*command, "--text", "--language", "en", "--context", "2"])
     assert done.stdout == f"* {found[0]}\r\n\n\t{found[2]}  "
+    report = tmp_path / "report.jsonl"
+    report_of = ["--text", "--language", "en", "--report", str(report)]
+    document.write_text(f"{' '.join([lines[0][:-1]] * 3)}.\n\n{lines[2]}\n")  # much too long
+    with stdin_of(document):
+        done = run_here([*command, *report_of])
+    rows = [json.loads(row) for row in report.read_text().splitlines()]
+    assert rows[0]["number"] == 1 and rows[0]["source"].startswith(lines[0][:-1])
+    message = f"{len(rows)} of 2 sentences look wrong: {report} lists them"
+    assert message in done.stderr and done.stdout.count("\n") == 3
     message = "--text excludes --n-best: they are for lines"
     assert_refused(capsys, [*command, "--text", "--n-best", "2"], message, status=2)
     message = "--context needs --text"
     assert_refused(capsys, [*command, "--context", "2"], message, status=2)
+
+
+def test_a_hostile_document_keeps_its_lines(trained_run, tmp_path):
+    document, lines = tmp_path / "document.txt", hostile_lines(150, 3)
+    document.write_bytes("".join(map("".join, lines)).encode())
+    options = ["--text", "--language", "en", "--beam", "1", "--max-length", "5"]
+    with stdin_of(document):
+        done = run_here(["translate", str(trained_run.path), *options])
+    assert done.returncode == 0
+    assert_nothing_moved(lines, done.stdout)
+    document.write_bytes(b"A \xed\xa0\x80 dog.\n")  # a lone surrogate
+    with stdin_of(document):
+        done = run_here(["translate", str(trained_run.path), *options])
+    assert done.returncode == 1 and "UTF-8" in done.stderr and not done.stdout
 
 
 def test_the_best_n_are_fewer_where_the_search_finds_fewer(trained_run, four_lines, capsys):
@@ -77,6 +101,10 @@ def test_the_best_one_has_its_number_and_score_too(trained_run, four_lines, caps
     lines = translated(capsys, trained_run.path, four_lines, "--n-best", "1")
     assert [line.split("\t")[0] for line in lines] == ["1", "2", "3", "4"]
     assert [line.split("\t")[2] for line in lines] == plain
+    options = ["--n-best", "1", "--word-probs"]
+    for line in translated(capsys, trained_run.path, four_lines, *options):
+        words, probs = (column.split() for column in line.split("\t")[2:])
+        assert len(words) == len(probs) and all(0 < float(one) <= 1 for one in probs)
 
 
 def test_samples_repeat_only_with_the_same_seed(trained_run, four_lines, capsys):
@@ -178,8 +206,9 @@ def test_translate_keeps_lines_in_order_and_prints_nothing_else(trained_run, n_b
         [*command, "--beam", "3", "--alpha", "0.8"], "".join(f"{x}\n" for x in lines).encode()
     )
     assert done.returncode == 0
-    # Only a line about the sentence of 10,000 characters.
-    assert done.stderr.decode() == "texts cut at 1024 tokens: 1\n"
+    # Only lines about the sentence of 10,000 characters, whose translation is too short.
+    pattern = r"texts cut at 1024 tokens: 1\n\d+ of 18 sentences look wrong: --report .*\n"
+    assert re.fullmatch(pattern, done.stderr.decode())
     stdout = done.stdout.decode()
     assert stdout.endswith("\n")
     assert stdout.split("\n")[:-1] == n_best.translate(lines)
@@ -243,7 +272,7 @@ def test_evaluate_prints_the_bleu_of_the_translations_it_writes(trained_run, tmp
 def test_score_agrees_with_the_search(trained_run, n_best, capsys):
     source, target = (str(trained_run.corpus / f"dev.{language}") for language in ("en", "de"))
     arguments = ["--source", source, "--target", target, "--alpha", "0.8"]
-    assert main(["score", str(trained_run.path), *arguments]) == 0
+    assert main(["score", str(trained_run.path), *arguments, "--word-probs"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == 40
     # Where the search finds the reference, with the same pieces, both score the same sequence.
@@ -254,7 +283,8 @@ def test_score_agrees_with_the_search(trained_run, n_best, capsys):
         if hypothesis == text and hypothesis.num_tokens == int(row[2])
     ]
     assert len(equal) > 5
-    for (log_prob, score, _), hypothesis in equal:
+    for (log_prob, score, _, words), hypothesis in equal:
+        assert len(words.split()) == len(hypothesis.split())
         assert float(log_prob) == pytest.approx(hypothesis.log_prob, abs=1e-4)
         assert float(score) == pytest.approx(hypothesis.score, abs=1e-4)
 

@@ -14,6 +14,7 @@ LINES = [
     ("translate r --sample --beam 3", "--sample excludes --beam: it does not search"),
     ("translate r --sample --lookahead 2", "--sample excludes --lookahead"),
     ("translate r --temperature 0.5", "--temperature needs --sample"),
+    ("translate r --word-probs", "--word-probs needs --n-best"),
     ("generate r --input i --output o.tsv --top-k 2", "--top-k needs --sample"),
     ("translate r --ensemble s --alignments a", "--alignments excludes --ensemble"),
     ("translate r --litert --ensemble s", "--litert excludes --ensemble: LiteRT is for one"),

@@ -1,5 +1,6 @@
 """Ensembles against NumPy; scores, alignments and attention of given translations."""
 
+import copy
 import itertools
 import logging
 from collections import Counter
@@ -143,6 +144,22 @@ def test_scores_do_not_depend_on_the_batch(translator, trained_run):
     together = translator.score(sources, targets)
     alone = [translator.score([s], [t])[0] for s, t in zip(sources, targets, strict=True)]
     assert_same([[one] for one in alone], [[one] for one in together])
+
+
+def test_the_probability_of_a_word_is_the_product_of_its_pieces(translator, pairs):
+    """Split in Python, over the probabilities of one pass without a cache."""
+    scored = translator.score(*pairs)
+    for source, target, found in zip(*pairs, scored, strict=True):
+        ids = [translator.codec.ids([source])[0], translator.codec.ids([target], "target")[0]]
+        inputs = {"source": ids[0][None], "target": np.array([[BOS_ID, *ids[1][:-1]]])}
+        probs = tf.nn.softmax(translator.model(inputs)[0]).numpy()[range(len(ids[1])), ids[1]]
+        words = word_numbers(translator.codec.pieces(ids[1][:-1], "target"))
+        expected = [np.prod(probs[:-1][np.array(words) == word]) for word in sorted({*words})]
+        assert len(found.word_probs) == len(target.split())
+        assert found.word_probs == pytest.approx(expected, rel=1e-3)
+    best = translator.translate(pairs[0], n_best=2, word_probs=True)
+    assert best[10][0].word_probs == () and copy.copy(best[0][1]).word_probs
+    assert best[0][0].word_probs == translator.score(pairs[0][0], best[0][0]).word_probs
 
 
 def test_targets_and_sources_have_different_limits(translator, trained_run, caplog):

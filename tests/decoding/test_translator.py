@@ -59,7 +59,7 @@ def test_the_search_is_traced_once_for_batches_of_every_shape(translator, texts,
 
 def test_blank_text_has_blank_translations(translator):
     for (blank,) in translator.translate(["", " ", "\t\r", "\u3000"], n_best=4):
-        assert blank == "" and vars(blank) == {"score": 0, "log_prob": 0, "num_tokens": 0}
+        assert (blank, blank.score, blank.log_prob, blank.num_tokens) == ("", 0, 0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +91,8 @@ def test_the_shortest_translation_is_the_most_probable_token(terse):
     tokens = np.setdiff1d(np.arange(terse.model.vocab_size), [*BANNED_IDS, EOS_ID])
     labels = np.stack([tokens, np.full_like(tokens, EOS_ID)], axis=1)
     sources = np.repeat(source, len(labels), axis=0)
-    log_probs = terse.engine.log_probs(tf.constant(sources), tf.constant(labels, tf.int32))
-    assert best.log_prob == pytest.approx(np.max(log_probs), abs=1e-4)
+    found = terse.engine.score_ids(tf.constant(sources), tf.constant(labels, tf.int32))
+    assert best.log_prob == pytest.approx(np.max(found["log_prob"]), abs=1e-4)
 
 
 @pytest.mark.parametrize("max_length", [0, 7])
@@ -208,7 +208,7 @@ def test_a_search_with_a_prefix_scores_as_forced_decoding_does(translator, train
     found = search(source, DECODING, 4, prefix=prefix)
     for beam in range(4):
         assert tf.reduce_all(found.tokens[:, beam, :3] == prefix)
-        forced = translator.engine.log_probs(source, found.tokens[:, beam])
+        forced = translator.engine.score_ids(source, found.tokens[:, beam])["log_prob"]
         np.testing.assert_allclose(found.log_probs[:, beam], forced, rtol=1e-6, atol=1e-5)
 
 

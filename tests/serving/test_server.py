@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from helpers import assert_nothing_moved, hostile_lines
 from http_calls import PREDICT, body_of, call, one_version, predict
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -125,6 +126,14 @@ def test_a_document_is_translated_sentence_by_sentence(port, translator, trained
     ):
         status, _, answer = call(port, "POST", path, body)
         assert status == 400 and message in json.loads(answer)["error"]
+
+
+def test_a_hostile_document_keeps_its_lines(port):
+    lines, path = hostile_lines(60, 4), PREDICT.replace("predict", "translateText")
+    body = json.dumps({"text": "".join(map("".join, lines)), "language": "en"})
+    status, _, answer = call(port, "POST", path, body)
+    assert status == 200
+    assert_nothing_moved(lines, json.loads(answer)["text"])
 
 
 def test_concurrent_requests_get_their_own_answers(port, translator, trained_run):
@@ -485,7 +494,9 @@ def test_a_text_is_translated_and_its_alignment_drawn(port, translator, trained_
     text = trained_run.lines("train.en")[0]
     html = page(port, text, tmp_path)
     found = translator.translate(text)
-    assert f'aria-live="polite"><span>{found}</span></div>' in html
+    shown = re.search('aria-live="polite"><span>(.*?)</span></div>', html)[1]
+    assert re.sub("<[^>]*>", "", shown) == found
+    assert shown.count('<mark title="') == shown.count("--share: ") == len(found.split())
     hypotheses = html[html.index('id="nbest"') : html.index('id="alignment"')]
     assert hypotheses.count("<tr>") == 4
     pieces = translator.tokenizer.tokenize([text, found]).row_lengths().numpy()

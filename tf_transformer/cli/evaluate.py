@@ -13,6 +13,7 @@ from tf_transformer.cli.console import import_tensorflow_quietly, print_report
 from tf_transformer.cli.options import (
     MODEL_HELP,
     RUN_HELP,
+    WORD_PROBS_HELP,
     add_model_options,
     add_run_options,
     add_search_options,
@@ -22,6 +23,7 @@ from tf_transformer.cli.options import (
     read_some_pairs,
     require_writable,
     single_line,
+    spaced_probs,
     write_lines,
 )
 from tf_transformer.cli.parser import Once, int_from, value_of
@@ -264,6 +266,7 @@ def add_score(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser, "--ensemble", "--tag", help=MODEL_HELP)
     parser.add_argument("--source", metavar="FILE", required=True, help="source text")
     parser.add_argument("--target", metavar="FILE", required=True, help="its translations")
+    parser.add_argument("--word-probs", action="store_true", help=WORD_PROBS_HELP)
     add_search_options(parser, ["alpha"])
 
 
@@ -281,7 +284,8 @@ def run_score(options: argparse.Namespace) -> None:
     with ProgressBars(len(pairs)) as bars:
         scores = translator.score(sources, targets, progress=lambda done: bars("scored", done))
     for score in scores:
-        sys.stdout.write(f"{score.log_prob:.5f}\t{score.score:.5f}\t{score.num_tokens}\n")
+        end = spaced_probs(score) if options.word_probs else ""
+        sys.stdout.write(f"{score.log_prob:.5f}\t{score.score:.5f}\t{score.num_tokens}{end}\n")
     _seen_before([options.run, *options.ensemble], sources, [targets], options.tag)
 
 

@@ -28,6 +28,7 @@ from tf_transformer.tasks.registry import task_named
 
 RUN_HELP = "run directory, the --output of `train`"
 MODEL_HELP = f"{RUN_HELP}, or an export"
+WORD_PROBS_HELP = "add the probability of each word between spaces, in a last column"
 
 _MODEL: dict[str, dict[str, Any]] = {
     "--checkpoint": {
@@ -305,6 +306,11 @@ def in_chunks(lines: Iterable[str], sizes: Sequence[int] = SIZES) -> Iterator[li
 def single_line(text: str) -> str:
     """Replaces line breaks, which byte pieces can spell, so output stays aligned with input."""
     return text.replace("\r", " ").replace("\n", " ")
+
+
+def spaced_probs(translation) -> str:
+    """Returns the column of the probabilities of a translation's words, with its tab."""
+    return "\t" + " ".join(f"{prob:.4f}" for prob in translation.word_probs)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

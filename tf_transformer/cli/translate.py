@@ -7,12 +7,13 @@ import itertools
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tf_transformer.cli.options import (
     MODEL_HELP,
+    WORD_PROBS_HELP,
     add_line_buffered_option,
     add_run_options,
     add_sampling_options,
@@ -24,6 +25,7 @@ from tf_transformer.cli.options import (
     require_writable,
     sampling_config,
     single_line,
+    spaced_probs,
     stdin_bars,
     stdin_chunks,
     write_lines,
@@ -31,6 +33,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import float_from, given, int_from, integer, value_of
 from tf_transformer.config import MAX_BEAM_SIZE, DecodingConfig
 from tf_transformer.data.text import content_hash, read_lines, read_text
+from tf_transformer.decoding.documents import looks_wrong
 from tf_transformer.errors import UserError
 from tf_transformer.files import sha256, write_text
 from tf_transformer.output import ProgressBars
@@ -56,6 +59,7 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
         help="print the N best translations of each sentence, each on a line of sentence "
         "number, score and text, separated by tabs",
     )
+    add("--word-probs", action="store_true", help=WORD_PROBS_HELP)
     add(
         "--prefix-file",
         metavar="FILE",
@@ -68,6 +72,8 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
     add("--language", metavar="CODE", help=text)
     text = "translate N sentences of a line together, for a run with data.join (default: 1)"
     add("--context", type=int_from(1), metavar="N", help=text)
+    text = "write the translations that look wrong, as lines of JSON with the reason"
+    add("--report", metavar="FILE", help=text)
     text = "write the word alignment of each sentence with its best translation: 0-0 1-2 ..."
     add("--alignments", metavar="FILE", help=text)
     add_search_options(parser)
@@ -80,8 +86,9 @@ def run_translate(options: argparse.Namespace) -> None:
     With --text, stdin is a document, which is read to its end.
     """
     sampling = sampling_config(options)
-    if options.alignments:
-        require_writable("--alignments", Path(options.alignments))
+    for name, file in (("--alignments", options.alignments), ("--report", options.report)):
+        if file:
+            require_writable(name, Path(file))
     translator = open_model(options)
     beam_size = translator.decoding.beam_size
     if not sampling and (options.n_best or 1) > beam_size:
@@ -100,9 +107,11 @@ def run_translate(options: argparse.Namespace) -> None:
                 **drawn,
             )
         sys.stdout.write(text)
+        _report([*_suspects(text.sentences)], len(text.sentences), options.report)
         return
     done = 0
     alignments: list[str] = []
+    suspects: list[dict[str, Any]] = []
     with stdin_bars() as bars:
         for texts, prefixes in _chunks(options):
             translations = translator.translate(
@@ -110,18 +119,38 @@ def run_translate(options: argparse.Namespace) -> None:
                 n_best=options.n_best or 1,
                 prefix=prefixes,
                 sample=options.sample,
+                word_probs=options.word_probs,
                 progress=lambda number, done=done: bars("translated", done + number),
                 **drawn,
             )
             for number, ranked in enumerate(translations, start=done + 1):
-                sys.stdout.writelines(_format(number, ranked, options.n_best))
+                sys.stdout.writelines(_format(number, ranked, options))
             sys.stdout.flush()
+            best = [ranked[0] for ranked in translations]
+            suspects += _suspects(zip(texts, best, strict=True), done + 1)
             done += len(translations)
             if options.alignments:
-                best = [single_line(ranked[0]) for ranked in translations]
-                alignments += map(str, translator.align(texts, best))
+                alignments += map(str, translator.align(texts, [*map(single_line, best)]))
     if options.alignments:
         write_lines(Path(options.alignments), alignments)
+    _report(suspects, done, options.report)
+
+
+def _suspects(pairs: Iterable[tuple], first: int = 1) -> Iterator[dict[str, Any]]:
+    """Yields the pairs of source and translation that look wrong, as records of --report."""
+    for number, (source, found) in enumerate(pairs, start=first):
+        if reason := looks_wrong(source, found):
+            pair = {"source": source, "translation": found}
+            yield {"number": number, "reason": reason, "log_prob": found.log_prob, **pair}
+
+
+def _report(suspects: list[dict[str, Any]], seen: int, file: str | None) -> None:
+    """Counts the suspects among the sentences in one line, and lists them in a file."""
+    if file:
+        write_lines(Path(file), (json.dumps(one, ensure_ascii=False) for one in suspects))
+    if suspects:
+        where = f"{file or '--report FILE'} lists them"
+        logger.warning("%d of %d sentences look wrong: %s", len(suspects), seen, where)
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str] | None]]:
@@ -148,12 +177,13 @@ def _uneven_prefixes(number: int, longer: str) -> UserError:
     )
 
 
-def _format(number: int, ranked, n_best: int | None) -> Iterator[str]:
-    if n_best is None:
+def _format(number: int, ranked, options: argparse.Namespace) -> Iterator[str]:
+    if options.n_best is None:
         yield f"{single_line(ranked[0])}\n"
         return
     for translation in ranked:
-        yield f"{number}\t{translation.score:.4f}\t{single_line(translation)}\n"
+        words = spaced_probs(translation) if options.word_probs else ""
+        yield f"{number}\t{translation.score:.4f}\t{single_line(translation)}{words}\n"
 
 
 def add_generate(parser: argparse.ArgumentParser) -> None:

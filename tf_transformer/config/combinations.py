@@ -40,6 +40,7 @@ RULES = (
         why="they are for lines",
     ),
     *(Rule(name, needs=("text",)) for name in ("language", "context")),
+    Rule("word_probs", needs=("n_best",)),
     Rule("alignments", excludes=("ensemble",), why="attention is that of a single model"),
     Rule(
         "litert",

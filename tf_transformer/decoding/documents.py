@@ -11,10 +11,14 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import sentencex
 
 from tf_transformer.errors import UserError, quoted
+
+if TYPE_CHECKING:  # a command's --help need not wait for TensorFlow
+    from tf_transformer.decoding.text_codec import Translation
 
 # Before a sentence: space, and marks of lists, headings and quotations.
 _MARKS = re.compile(
@@ -34,6 +38,24 @@ class Part:
 
     text: str
     is_sentence: bool
+
+
+class TranslatedText(str):
+    """A translated document, with its sentences as pairs of source and translation."""
+
+    sentences: list[tuple[str, "Translation"]]
+
+
+def looks_wrong(source: str, translation: "Translation") -> str:
+    """Returns why a translation looks wrong, "" if not; the guide measures these limits."""
+    length, other = (len(t) + 2 * sum(c >= _WIDE for c in t) for t in (source, translation))
+    reasons = {
+        "too short": other < 0.8 * length - 15,
+        "too long": other > 2 * length + 20,
+        "copied": length > 20 and source.strip() == translation.strip(),
+        "improbable": translation.log_prob < -1.5 * translation.num_tokens,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 def take_apart(text: str, language: str, context: int = 1) -> list[Part]:
@@ -111,8 +133,13 @@ def _cell(cell: str, language: str, context: int) -> Iterator[Part]:
         return
     # The library fails at spaces such as U+00A0 and at lone surrogates.
     plain = re.sub(r"\s", " ", cell).encode("utf-8", "replace").decode()
-    sizes = map(len, sentencex.segment(language, plain))
-    ends = [0, *itertools.accumulate(sizes)]
+    try:
+        sizes = [len(sentence) for sentence in sentencex.segment(language, plain)]
+    except BaseException as error:  # a panic of Rust is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        sizes = []  # the line is one sentence, so that nothing is lost
+    ends = [0, *itertools.accumulate(sizes)] if sum(sizes) == len(cell) else [0, len(cell)]
     for first in range(0, len(ends) - 1, context):
         piece = cell[ends[first] : ends[min(first + context, len(ends) - 1)]]
         sentence = piece.strip()

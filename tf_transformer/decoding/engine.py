@@ -18,8 +18,9 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import BOS_ID, PAD_ID, DecodingConfig, SamplingConfig
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.alignment import (
     Alignment,
     Attention,
@@ -198,7 +199,7 @@ class GraphEngine(Engine):
         self.model, self.tokenizer, self.streams = model, tokenizer, streams
         self.longest_trained: int | None = None
         self.compiled = functools.lru_cache(maxsize=32)(self._compile)
-        self._log_probs_of = tf.function(self.log_probs, [IDS, IDS], autograph=False)
+        self._scores_of = tf.function(self.score_ids, [IDS, IDS], autograph=False)
         self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
         self._nearest_of = tf.function(self._nearest, [IDS, IDS], autograph=False)
 
@@ -298,11 +299,12 @@ class GraphEngine(Engine):
         progress: Progress | None = None,
     ) -> list[Translation]:
         """Returns each target with its log-probability; see `Engine.score`."""
-        forced = self._forced(self._log_probs_of, sources, targets, decoding, progress)
-        log_probs = [float(log_prob) for _, _, log_prob in forced]
+        forced = self._forced(self._scores_of, sources, targets, decoding, progress)
+        log_probs = [float(found["log_prob"]) for _, _, found in forced]
         lengths = [len(ids) for _, ids, _ in forced]
         scores = tf.constant(log_probs) / length_penalty(lengths, decoding.alpha)
-        columns = (targets, scores.numpy().tolist(), log_probs, lengths)
+        words = [found["word_probs"].tolist() for _, _, found in forced]
+        columns = (targets, scores.numpy().tolist(), log_probs, lengths, words)
         return [Translation(*row) for row in zip(*columns, strict=True)]
 
     def align(
@@ -456,11 +458,20 @@ class GraphEngine(Engine):
             "no_repeat_ngram": decoding.no_repeat_ngram,
         }
 
-    def log_probs(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Returns the summed log-probability of the labels, [B]."""
+    def score_ids(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns `log_prob` [B] and `word_probs` [B, T], at least 1e-30 and then zeros."""
         logits = self.model({"source": source, "target": _inputs(labels)}, training=False)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        return -tf.reduce_sum(tf.where(labels == PAD_ID, 0.0, losses), axis=1)
+        losses = tf.where(labels == PAD_ID, 0.0, losses)
+        pieces = self.tokenizer.vocabulary("target")
+        spaced = tf.constant([piece.startswith(SPACE_PIECE) for piece in pieces])
+        begins = tf.cast(tf.gather(spaced, labels), tf.int32)
+        word = tf.cumsum(begins, axis=1) - begins[:, :1]  # [B, T], from 0
+        word = tf.where((labels == PAD_ID) | (labels == EOS_ID), -1, word)
+        of_word = tf.one_hot(word, tf.shape(labels)[1])  # [B, T, T]
+        probs = tf.maximum(tf.exp(-tf.einsum("bt,btw->bw", losses, of_word)), 1e-30)
+        probs *= tf.reduce_max(of_word, axis=1)  # 0 beyond the last word
+        return {"log_prob": -tf.reduce_sum(losses, axis=1), "word_probs": probs}
 
     def cross_weights(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns the cross-attention that alignments are read from, [B, H, T, S].

@@ -29,21 +29,26 @@ class Translation(str):
             samples is log_prob.
         log_prob: natural logarithm of its probability, summed over the tokens.
         num_tokens: number of tokens, EOS counted; 0 for the empty translation of a blank text.
+        word_probs: probability of each word between spaces, if the translation was scored.
     """
 
     score: float
     log_prob: float
     num_tokens: int
+    word_probs: tuple[float, ...]
 
-    def __new__(cls, text: str, score: float, log_prob: float, num_tokens: int) -> Self:
-        """Returns `text` with its figures."""
+    def __new__(
+        cls, text: str, score: float, log_prob: float, num_tokens: int, word_probs=()
+    ) -> Self:
+        """Returns `text` with its figures; a `word_probs` of 0 is padding."""
         self = super().__new__(cls, text)
         self.score, self.log_prob, self.num_tokens = score, log_prob, num_tokens
+        self.word_probs = tuple(filter(None, word_probs))
         return self
 
     def __getnewargs__(self):
         """Returns the arguments to copy and unpickle it with."""
-        return str(self), self.score, self.log_prob, self.num_tokens
+        return str(self), self.score, self.log_prob, self.num_tokens, self.word_probs
 
 
 class TextCodec:

@@ -297,11 +297,9 @@ class ExportEngine(Engine):
         if changed := _changes(self.decoding, decoding):
             self.refuse(f"score with another `{min(changed)}`")
         inputs = {"source": column(sources), "target": column(targets)}
-        names = ("score", "log_prob", "num_tokens")
+        names = ("score", "log_prob", "num_tokens", "word_probs")  # the last not in 1.0.0
         answers = self._session.answers("score", inputs, progress)
-        rows = (
-            zip(*(answer[name].tolist() for name in names), strict=True) for answer in answers
-        )
+        rows = (zip(*(a[n].tolist() for n in names if n in a), strict=True) for a in answers)
         figures = itertools.chain.from_iterable(rows)
         return [Translation(target, *row) for target, row in zip(targets, figures, strict=True)]
 

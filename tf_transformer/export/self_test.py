@@ -120,6 +120,7 @@ def check_translator(
             "log_prob": scored.log_prob,
             "score": _score(scored, decoding.alpha),
             "num_tokens": scored.num_tokens,
+            "word_probs": [*scored.word_probs, *answer["word_probs"][len(scored.word_probs) :]],
             "target_cut": is_cut(other, codec.target_limit),
         }
         yield from _compared("score", text, expected, answer)

@@ -198,19 +198,18 @@ class Signatures:
         return tf.where(ids == PAD_ID, "", self._tokenizer.pieces(ids, side))
 
     def score(self, source: tf.Tensor, target: tf.Tensor) -> Outputs:
-        """Returns the log-probabilities of targets [B] for sources [B], both strings."""
+        """Scores targets [B], and their words [B, T], as translations of sources [B]."""
         tf.debugging.assert_equal(
             tf.size(source), tf.size(target), "`source` and `target` must have equal lengths."
         )
         limit = self._codec.target_limit
         source_ids, source_cut = self._codec.encode(source)
         target_ids, target_cut = self._codec.encode(target, limit, target=True)
-        log_probs = in_groups(self._engine.log_probs, [IDS, IDS], self._positions)
-        log_prob = log_probs(source_ids.to_tensor(PAD_ID), target_ids.to_tensor(PAD_ID))
+        score_ids = in_groups(self._engine.score_ids, [IDS, IDS], self._positions)
+        found = score_ids(source_ids.to_tensor(PAD_ID), target_ids.to_tensor(PAD_ID))
         size = tf.cast(target_ids.row_lengths(), tf.int32)
-        return {
-            "log_prob": log_prob,
-            "score": log_prob / length_penalty(size, self._decoding.alpha),
+        return found | {
+            "score": found["log_prob"] / length_penalty(size, self._decoding.alpha),
             "num_tokens": size,
             "source_cut": source_cut,
             "target_cut": target_cut,

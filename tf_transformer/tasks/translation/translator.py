@@ -1,6 +1,7 @@
 """The translator: translates, scores, aligns, shows attention and exports."""
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from tf_transformer.data import builtin
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.decoding.documents import put_together, take_apart
+from tf_transformer.decoding.documents import TranslatedText, put_together, take_apart
 from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models_of, only_model
 from tf_transformer.decoding.lite import LiteEngine
 from tf_transformer.decoding.text_codec import TextCodec, Translation
@@ -33,6 +34,7 @@ from tf_transformer.tasks.models import Card, card_of, load_engine
 
 logger = logging.getLogger(__name__)
 
+_JOINS_NOT = "`context` above 1, but the model was trained without data.join: it may drop text"
 _SEVERAL_LINES = (
     "texts of several lines, each read as one sentence: %d; `translate_text` takes documents"
 )
@@ -56,6 +58,7 @@ class Translator:
         card: creates the model card of its exports.
         bleu_tokenizer: sacreBLEU's tokeniser, the default of `evaluate`.
         language: code of the source language, the default of `translate_text`.
+        joins: whether the model has learned to translate several sentences at once.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Translator:
         card: Card | None = None,
         bleu_tokenizer: str = "13a",
         language: str = "",
+        joins: bool = True,
     ) -> None:
         if engine is None:
             if model is None or tokenizer is None:
@@ -77,7 +81,7 @@ class Translator:
             engine = GraphEngine(model, tokenizer)
         self.engine, self.decoding = engine, decoding or DecodingConfig()
         self.bleu_tokenizer, self._card = bleu_tokenizer, card or dict
-        self.language = language
+        self.language, self.joins = language, joins
 
     def __repr__(self) -> str:
         search = f"beam_size={self.decoding.beam_size}, alpha={self.decoding.alpha:g}"
@@ -123,8 +127,9 @@ class Translator:
                   **options: Any) -> list[list[Translation]]: ...
     # fmt: on
     def translate(
-        self, texts, *, n_best=None, prefix=None, sample=False, progress=None, **options
-    ):
+        self, texts, *, n_best=None, prefix=None, sample=False, word_probs=False,
+        progress=None, **options
+    ):  # fmt: skip
         """Translates a sentence, or a list of sentences.
 
         Args:
@@ -133,6 +138,7 @@ class Translator:
                 best, not in a list.
             prefix: forced beginning of the translation, "" for none; a list for a list.
             sample: draw translations instead of searching for the best.
+            word_probs: score the translations for the probabilities of their words.
             progress: called with the number of sentences done so far.
             **options: search settings that replace those of `decoding`: `beam_size`, `alpha`
                 (exponent of the length penalty), `max_length`, `min_length`,
@@ -165,14 +171,20 @@ class Translator:
         ranked = self.engine.translate(
             sources, decoding, number, prefixes=prefixes, sampling=sampling, progress=progress
         )
+        if word_probs:
+            found = [each for some in ranked for each in some]
+            origins = [text for text, some in zip(sources, ranked, strict=True) for _ in some]
+            scored = self.engine.score(origins, found, decoding)
+            for each, same in zip(found, scored, strict=True):
+                each.word_probs = same.word_probs
         results = [best for best, *_ in ranked] if n_best is None else ranked
         return results[0] if one else results
 
     # fmt: off
     @overload
-    def translate_text(self, texts: str, **options: Any) -> str: ...
+    def translate_text(self, texts: str, **options: Any) -> TranslatedText: ...
     @overload
-    def translate_text(self, texts: Strings, **options: Any) -> list[str]: ...
+    def translate_text(self, texts: Strings, **options: Any) -> list[TranslatedText]: ...
     # fmt: on
     def translate_text(self, texts, *, language=None, context=1, **options):
         """Translates a document, or a list of documents, sentence by sentence.
@@ -188,7 +200,8 @@ class Translator:
             **options: those of `translate`, but for `n_best` and `prefix`.
 
         Returns:
-            The document with its sentences translated; a list for a list.
+            The document with its sentences translated, a `str` whose `sentences` are pairs of
+            source and `Translation`; a list for a list.
 
         Raises:
             TypeError: if the texts are neither a string nor a list of strings.
@@ -196,10 +209,17 @@ class Translator:
         """
         one, texts = one_or_more("texts", texts)
         together = Setting(int, Bounds(low=1)).check("context", context)
+        if together > 1 and not self.joins:
+            logger.warning(_JOINS_NOT)
         documents = [take_apart(text, language or self.language, together) for text in texts]
-        sentences = [part.text for parts in documents for part in parts if part.is_sentence]
-        found = iter(self.translate(sentences, n_best=None, prefix=None, **options))
-        results = ["".join(text for _, text in put_together(d, found)) for d in documents]
+        sources = [[part.text for part in parts if part.is_sentence] for parts in documents]
+        rest = iter(self.translate(sum(sources, []), n_best=None, prefix=None, **options))
+        results = []
+        for parts, sentences in zip(documents, sources, strict=True):
+            found = list(itertools.islice(rest, len(sentences)))
+            result = TranslatedText("".join(text for _, text in put_together(parts, found)))
+            result.sentences = list(zip(sentences, found, strict=True))
+            results.append(result)
         return results[0] if one else results
 
     # fmt: off
@@ -426,6 +446,7 @@ def load_translator(
         card=card,
         bleu_tokenizer=run.config.data.bleu_tokenizer,
         language=builtin.languages(run.config)[0],
+        joins=run.config.data.join > 0,
     )
 
 
@@ -438,6 +459,7 @@ def load_exported_translator(path: Path) -> Translator:
         engine=engine,
         bleu_tokenizer=tokenize,
         language=builtin.languages(config)[0] if config else "",
+        joins=not config or config.data.join > 0,
     )
 
 
