@@ -1,5 +1,6 @@
 """int8 products, and models that compute with them."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,8 +8,14 @@ from command_line import assert_refused
 from tensorflow.python.framework import op_def_library
 
 import tf_transformer
+from tf_transformer.config import BOS_ID
 from tf_transformer.data import builtin
+from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.engine import Ensemble
+from tf_transformer.errors import UserError
+from tf_transformer.fast import int8
 from tf_transformer.fast.int8 import Int8Kernel, int8_works, plain_product, rounded_columns
+from tf_transformer.models.transformer import Transformer
 
 RNG = np.random.default_rng(1)
 
@@ -18,12 +25,9 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def product(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """x @ kernel in int8, in a graph with the weights in variables."""
-    return multiply(x, Int8Kernel(*map(tf.Variable, rounded_columns(kernel))))
-
-
-def multiply(x: np.ndarray, kernel: Int8Kernel) -> np.ndarray:
-    return tf.function(kernel.multiply, autograph=False)(tf.constant(x)).numpy()
+    """x @ kernel in int8, with the weights in variables."""
+    weights = map(tf.Variable, rounded_columns(kernel))
+    return Int8Kernel(*weights).multiply(tf.constant(x)).numpy()
 
 
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 16, 8), (5, 64, 300), (40, 512, 7)])
@@ -49,7 +53,7 @@ def test_kernels_side_by_side_give_their_products_side_by_side():
     joined = first.join(others)
     assert joined.shape == (16, 14)
     np.testing.assert_array_equal(
-        multiply(x, joined), np.hstack([product(x, kernel) for kernel in kernels])
+        joined.multiply(tf.constant(x)), np.hstack([product(x, kernel) for kernel in kernels])
     )
 
 
@@ -94,6 +98,63 @@ def test_every_kind_of_search_computes_in_int8(translator, trained_run, texts):
     assert all(text.startswith("Ein") for text in ranked[1])
     assert len(translator.translate(texts[:2], sample=True, seed=2)) == 2
     assert translator.align(texts[0]).pairs
+
+
+SOURCE = np.array([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0], [11, 3, 0, 0, 0]], "int32")
+MODELS = {
+    "relative": {"positions": "relative", "activation": "swiglu", "attention_window": 2},
+    "rotary": {"positions": "rotary", "activation": "geglu", "tie_embeddings": False},
+    "learned": {"positions": "learned", "norm": "rms", "attention_bias": True},
+    "none": {"positions": "none", "norm_first": True, "key_dim": 6, "value_dim": 10},
+}
+
+
+def random_pair(settings: dict) -> list[Transformer]:
+    """A model with random weights in float32, and the same in int8."""
+    keras.utils.set_random_seed(1)
+    exact = Transformer(20, num_layers=2, d_model=32, d_ff=64, num_heads=4, **settings)
+    for weight in exact.trainable_weights:  # the initial distribution is nearly uniform
+        weight.assign(weight * 1.5)
+    rounded = Transformer.from_config(exact.get_config())
+    rounded.set_weights(exact.get_weights())
+    int8.to_int8(rounded)
+    return [exact, rounded]
+
+
+def log_probs(model, tokens: tf.Tensor) -> tf.Tensor:
+    """Those of the tokens [3, L] in a full pass, summed; computed eagerly."""
+    target = tf.pad(tokens[:, :-1], [[0, 0], [1, 0]], constant_values=BOS_ID)
+    logits = model({"source": tf.constant(SOURCE), "target": target})
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tokens, logits)
+    return -tf.reduce_sum(tf.where(tokens == 0, 0.0, losses), axis=1)
+
+
+@pytest.mark.parametrize("names", [*((name,) for name in MODELS), ("relative", "none")])
+def test_a_search_in_int8_finds_what_a_full_pass_in_int8_scores_alike(names):
+    models = zip(*(random_pair(MODELS[name]) for name in names), strict=True)
+    exact, rounded = (Ensemble(each) if names[1:] else each[0] for each in models)
+    prefix, limits = np.array([[7, 8], [9, 0], [0, 0]], "int32"), tf.constant([8, 6, 7])
+
+    @tf.function(autograph=False)
+    def search(source):
+        step, cache = rounded.step_function(), rounded.initial_cache(source)
+        return beam_search(step, cache, limits, beam_size=4, prefix=prefix)
+
+    found = search(tf.constant(SOURCE))
+    tokens = found.tokens[:, 0]
+    assert (*tokens[0, :2].numpy(), tokens[1, 0].numpy()) == (7, 8, 9)
+    in_int8 = log_probs(rounded, tokens)
+    off = np.abs(in_int8 - found.log_probs[:, 0])
+    assert np.median(off) < 1e-3  # a difference in the last bit can move a value to the next
+    far = np.abs(in_int8 - log_probs(exact, tokens))
+    assert 0 < far.min() <= max(*off, *far) < 1.0
+
+
+def test_keras_saves_no_model_in_int8_and_scales_are_no_parameters(tmp_path):
+    exact, rounded = random_pair({})
+    assert int8.parameters(rounded) == exact.count_params()
+    with pytest.raises(UserError, match="save it in float32, or export it"):
+        rounded.save(tmp_path / "model.keras")
 
 
 def test_an_export_in_int8_has_a_quarter_of_the_weights_once(translator, texts, tmp_path):

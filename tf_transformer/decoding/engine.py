@@ -39,6 +39,7 @@ from tf_transformer.decoding.candidates import Grammar
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation
 from tf_transformer.errors import UserError
+from tf_transformer.fast.int8 import parameters
 from tf_transformer.models.transformer import Transformer
 
 Find = Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]
@@ -204,7 +205,7 @@ class GraphEngine(Engine):
         self._nearest_of = tf.function(self._nearest, [IDS, IDS], autograph=False)
 
     def __repr__(self) -> str:
-        weights = sum(model.count_params() for model in models_of(self.model))
+        weights = sum(map(parameters, models_of(self.model)))
         names = f"{type(self).__name__}({type(self.model).__name__}"
         return f"{names}, {weights:,} weights, {self.model.vocab_size:,} subwords)"
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +23,7 @@ from tf_transformer.evaluation import SIGNIFICANT, DevText, paired_bootstrap
 from tf_transformer.export.saved_model import SavedModelSession, column, open_export
 from tf_transformer.export.self_test import Check, self_test
 from tf_transformer.export.versions import CARD, check_readable, new_version, read_card
-from tf_transformer.fast.int8 import is_int8
+from tf_transformer.fast.int8 import is_int8, parameters
 from tf_transformer.files import sha256, write_text
 from tf_transformer.run import Run, versions
 from tf_transformer.run.run import best_record, data_files, evaluation_of
@@ -308,12 +307,10 @@ def facts(
     models: Sequence[keras.Model], tokenizer: Tokenizer, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
     """Returns the card's entries on vocabulary and sizes; see `Exportable` for arguments."""
-    weights = [weight for model in models for weight in model.weights]
-    parameters = sum(math.prod(weight.shape) for weight in weights)
     ids = {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID}
     return {
         "vocabulary": {"size": tokenizer.vocab_size, "ids": ids},
-        "sizes": {"parameters": parameters, **sizes},
+        "sizes": {"parameters": sum(map(parameters, models)), **sizes},
     }
 
 

@@ -6,12 +6,14 @@ D inner size, N columns, M rows.
 """
 
 import functools
+import math
 
 import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_def_library
 
+from tf_transformer.errors import UserError
 from tf_transformer.fast.keras_model import sublayers, unlocked
 from tf_transformer.fast.operations import QuantizedKernel
 
@@ -36,9 +38,18 @@ class Int8Kernel(QuantizedKernel):
 
     def multiply(self, x):
         """Returns x @ kernel, float32 [M, D] -> [M, N]."""
+        if tf.executing_eagerly():  # the operation needs a graph
+            return self._in_graph(x)
         largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)  # 127 stands for it
         levels = tf.cast(tf.round(x * tf.math.divide_no_nan(_LEVELS, largest)), tf.int8)
         return _quantized_product(levels, self.values, self.units) * largest
+
+    @functools.cached_property
+    def _in_graph(self):
+        return tf.function(self.multiply, autograph=False, reduce_retracing=True)
+
+    def __array__(self, *args, **kwargs):
+        raise UserError("Keras saves no model in int8: save it in float32, or export it.")
 
     def rows(self, ids):
         """Returns the columns with these numbers in float32: [...] -> [..., D]."""
@@ -105,12 +116,9 @@ def rounded_columns(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_int8(model: keras.Model) -> None:
-    """Replaces the kernels and embeddings of a trained model by int8 ones, for inference only.
+    """Replaces kernels and embeddings of a trained model in float32 by int8, for inference.
 
     What is no layer of this package stays in float32, such as a classifier's output.
-
-    Args:
-        model: a model in float32.
     """
     for layer in sublayers(model, recursive=True):
         if type(layer) is keras.layers.Dense:
@@ -119,14 +127,20 @@ def to_int8(model: keras.Model) -> None:
             variable = vars(layer).get(name)
             if isinstance(variable, keras.Variable):
                 weights = keras.ops.convert_to_numpy(variable)
-                parts = rounded_columns(weights.T if name == "embeddings" else weights)
+                values, units = rounded_columns(weights.T if name == "embeddings" else weights)
                 with unlocked(layer, variable):
-                    layer.int8_values, layer.int8_units = map(_variable, parts)
+                    layer.int8_values = _variable(values, "int8_values")
+                    layer.int8_units = _variable(units, "int8_units")
                 setattr(layer, name, Int8Kernel(layer.int8_values, layer.int8_units))
 
 
-def _variable(array: np.ndarray) -> keras.Variable:
-    return keras.Variable(array, trainable=False, dtype=array.dtype)
+def _variable(array: np.ndarray, name: str) -> keras.Variable:
+    return keras.Variable(array, trainable=False, dtype=array.dtype, name=name)
+
+
+def parameters(model: keras.Model) -> int:
+    """Returns the number of a model's parameters, among which the units of int8 are not."""
+    return sum(math.prod(w.shape) for w in model.weights if w.name != "int8_units")
 
 
 def is_int8(model: keras.Model) -> bool:
@@ -138,13 +152,8 @@ def is_int8(model: keras.Model) -> bool:
 def int8_works() -> bool:
     """Returns whether this TensorFlow multiplies int8: it needs oneDNN, on an x86 processor."""
     x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(2, 16)
-    values, units = map(tf.constant, rounded_columns(x.T))
-
-    @tf.function(autograph=False)
-    def product():
-        return Int8Kernel(values, units).multiply(tf.constant(x))
-
+    kernel = Int8Kernel(*map(tf.constant, rounded_columns(x.T)))
     try:
-        return np.allclose(product().numpy(), plain_product(x, x.T), atol=1e-5)
+        return np.allclose(kernel.multiply(tf.constant(x)), plain_product(x, x.T), atol=1e-5)
     except (tf.errors.OpError, TypeError, ValueError):
         return False
