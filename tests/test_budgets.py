@@ -14,12 +14,12 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 27_486,
+    "package lines": 27_493,
     "package files": 119,
-    "tests lines": 26_832,
+    "tests lines": 26_892,
     "tests files": 145,
     "commands": 22,
-    "refusals": 236,  # `raise UserError`
+    "refusals": 237,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }
