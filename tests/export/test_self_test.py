@@ -126,3 +126,11 @@ def test_a_model_that_has_learnt_nothing_passes_under_any_limits(translator, tmp
 )
 def test_values_agree_up_to_rounding(precision, expected, received, same):
     assert bool(agree(expected, received, precision)) is same
+
+
+@pytest.mark.parametrize(("precision", "score"), [("float32", -1.0), ("int8", -1.2)])
+def test_only_in_int8_a_search_may_end_elsewhere_and_with_as_good_a_score(precision, score):
+    found = ("nbest: translations", "a", ["b"], ["c"])
+    self_test([found, ("nbest: scores", "a", [-1.0], [-1.01])], "int8")
+    with pytest.raises(UserError, match="failed its self-test"):
+        self_test([found, ("nbest: scores", "a", [-1.0], [score])], precision)
