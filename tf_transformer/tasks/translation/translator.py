@@ -213,7 +213,8 @@ class Translator:
             logger.warning(_JOINS_NOT)
         documents = [take_apart(text, language or self.language, together) for text in texts]
         sources = [[part.text for part in parts if part.is_sentence] for parts in documents]
-        rest = iter(self.translate(sum(sources, []), n_best=None, prefix=None, **options))
+        flat = list(itertools.chain.from_iterable(sources))
+        rest = iter(self.translate(flat, n_best=None, prefix=None, **options))
         results = []
         for parts, sentences in zip(documents, sources, strict=True):
             found = list(itertools.islice(rest, len(sentences)))
