@@ -16,6 +16,7 @@ from helpers import ROOT
 
 import tf_transformer
 from tf_transformer.cli.main import main
+from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 
 
@@ -39,6 +40,17 @@ def test_an_old_model_gives_the_translations_of_its_time(old, answers, name):
     assert translator.translate(texts) == answers["translations"]
     scores = [translation.score for translation in translator.translate(texts)]
     np.testing.assert_allclose(scores, answers["scores"], rtol=1e-3)
+
+
+def test_an_old_export_has_no_probabilities_of_words(old, answers, capsys):
+    translator, done = tf_transformer.load(old / "exported"), []
+    refusal = "cannot give the probabilities of words: load the run it was made from"
+    with pytest.raises(UserError, match=refusal):
+        translator.translate(answers["texts"], word_probs=True, progress=done.append)
+    assert not done
+    command = ["score", str(old / "exported"), "--source", str(old / "dev.en")]
+    assert main([*command, "--target", str(old / "dev.de"), "--word-probs"]) == 1
+    assert refusal in capsys.readouterr().err
 
 
 def test_an_old_keras_file_gives_the_logits_of_its_time(old, answers):

@@ -176,6 +176,9 @@ def test_an_export_translates_like_its_run(translator, of_export, exported, text
     assert scored.log_prob == pytest.approx(
         translator.score(texts[0], "Guten Morgen.").log_prob, abs=1e-4
     )
+    assert of_export.score(texts[0], "Guten Morgen.", alpha=0.0).score == scored.log_prob
+    for one in of_export.translate(texts[2:], alpha=0.0, max_length=6, word_probs=True):
+        assert len(one.word_probs) == len(one.split()) and one.score == one.log_prob
     assert of_export.evaluate(texts[2:], ["a", "b"]).sentences == 2
 
 
@@ -196,7 +199,6 @@ def test_parts_that_an_export_computes_in_parallel_stay_in_order(of_export, text
         (lambda loaded: loaded.model, "give its model: load the run"),
         (lambda loaded: loaded.translate("a", beam_size=2), "search with another `beam_size`"),
         (lambda loaded: loaded.translate("a", sample=True), "cannot sample: load the run"),
-        (lambda loaded: loaded.score("a", "b", alpha=1.0), "score with another `alpha`"),
         (lambda loaded: loaded.translate("a", n_best=5), "`n_best` must be between 1 and"),
     ],
 )

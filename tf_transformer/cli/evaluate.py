@@ -280,6 +280,8 @@ def run_score(options: argparse.Namespace) -> None:
     """
     pairs = read_some_pairs(options.source, options.target)
     translator = open_model(options)
+    if options.word_probs and not translator.engine.gives_word_probs:
+        translator.engine.refuse("give the probabilities of words")
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     with ProgressBars(len(pairs)) as bars:
         scores = translator.score(sources, targets, progress=lambda done: bars("scored", done))

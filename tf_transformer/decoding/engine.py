@@ -51,10 +51,12 @@ class Engine(ABC):
     Attributes:
         name: its name in messages.
         instead: what to do for something that it cannot do.
+        gives_word_probs: whether `score` gives the probabilities of words.
     """
 
     name: str
     instead: str
+    gives_word_probs = True
 
     @abstractmethod
     def translate(

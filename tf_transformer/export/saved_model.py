@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.decoding.batches import Progress, at_once, most_streams, streams_for
+from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.engine import Engine
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.errors import UserError, one_line
@@ -248,6 +249,7 @@ class ExportEngine(Engine):
         self._session = open_export(path, "translation")
         config = read_config(path)
         self.decoding = config.decoding if config else DecodingConfig()
+        self.gives_word_probs = "word_probs" in self._session.signatures["score"].outputs
 
     def __repr__(self) -> str:
         return f"ExportEngine({self.path})"
@@ -265,10 +267,7 @@ class ExportEngine(Engine):
         """Returns the best translations of each text; see `Engine.translate`."""
         if sampling:
             self.refuse("sample")
-        changed = _changes(self.decoding, decoding)
-        if fixed := changed - {"alpha", "max_length"}:
-            self.refuse(f"search with another `{min(fixed)}`")
-        alpha = decoding.alpha if "alpha" in changed else -1.0
+        alpha = decoding.alpha if "alpha" in self._changed(decoding) else -1.0
         inputs = {
             "text": column(texts),
             "alpha": np.full(len(texts), alpha, np.float32),
@@ -294,17 +293,22 @@ class ExportEngine(Engine):
         progress: Progress | None = None,
     ) -> list[Translation]:
         """Returns each target with its log-probability; see `Engine.score`."""
-        if changed := _changes(self.decoding, decoding):
-            self.refuse(f"score with another `{min(changed)}`")
+        changed = self._changed(decoding)
         inputs = {"source": column(sources), "target": column(targets)}
         names = ("score", "log_prob", "num_tokens", "word_probs")  # the last not in 1.0.0
-        answers = self._session.answers("score", inputs, progress)
-        rows = (zip(*(a[n].tolist() for n in names if n in a), strict=True) for a in answers)
-        figures = itertools.chain.from_iterable(rows)
+        figures: list[tuple] = []
+        for answer in self._session.answers("score", inputs, progress):
+            if "alpha" in changed:
+                penalties = length_penalty(answer["num_tokens"], decoding.alpha)
+                answer["score"] = answer["log_prob"] / penalties.numpy()
+            columns = (answer[name].tolist() for name in names if name in answer)
+            figures += zip(*columns, strict=True)
         return [Translation(target, *row) for target, row in zip(targets, figures, strict=True)]
 
-
-def _changes(before: DecodingConfig, after: DecodingConfig) -> set[str]:
-    """Returns the names of the settings that differ."""
-    names = (field.name for field in dataclasses.fields(before))
-    return {name for name in names if getattr(before, name) != getattr(after, name)}
+    def _changed(self, decoding: DecodingConfig) -> set[str]:
+        """Returns the settings that differ from the export's; refuses those that are fixed."""
+        names = (field.name for field in dataclasses.fields(decoding))
+        changed = {n for n in names if getattr(decoding, n) != getattr(self.decoding, n)}
+        if fixed := changed - {"alpha", "max_length"}:
+            self.refuse(f"search with another `{min(fixed)}`")
+        return changed

@@ -168,6 +168,8 @@ class Translator:
                 f"`n_best` must be between 1 and the beam size, {decoding.beam_size}. "
                 f"Received: {number}."
             )
+        if word_probs and not self.engine.gives_word_probs:
+            self.engine.refuse("give the probabilities of words")
         ranked = self.engine.translate(
             sources, decoding, number, prefixes=prefixes, sampling=sampling, progress=progress
         )
