@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tf_transformer.cli.export import bound_socket
 from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.documents import JOINS_NOT
 from tf_transformer.errors import UserError
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.versions import CARD, read_card
@@ -515,17 +516,23 @@ def test_a_pasted_document_is_translated(port, translator, trained_run, tmp_path
     assert found == "\n\n".join(f" - {one}" for one in translator.translate(lines))
 
 
-def test_the_page_knows_the_model_from_its_card(exported, trained_run, client_of, tmp_path):
+def test_page_and_documents_know_the_model_from_its_card(
+    exported, trained_run, client_of, tmp_path
+):
     shutil.copytree(exported, tmp_path / "1")
     card = read_card(exported) | card_of(Run.open(trained_run.path), "best")()
     card["decoding"] = dataclasses.asdict(DecodingConfig())
     (tmp_path / "1" / CARD).write_text(json.dumps(card))
-    session = SavedModelSession(tmp_path / "1")
-    facts = re.search(r"const facts = (.*);", client_of(session).get("/").text)
+    client = client_of(SavedModelSession(tmp_path / "1"))
+    facts = re.search(r"const facts = (.*);", client.get("/").text)
     assert json.loads(facts[1]) == {
         "name": "small", "rows": 32, "version": 1, "task": "translation",
         "languages": ["en", "de"], "tokens": 1024,
     }  # fmt: skip
+    for context, expected in ((1, None), (2, [JOINS_NOT])):
+        body = json.dumps({"text": "A dog.", "context": context})
+        answer = client.post(PREDICT.replace("predict", "translateText"), data=body)
+        assert answer.json.get("warnings") == expected
 
 
 def test_the_page_hides_empty_answers(port, tmp_path):

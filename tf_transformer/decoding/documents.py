@@ -29,6 +29,7 @@ _ADDRESS = re.compile(
     r"<?(?:(?:[a-z][a-z0-9+.-]*://|www\.|mailto:)\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+[>.,;]*)",
     re.ASCII | re.IGNORECASE,
 )
+JOINS_NOT = "`context` above 1, but the model was trained without data.join: it may drop text"
 _WIDE = "\u2e80"  # the first of the characters of East Asia, which put no space after a mark
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 
 from tf_transformer.data.builtin import languages
-from tf_transformer.decoding.documents import Part, put_together, take_apart
+from tf_transformer.decoding.documents import JOINS_NOT, Part, put_together, take_apart
 from tf_transformer.errors import UserError, shortened
 from tf_transformer.export.saved_model import Arrays, SavedModelSession, column, plain_lists
 from tf_transformer.export.versions import read_config
@@ -49,8 +49,8 @@ class PredictRequest:
     warnings: list[str]  # for the client, since the request is valid
 
 
-def parse_document(body: bytes, session: SavedModelSession) -> list[Part]:
-    """Reads the body of a translateText call; raises BadRequestError if it is invalid."""
+def parse_document(body: bytes, session: SavedModelSession) -> tuple[list[Part], list[str]]:
+    """Returns the parts and warnings of a translateText call; raises BadRequestError."""
     record = _json(body)
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
         raise BadRequestError('The body must be an object with a string, "text".')
@@ -63,19 +63,21 @@ def parse_document(body: bytes, session: SavedModelSession) -> list[Part]:
     if not isinstance(language, str) or type(context) is not int or context < 1:
         raise BadRequestError('"language" must be a string, "context" a number from 1.')
     try:
-        return take_apart(record["text"], language, context)
+        parts = take_apart(record["text"], language, context)
     except UserError as error:
         raise BadRequestError(str(error)) from None
+    joins = not config or config.data.join > 0
+    return parts, [] if joins or context == 1 else [JOINS_NOT]
 
 
-def format_document(parts: Sequence[Part], translations: Sequence[str], cut: int) -> str:
-    """Returns the answer to a translateText call; `cut` sentences were too long."""
+def format_document(parts: list[Part], translations: list[str], warnings: list[str]) -> str:
+    """Returns the answer to a translateText call."""
     shown = list(put_together(parts, translations))
     text = "".join(one for _, one in shown)
     pairs = [{"source": p.text, "translation": t} if p.is_sentence else t for p, t in shown]
     record: dict[str, Any] = {"text": text, "parts": pairs}
-    if cut:
-        record["warnings"] = [f"Sentences that were too long and were cut: {cut}"]
+    if warnings:
+        record["warnings"] = warnings
     return json.dumps(record)  # escapes lone surrogates, which are kept
 
 

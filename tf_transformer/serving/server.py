@@ -127,10 +127,12 @@ def _add_model(
 
     def translate_text(number=None):
         with model.use(number) as version:
-            parts = parse_document(flask.request.get_data(), version.session)
+            parts, warnings = parse_document(flask.request.get_data(), version.session)
             sentences = [part.text for part in parts if part.is_sentence]
             found, cut = _translate(functools.partial(answer, version), version, sentences)
-        return _reply(format_document(parts, found, cut))
+        if cut:
+            warnings.append(f"Sentences that were too long and were cut: {cut}")
+        return _reply(format_document(parts, found, warnings))
 
     def status(number=None):
         states = model.states()
