@@ -12,17 +12,22 @@ from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.models.transformer import Transformer
 
 
-def setup() -> dict:
+def setup(**settings) -> dict:
+    """Args:
+    **settings: arguments of `Transformer`, instead of those that follow from the sizes.
+    """
+
     @functools.lru_cache(maxsize=1)
     def model_of(vocabulary: int, width: int, layers: int) -> Transformer:
         keras.utils.set_random_seed(0)
-        return Transformer(
-            vocab_size=vocabulary,
-            num_layers=layers,
-            d_model=width,
-            d_ff=4 * width,
-            num_heads=max(width // 64, 1),
-        )
+        sizes = {
+            "vocab_size": vocabulary,
+            "num_layers": layers,
+            "d_model": width,
+            "d_ff": 4 * width,
+            "num_heads": max(width // 64, 1),
+        }
+        return Transformer(**sizes | settings)
 
     @functools.lru_cache(maxsize=1)
     def searcher(model: Transformer, beam: int, output: int):

@@ -12,11 +12,12 @@ from harness.report import Report, shown, table
 from harness.rounds import Measured, Spread, fastest, times_as_fast
 from harness.slopes import slope
 
+from tf_transformer.config import ModelConfig
 from tf_transformer.errors import UserError
 
 
-def measured(*seconds: float, tokens: int = 100) -> Measured:
-    answers = [Answer({"tokens": tokens}, s, 2 * s, 10**9) for s in seconds]
+def measured(*seconds: float, tokens: int = 100, **result) -> Measured:
+    answers = [Answer({"tokens": tokens} | result, s, 2 * s, 10**9) for s in seconds]
     return Measured({"python": "3.11"}, answers[0], answers)
 
 
@@ -194,6 +195,30 @@ def test_heads_are_compared_by_cpu_time(tmp_path, capsys, monkeypatch):
     # `measured` has twice the CPU time; a round is 20 passes.
     assert out.count("100.0 (100.0-100.0)") == out.count("300.0 (300.0-300.0)") == 2
     assert (tmp_path / "layer_cost_heads.png").stat().st_size > 0
+
+
+def test_choices_are_settings_whose_times_are_divided_by_the_papers(
+    tmp_path, capsys, monkeypatch
+):
+    import choices
+
+    models = []
+
+    def canned(specs, cases, options):
+        models.extend(ModelConfig(**each.options.get("model", each.options)) for each in specs)
+        for title in cases:
+            seconds = {each.name: 2 if each.name == choices.PAPER else 3 for each in specs}
+            yield title, {name: measured(each, parameters=7) for name, each in seconds.items()}
+
+    monkeypatch.setattr(choices, "measure", canned)
+    monkeypatch.setattr(choices, "prepared_corpus", lambda options: "corpus")
+    monkeypatch.setattr(choices, "make_file", lambda *_, **options: "batches")
+    monkeypatch.setattr("sys.argv", ["choices.py"])
+    choices.main(["--output", str(tmp_path)])
+    assert len(set(models[:9])) == 9 and models[:9] == models[9:]
+    rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if line[:1] == "|"]
+    assert [row[4].strip()[:4] for row in rows[2:]] == ["1.00", *["1.50"] * 8]
+    assert rows[3][3].strip()[:4] == "1.50"  # 6 s of the processor in 4 updates
 
 
 def test_the_fit_finds_a_power_law():
