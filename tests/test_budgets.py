@@ -14,9 +14,9 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 27_516,
+    "package lines": 27_521,
     "package files": 119,
-    "tests lines": 26_947,
+    "tests lines": 26_952,
     "tests files": 145,
     "commands": 22,
     "refusals": 237,  # `raise UserError`

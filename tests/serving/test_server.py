@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tf_transformer.cli.export import bound_socket
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.documents import JOINS_NOT
+from tf_transformer.decoding.documents import NO_JOIN
 from tf_transformer.errors import UserError
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.versions import CARD, read_card
@@ -529,7 +529,7 @@ def test_page_and_documents_know_the_model_from_its_card(
         "name": "small", "rows": 32, "version": 1, "task": "translation",
         "languages": ["en", "de"], "tokens": 1024,
     }  # fmt: skip
-    for context, expected in ((1, None), (2, [JOINS_NOT])):
+    for context, expected in ((1, None), (2, [NO_JOIN])):
         body = json.dumps({"text": "A dog.", "context": context})
         answer = client.post(PREDICT.replace("predict", "translateText"), data=body)
         assert answer.json.get("warnings") == expected

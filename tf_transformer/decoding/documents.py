@@ -29,7 +29,16 @@ _ADDRESS = re.compile(
     r"<?(?:(?:[a-z][a-z0-9+.-]*://|www\.|mailto:)\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+[>.,;]*)",
     re.ASCII | re.IGNORECASE,
 )
-JOINS_NOT = "`context` above 1, but the model was trained without data.join: it may drop text"
+NO_JOIN = "`context` above 1, but the model was trained without data.join: it may drop text"
+# By language: what ends no sentence before a full stop where the library cuts. Ordinals only
+# after an article, since a sentence may end with a number; initials only without space after.
+_GOES_ON = {
+    "ar": "و?[دأ]",
+    "de": r"(?i:[ai]m|zu[mr]|vom|beim|ins|das|de[mnrs]|die|(?:dies|ihr|sein)e[mnrs]?)\s\d\d?",
+    "en": "Ms",
+    "es": "D|Dña",
+    "fr": r"M|Mme|Mlle|Dr|Pr|Prof|Mgr|[A-Z](?=\.$)",
+}
 _WIDE = "\u2e80"  # the first of the characters of East Asia, which put no space after a mark
 
 
@@ -140,7 +149,9 @@ def _cell(cell: str, language: str, context: int) -> Iterator[Part]:
         if type(error).__name__ != "PanicException":
             raise
         sizes = []  # the line is one sentence, so that nothing is lost
-    ends = [0, *itertools.accumulate(sizes)] if sum(sizes) == len(cell) else [0, len(cell)]
+    goes_on = re.compile(rf"\b(?:{_GOES_ON.get(language, '(?!)')})\.\s*$")
+    cuts = itertools.accumulate(sizes[:-1]) if sum(sizes) == len(cell) else ()
+    ends = [0, *(cut for cut in cuts if not goes_on.search(cell, cut - 30, cut)), len(cell)]
     for first in range(0, len(ends) - 1, context):
         piece = cell[ends[first] : ends[min(first + context, len(ends) - 1)]]
         sentence = piece.strip()

@@ -14,7 +14,7 @@ import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 
 from tf_transformer.data.builtin import languages
-from tf_transformer.decoding.documents import JOINS_NOT, Part, put_together, take_apart
+from tf_transformer.decoding.documents import NO_JOIN, Part, put_together, take_apart
 from tf_transformer.errors import UserError, shortened
 from tf_transformer.export.saved_model import Arrays, SavedModelSession, column, plain_lists
 from tf_transformer.export.versions import read_config
@@ -66,8 +66,7 @@ def parse_document(body: bytes, session: SavedModelSession) -> tuple[list[Part],
         parts = take_apart(record["text"], language, context)
     except UserError as error:
         raise BadRequestError(str(error)) from None
-    joins = not config or config.data.join > 0
-    return parts, [] if joins or context == 1 else [JOINS_NOT]
+    return parts, [NO_JOIN] if context > 1 and config and not config.data.join else []
 
 
 def format_document(parts: list[Part], translations: list[str], warnings: list[str]) -> str:

@@ -16,12 +16,7 @@ from tf_transformer.data import builtin
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
-from tf_transformer.decoding.documents import (
-    JOINS_NOT,
-    TranslatedText,
-    put_together,
-    take_apart,
-)
+from tf_transformer.decoding.documents import NO_JOIN, TranslatedText, put_together, take_apart
 from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models_of, only_model
 from tf_transformer.decoding.lite import LiteEngine
 from tf_transformer.decoding.text_codec import TextCodec, Translation
@@ -216,7 +211,7 @@ class Translator:
         one, texts = one_or_more("texts", texts)
         together = Setting(int, Bounds(low=1)).check("context", context)
         if together > 1 and not self.joins:
-            logger.warning(JOINS_NOT)
+            logger.warning(NO_JOIN)
         documents = [take_apart(text, language or self.language, together) for text in texts]
         sources = [[part.text for part in parts if part.is_sentence] for parts in documents]
         flat = list(itertools.chain.from_iterable(sources))
