@@ -16,7 +16,7 @@ from tf_transformer.cli.main import COMMANDS
 BUDGETS = {
     "package lines": 27_521,
     "package files": 119,
-    "tests lines": 26_952,
+    "tests lines": 26_958,
     "tests files": 145,
     "commands": 22,
     "refusals": 237,  # `raise UserError`

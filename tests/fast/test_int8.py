@@ -152,8 +152,14 @@ def test_a_search_in_int8_finds_what_a_full_pass_in_int8_scores_alike(names):
 def test_keras_saves_no_model_in_int8_and_scales_are_no_parameters(tmp_path):
     exact, rounded = random_pair({})
     assert int8.parameters(rounded) == exact.count_params()
-    with pytest.raises(UserError, match="save it in float32, or export it"):
-        rounded.save(tmp_path / "model.keras")
+    exact.save(file := tmp_path / "model.keras")
+    before = file.read_bytes()
+    refused = pytest.raises(UserError, match="save it in float32, or export it")
+    with refused:
+        rounded.save(file)
+    with refused:
+        rounded.save_weights(tmp_path / "model.weights.h5")
+    assert file.read_bytes() == before
 
 
 def test_an_export_in_int8_has_a_quarter_of_the_weights_once(translator, texts, tmp_path):

@@ -280,9 +280,7 @@ class ExportEngine(Engine):
             columns = (answer[name].tolist() for name in names)
             for count, *row in zip(answer["count"], *columns, strict=True):
                 best = itertools.islice(zip(*row, strict=True), min(count, number))
-                translations.append(
-                    [Translation(text.decode(), *figures) for text, *figures in best]
-                )
+                translations.append([Translation(text.decode(), *rest) for text, *rest in best])
         return translations
 
     def score(
