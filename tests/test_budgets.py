@@ -14,9 +14,9 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 27_521,
+    "package lines": 27_538,
     "package files": 119,
-    "tests lines": 26_958,
+    "tests lines": 26_961,
     "tests files": 145,
     "commands": 22,
     "refusals": 237,  # `raise UserError`

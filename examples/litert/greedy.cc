@@ -4,7 +4,7 @@
 //   pip install ai-edge-litert  # only for its libLiteRt.so
 //   LIB=$(python -c "import ai_edge_litert; print(ai_edge_litert.__path__[0])")
 //   g++ -std=c++17 -O2 examples/litert/greedy.cc -o greedy -L$LIB -lLiteRt -Wl,-rpath,$LIB
-//   echo "17 254 8 3" | ./greedy phone/1/model.tflite
+//   echo "17 254 8 3" | ./greedy phone/1/model.tflite 50  # max_extra_length of model_card.json
 //
 // To convert text to ids (then append EOS) and back, use SentencePiece's C++ library with
 // phone/1/tokenizer.model.
@@ -123,7 +123,8 @@ void keep(Tensor &rows, Tensor &cache, int column) {
                 cache.data<float>() + (head * columns + column) * size);
 }
 
-std::vector<int> translate(Signature &encode, Signature &step, const std::vector<int> &source) {
+std::vector<int> translate(Signature &encode, Signature &step, const std::vector<int> &source,
+                           int longest) {
   Tensor &ids = encode.inputs.at("source"), &ancestry = step.inputs.at("ancestry");
   const size_t length = source.size();
   CHECK(length > ids.size);
@@ -138,16 +139,16 @@ std::vector<int> translate(Signature &encode, Signature &step, const std::vector
   }
   // Which beam each cached step belongs to: 0, the only one, or -1 for steps not cached yet.
   std::fill_n(ancestry.data<int32_t>(), ancestry.size - 1, -1);
-  const int longest = ancestry.size - 1 - ids.size + length;  // source length + max_extra_length
+  const int columns = ancestry.size - 1;  // fewer than `longest` with an attention window
   std::vector<int> target;
   for (int token = kBos; token != kEos;) {
     const int position = target.size();
     *step.inputs.at("tokens").data<int32_t>() = token;
     *step.inputs.at("position").data<int32_t>() = position;
     step.run();
-    keep(step.outputs.at("keys"), step.inputs.at("past_keys"), position);
-    keep(step.outputs.at("values"), step.inputs.at("past_values"), position);
-    ancestry.data<int32_t>()[position] = 0;
+    keep(step.outputs.at("keys"), step.inputs.at("past_keys"), position % columns);
+    keep(step.outputs.at("values"), step.inputs.at("past_values"), position % columns);
+    ancestry.data<int32_t>()[position % columns] = 0;
     Tensor &logits = step.outputs.at("logits");
     float *first = logits.data<float>();
     first[kPad] = first[kBos] = -INFINITY;
@@ -160,7 +161,8 @@ std::vector<int> translate(Signature &encode, Signature &step, const std::vector
 
 int main(int argc, char **argv) {
   Handle environment, model, options, compiled;
-  CHECK(argc != 2);
+  CHECK(argc != 3);
+  const int extra = std::atoi(argv[2]);
   CHECK(LiteRtCreateEnvironment(0, nullptr, &environment));
   CHECK(LiteRtCreateModelFromFile(environment, argv[1], &model));
   CHECK(LiteRtCreateOptions(&options));
@@ -171,7 +173,7 @@ int main(int argc, char **argv) {
     std::istringstream words(line);
     std::vector<int> source, target;
     for (int id; words >> id;) source.push_back(id);
-    if (!source.empty()) target = translate(encode, step, source);
+    if (!source.empty()) target = translate(encode, step, source, source.size() + extra);
     for (size_t i = 0; i < target.size(); i++) std::cout << (i ? " " : "") << target[i];
     std::cout << std::endl;
   }

@@ -178,9 +178,10 @@ def test_steps_of_later_choices_give_the_logits_of_the_model(later):
     source = random.integers(4, 20, [2, 9]).astype(np.int32)
     source[1, 5:] = 0
     step, cache = model.step_function(), model.initial_cache(source)
-    lite = LiteInterpreter(lite_file(model, "float32"), 1).encode(source)
+    interpreter = LiteInterpreter(lite_file(model, "float32"), 1)
+    lite = interpreter.encode(source, model.config.attention_window)
     ancestry = np.empty([2, width, 0], np.int32)
-    for index in range(18):  # the cache of the file grows in steps of 16
+    for index in range(34):  # the cache grows in steps of 16, or with a window has 16 columns
         own = np.broadcast_to(np.arange(width, dtype=np.int32), [2, width])[..., np.newaxis]
         ancestry = np.concatenate([ancestry, own], axis=-1)
         tokens = random.integers(4, 20, [2, width]).astype(np.int32)
@@ -188,6 +189,8 @@ def test_steps_of_later_choices_give_the_logits_of_the_model(later):
         np.testing.assert_allclose(lite(tokens, index, ancestry), logits, atol=1e-4)
         parents = random.integers(0, width, [2, width, 1])
         ancestry = np.take_along_axis(ancestry, parents, axis=1)
+    columns = 16 if "attention_window" in later else 48
+    assert lite._past["past_keys"].shape[3] == width * columns
 
 
 def test_a_model_with_frozen_layers_and_adapters_is_converted():

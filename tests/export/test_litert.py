@@ -96,7 +96,7 @@ def test_the_example_in_cpp_gives_the_same_translations(
     )
     rows = [[*tokenizer.encode(text), EOS_ID] if text else [] for text in texts]
     done = subprocess.run(
-        [str(tmp_path / "greedy"), str(fixed_export / "model.tflite")],
+        [str(tmp_path / "greedy"), str(fixed_export / "model.tflite"), "50"],
         input="".join(" ".join(map(str, row)) + "\n" for row in rows),
         capture_output=True,
         text=True,

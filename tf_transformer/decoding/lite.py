@@ -23,7 +23,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.batches import most_streams
 from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.candidates import BANNED_IDS, Grammar
-from tf_transformer.decoding.engine import Find, GraphEngine
+from tf_transformer.decoding.engine import Find, GraphEngine, only_model
 from tf_transformer.errors import UserError
 from tf_transformer.files import cache_folder, replacing, sha256
 from tf_transformer.models.transformer import Transformer
@@ -37,7 +37,7 @@ Pairs = Sequence[tuple[tf.Tensor, tf.Tensor]]
 _COLUMNS = 16  # step by which cache and source grow: LiteRT has to prepare every new shape
 _BANNED = np.isin(np.arange(max(BANNED_IDS) + 2), BANNED_IDS)  # the last: any higher id
 _BLOCK = 32  # tokens in a block of `_best_of_many`
-_FORMAT = 2  # increase it whenever `lite_file` changes, so that no cached file is reused
+_FORMAT = 3  # increase it whenever `lite_file` changes, so that no cached file is reused
 
 # --- The file ----------------------------------------------------------------------------
 
@@ -65,7 +65,8 @@ def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
     step of a beam was computed, -1 in unused columns of the cache, and finally the beam's own
     slot; the outputs of "encode", and `memory_mask` bool [B, 1, 1, S], True at real tokens;
     `past_keys` and `past_values` float32 [B, N, H, R, K] -> `logits` float32 [B, W, V]; `keys`
-    and `values` [B, N, H, W, K], new rows for the cache.
+    and `values` [B, N, H, W, K], new rows: at position t, column t mod C of the cache. With an
+    attention window, C may be as small as that; otherwise it exceeds t.
 
     Args:
         model: a model in float32.
@@ -428,12 +429,16 @@ class LiteInterpreter:
         """Returns the outputs of a signature."""
         return self._runners[name](**inputs)
 
-    def encode(self, source: np.ndarray) -> "LiteStep":
-        """Encodes sources, int32 [B, S], padded; returns the decoding step of their search."""
+    def encode(self, source: np.ndarray, window: int = 0) -> "LiteStep":
+        """Encodes sources, int32 [B, S], padded; returns the decoding step of their search.
+
+        `window` is the model's attention window; 0 for none.
+        """
         missing = -source.shape[1] % self._source
         source = np.pad(source, [(0, 0), (0, missing)], constant_values=PAD_ID)
         mask = (source != PAD_ID)[:, np.newaxis, np.newaxis]
-        return LiteStep(self, self.run("encode", source=source) | {"memory_mask": mask})
+        memory = self.run("encode", source=source) | {"memory_mask": mask}
+        return LiteStep(self, memory, window)
 
     def _prepare(self) -> None:
         """Computes a step, for one sentence and W of the file, or 4."""
@@ -448,26 +453,32 @@ class LiteStep:
     Args:
         interpreter: computes the step.
         memory: inputs that are the same in every step, with dimension 0 = B.
+        window: columns beyond which the cache does not grow but is a ring; 0 for no limit.
     """
 
-    def __init__(self, interpreter: LiteInterpreter, memory: dict[str, np.ndarray]) -> None:
+    def __init__(
+        self, interpreter: LiteInterpreter, memory: dict[str, np.ndarray], window: int = 0
+    ) -> None:
         self._interpreter, self._memory = interpreter, memory
         self._past: dict[str, np.ndarray] = {}
+        self._columns, self._window = 0, window or np.inf
 
     def __call__(self, tokens: np.ndarray, index: int, ancestry: np.ndarray) -> np.ndarray:
         """Returns float32 logits [B, W, V]; see `StepFunction` for the arguments."""
         batch, width, _ = ancestry.shape
-        if index % self._interpreter.columns == 0:
+        if index == self._columns < self._window:
+            self._columns += self._interpreter.columns
             self._grow(width * self._interpreter.columns)
-        columns = self._past["past_keys"].shape[3] // width
-        slots = np.full([batch, width, columns + 1], -1, np.int32)
-        slots[..., :index], slots[..., -1] = ancestry[..., :-1], ancestry[..., -1]
+        slots = np.full([batch, width, self._columns + 1], -1, np.int32)
+        kept = np.arange(max(index - self._columns, 0), index)
+        slots[..., kept % self._columns] = ancestry[..., kept]
+        slots[..., -1] = ancestry[..., -1]
         inputs = {"tokens": tokens, "position": np.array([index], np.int32)}
         inputs |= {"ancestry": slots} | self._memory | self._past
         outputs = self._interpreter.run("step", **inputs)
+        first = width * (index % self._columns)
         for name, past in self._past.items():
-            fresh = outputs[name.removeprefix("past_")]
-            past[:, :, :, width * index : width * (index + 1)] = fresh
+            past[:, :, :, first : first + width] = outputs[name.removeprefix("past_")]
         return outputs["logits"]
 
     def _grow(self, rows: int) -> None:
@@ -517,13 +528,13 @@ class LiteEngine(GraphEngine):
     ) -> Find:
         if sampling:
             self.refuse("sample")
-        codec = self.codec(decoding)
+        codec, window = self.codec(decoding), only_model(self.model).config.attention_window
 
         def find(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
             lengths = np.count_nonzero(source != PAD_ID, axis=1).astype(np.int32)
             limits = np.asarray(codec.limits(lengths)), np.asarray(codec.min_lengths(lengths))
             with self.lite.interpreter() as interpreter:
-                step = interpreter.encode(source)
+                step = interpreter.encode(source, window)
                 return host_search(step, decoding, number, *limits, options.get("prefix"))
 
         return find

@@ -54,8 +54,9 @@ def export_lite(
         if isinstance(engine, LiteEngine):
             lite = engine.lite
         if fixed or not lite:
-            width = decoding.beam_size
-            fixed_sizes = Sizes(1, codec.source_limit, width, codec.target_limit)
+            width, longest = decoding.beam_size, codec.target_limit
+            columns = min(longest, model.config.attention_window or longest)
+            fixed_sizes = Sizes(1, codec.source_limit, width, columns)
             precision = lite.precision if lite else "float32"
             content = lite_file(model, precision, fixed_sizes if fixed else Sizes())
             lite = LiteModel(content, 1, precision)

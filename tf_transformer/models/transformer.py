@@ -347,7 +347,7 @@ class Transformer(BaseTransformer):
             beams = ops.reshape(embedded, (-1, width, embedded.shape[-1]))
             if window:  # the cache may hold the last columns only
                 columns = ops.shape(cache["past"][0][0])[2] // width + 1
-                positions = _positions(ancestry, index, width)[-columns * width :]
+                positions = _positions(ancestry, index, width, True)[-columns * width :]
                 self_mask = _own_history(ancestry[..., -columns:], width)
                 self_mask = ops.logical_and(self_mask, positions >= index - window)
             else:
@@ -393,12 +393,17 @@ def _own_history(ancestry, width):
     return ops.reshape(own, (batch, 1, beams, steps * width))
 
 
-def _positions(ancestry, index, width):
+def _positions(ancestry, index, width, ring=False):
     """Returns the positions of the cached rows, [t * W], from [B, W, t]; the last is `index`.
 
-    In LiteRT columns between the decoded positions and the last one are unused.
+    In LiteRT columns between the decoded positions and the last one are unused. In a `ring` of
+    C columns, position p is in column p mod C.
     """
-    columns = ops.arange(ops.shape(ancestry)[2] - 1, dtype="int32")
-    columns = ops.append(columns, ops.cast(index, "int32"))
+    size = ops.shape(ancestry)[2] - 1
+    columns = ops.arange(size, dtype="int32")
+    index = ops.cast(index, "int32")
+    if ring:
+        columns = index - 1 - ops.mod(index - 1 - columns, size)
+    columns = ops.append(columns, index)
     rows = ops.broadcast_to(columns[:, None], (ops.shape(columns)[0], width))
     return ops.reshape(rows, (-1,))
