@@ -16,7 +16,7 @@ from tf_transformer.cli.main import COMMANDS
 BUDGETS = {
     "package lines": 27_538,
     "package files": 119,
-    "tests lines": 26_961,
+    "tests lines": 26_972,
     "tests files": 145,
     "commands": 22,
     "refusals": 237,  # `raise UserError`

@@ -227,6 +227,17 @@ def test_lora_trains_only_adapters_and_biases(source, tokenizers):
     assert all("lora" in w.path or w.path.endswith("bias") for w in model.trainable_weights)
 
 
+@pytest.mark.parametrize(("pruned", "rank"), [(True, 2), (True, 0), (False, 2)])
+def test_adapters_that_bring_pruned_heads_back_are_warned_of(
+    source, tokenizers, pruned, rank, caplog
+):
+    if pruned:
+        source.pruned_heads.write_text("[]")
+    begin(new_run(source, lora_rank=rank), transformer(seed=2), tokenizers[290])
+    message = f"--lora and relative positions bring pruned heads back: {source.path}"
+    assert (message in caplog.text) == bool(pruned and rank)
+
+
 DECODING = DecodingConfig(beam_size=2, max_extra_length=50)
 
 
