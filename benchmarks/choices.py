@@ -22,7 +22,7 @@ from tf_transformer.config.presets import preset
 PAPER = "sinusoidal, relu, layer norm"
 # A gated network has three matrices instead of two, so d_ff is two thirds of the preset's 256.
 CHOICES = {
-    PAPER: {},
+    PAPER: {"positions": "sinusoidal"},
     **{f"positions={name}": {"positions": name} for name in ("learned", "relative", "rotary")},
     "positions=none": {"positions": "none"},
     **{f"activation={n}": {"activation": n, "d_ff": 171} for n in ("swiglu", "geglu")},
@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen, size = preset("multi30k"), {"number": options.batches}
     size["batch_tokens"] = chosen.training.batch_tokens
     batches = make_file("batches", corpus=prepared_corpus(options), **size)
-    models = {name: asdict(chosen.model) | CHOICES[name] for name in (PAPER, *options.choices)}
+    base = asdict(chosen.model) | CHOICES[PAPER]
+    models = {name: base | CHOICES[name] for name in (PAPER, *options.choices)}
     work = {"batches": batches, "precision": "mixed_bfloat16"}
     training = [
         Spec(name, "training_ours", options=work | {"model": model})

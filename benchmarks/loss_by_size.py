@@ -29,7 +29,8 @@ from tf_transformer.training.sessions import DONE, train_in_turn
 
 SIZES = {"1 x 32": (1, 32), "1 x 64": (1, 64), "2 x 96": (2, 96)}  # layers x d_model
 SETTINGS = {
-    "model.vocab_size": 2_000, "model.dropout": 0.1, "model.attention_dropout": 0,
+    "model.vocab_size": 2_000, "model.positions": "sinusoidal",
+    "model.dropout": 0.1, "model.attention_dropout": 0,
     "model.activation_dropout": 0, "training.batch_tokens": 1_024, "training.warmup_steps": 300,
     "training.learning_rate_scale": 1, "training.ema_decay": 0, "training.keep_last": 1,
     "training.average_last": 1, "training.best_by": "perplexity", "decoding.beam_size": 1,
