@@ -386,8 +386,8 @@ def check_variety(surveys: Surveys, data: DataConfig) -> list[Finding]:
         if not getattr(data, setting[:4]) and count.share < BROKEN:
             text = f"only {count} {effect}. Use --set data.{setting}."
             findings.append(Finding("variety", text, warning=True))
-    if missing := sorted(set("0123456789").difference(*lines)):
-        text = f"no source line of train has the digits {', '.join(missing)}."
+    if missing := ", ".join(sorted(set("0123456789").difference(*lines))):
+        text = f"no source line of train has the digits {missing}: add some, or they go wrong."
         findings.append(Finding("variety", text, warning=True))
     return findings or [Finding("variety", "several sentences, capitals and all digits")]
 
