@@ -166,7 +166,7 @@ def configure(*words):
 def test_a_recipe_overrides_the_preset_and_options_override_the_recipe():
     config = configure("--model", "multi30k", "--recipe", "t2t", "--batch-tokens", "99")
     assert (config.training.beta_2, config.training.warmup_steps) == (0.997, 8_000)
-    assert (config.model.d_model, config.training.steps) == (128, 18_000)
+    assert (config.model.d_model, config.training.steps) == (128, 6_000)
     assert config.training.batch_tokens == 99
     config = configure("--recipe", "paper", "--set", "training.warmup_steps=7")
     assert (config.training.warmup_steps, config.training.batch_tokens) == (7, 25_000)
