@@ -14,7 +14,7 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 27_541,
+    "package lines": 27_544,
     "package files": 119,
     "tests lines": 26_972,
     "tests files": 145,

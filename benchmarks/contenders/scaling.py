@@ -13,9 +13,7 @@ from tf_transformer.models.transformer import Transformer
 
 
 def setup(**settings) -> dict:
-    """Args:
-    **settings: arguments of `Transformer`, instead of those that follow from the sizes.
-    """
+    """Returns the cases; `settings` replace what `Transformer` gets from their sizes."""
 
     @functools.lru_cache(maxsize=1)
     def model_of(vocabulary: int, width: int, layers: int) -> Transformer:

@@ -48,9 +48,8 @@ class Int8Kernel(QuantizedKernel):
     def _in_graph(self):
         return tf.function(self.multiply, autograph=False, reduce_retracing=True)
 
-    @staticmethod
-    def __array__(*_, **__):
-        raise UserError("Keras saves no model in int8: save it in float32, or export it.")
+    def __array__(self, *_, **__):  # for all other ways of saving
+        _refuse_to_save()
 
     def rows(self, ids):
         """Returns the columns with these numbers in float32: [...] -> [..., D]."""
@@ -133,7 +132,11 @@ def to_int8(model: keras.Model) -> None:
                     layer.int8_values = _variable(values, "int8_values")
                     layer.int8_units = _variable(units, "int8_units")
                 setattr(layer, name, Int8Kernel(layer.int8_values, layer.int8_units))
-    model.save = Int8Kernel.__array__  # refuses before Keras empties the file
+    model.save = _refuse_to_save  # before Keras empties the file
+
+
+def _refuse_to_save(*_, **__):
+    raise UserError("Keras saves no model in int8: save it in float32, or export it.")
 
 
 def _variable(array: np.ndarray, name: str) -> keras.Variable:
