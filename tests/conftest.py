@@ -49,6 +49,12 @@ def young_heap() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch) -> None:
+    """Makes `tmp_path` the current folder: no test sees or changes the checkout by chance."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
 def logging_as_imported() -> Iterator[None]:
     """Resets the logger after commands that fixtures, before, or the test itself has run."""
     _reset_logger()

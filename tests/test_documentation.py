@@ -95,8 +95,7 @@ def test_quoted_commands_have_their_options(page):
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/guides/decoding.md"])
-def test_a_trained_run_is_used_as_printed(page, trained_run, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_trained_run_is_used_as_printed(page, trained_run, capsys):
     Path("runs").mkdir()
     Path("runs/mine").symlink_to(trained_run.path)
     names: dict = {}
@@ -105,8 +104,7 @@ def test_a_trained_run_is_used_as_printed(page, trained_run, tmp_path, monkeypat
     assert capsys.readouterr().out.startswith(str(best))
 
 
-def test_notebook_snippet_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_notebook_snippet_runs():
     _, snippet = snippets("README.md")
     # Full size would take too long, so the numbers in the text are made smaller.
     smaller = {"vocab_size=8000": "vocab_size=50", "num_layers=4": "num_layers=1"}

@@ -31,8 +31,7 @@ def text(trained_run) -> dict[str, str]:
     return {"train": str(train), "valid": [valid], "source": "en", "target": "de"}
 
 
-def test_train_equals_the_command_and_resumes(text, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_train_equals_the_command_and_resumes(text, capsys):
     settings = {"data.max_length": 60}
     with pytest.raises(KeyboardInterrupt, match="stopped at step 1 by --stop-after 1 steps"):
         tf_transformer.train("tiny", **text, settings=settings, stop_after="1 steps", **SIZE)
@@ -70,8 +69,7 @@ def test_train_equals_the_command_and_resumes(text, tmp_path, monkeypatch, capsy
         ({"config": "no.yaml"}, "no.yaml cannot be read"),
     ],
 )
-def test_mistakes_are_refused_as_by_the_command(arguments, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_mistakes_are_refused_as_by_the_command(arguments, message, tmp_path):
     with pytest.raises(UserError, match=message):
         tf_transformer.train(**arguments)
     assert not any(tmp_path.iterdir())
@@ -89,15 +87,13 @@ def test_mistakes_are_refused_as_by_the_command(arguments, message, tmp_path, mo
         ([("a\nb", "c")], "`train` must have no line breaks. Received: 'a\\\\nb'"),
     ],
 )
-def test_text_that_is_neither_names_nor_pairs_is_refused(text, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_text_that_is_neither_names_nor_pairs_is_refused(text, message, tmp_path):
     with pytest.raises((TypeError, ValueError), match=message):
         tf_transformer.train(train=text, valid=[("a", "b")])
     assert not any(tmp_path.iterdir())
 
 
-def test_pairs_need_translation_a_dev_set_and_a_folder_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_pairs_need_translation_a_dev_set_and_a_folder_of_their_own(tmp_path):
     for also, received in (
         ({}, "train"),
         ({"valid": "dev", "task": "parsing"}, "task parsing"),

@@ -13,26 +13,24 @@ def copied(trained_run, tmp_path) -> Path:
 
 
 @pytest.fixture
-def parser(parsing_run, tmp_path, monkeypatch) -> Path:
+def parser(parsing_run, tmp_path) -> Path:
     """The current folder, with a copy of the parsing run, "run", and its dev trees, dev.ptb."""
     shutil.copytree(parsing_run.path, tmp_path / "run")
     shutil.copy(parsing_run.corpus / "dev.ptb", tmp_path)
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def classifier(classification_run, tmp_path, monkeypatch) -> Path:
+def classifier(classification_run, tmp_path) -> Path:
     """The current folder, with a copy of the classification run, "run", and its data."""
     shutil.copytree(classification_run.path, tmp_path / "run")
     for name in ("train.tsv", "dev.tsv"):
         shutil.copy(classification_run.corpus / name, tmp_path)
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def workplace(trained_run, tmp_path, monkeypatch) -> Path:
+def workplace(trained_run, tmp_path) -> Path:
     """The current folder, with good and bad texts, a trained run, and folders without one."""
     sources, targets = trained_run.lines("train.en"), trained_run.lines("train.de")
     texts = {
@@ -57,5 +55,4 @@ def workplace(trained_run, tmp_path, monkeypatch) -> Path:
     shutil.copytree(trained_run.path, tmp_path / "run")
     (tmp_path / "begun").mkdir()
     shutil.copy(tmp_path / "run" / "config.json", tmp_path / "begun")
-    monkeypatch.chdir(tmp_path)
     return tmp_path

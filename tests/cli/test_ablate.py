@@ -111,8 +111,7 @@ def test_a_failing_row_does_not_stop_the_others(arguments, copy, capsys):
     assert not (copy / "table3.png").exists()  # no base, no differences
 
 
-def test_params_only_needs_no_data(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_params_only_needs_no_data(tmp_path, capsys):
     assert main(["ablate", "--params-only"]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"\| base +\| +\| 63,045,632 +\| 63\.0 ", printed)
@@ -133,10 +132,7 @@ def test_params_only_needs_no_data(tmp_path, monkeypatch, capsys):
         (["--stop-after", "5 steps"], "ablate stops after a time", 1),
     ],
 )
-def test_mistakes_are_reported_before_any_work(
-    more, expected, tmp_path, monkeypatch, capsys, status
-):
-    monkeypatch.chdir(tmp_path)
+def test_mistakes_are_reported_before_any_work(more, expected, capsys, status):
     assert_refused(capsys, ["ablate", *more], expected, status=status)
 
 
@@ -156,7 +152,6 @@ def test_settings_can_be_corrected_before_the_first_row(arguments, tmp_path, cap
 def test_every_row_is_checked_before_the_first_is_trained(
     arguments, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.chdir(tmp_path)
     short = ["--set", "model.max_length=8"]
     rows = ["--rows", "base", "E", "--output", "rows"]
     assert_refused(capsys, [*arguments, *short, *rows], "when positions are learned", status=1)

@@ -96,10 +96,7 @@ def test_each_language_has_its_own_vocabulary(run):
     assert target.numpy()[0].decode() == pair[1]
 
 
-def test_settings_that_contradict_the_corpora_are_refused(
-    options, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_settings_that_contradict_the_corpora_are_refused(options, capsys):
     command = ["train", *options, "--output", "run"]
     tied = [*command, "--set", "model.tie_embeddings=true"]
     assert_refused(capsys, tied, "add --set model.tie_embeddings=false", status=1)
@@ -161,8 +158,7 @@ def test_an_export_puts_its_tag_before_each_text(run, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["translate", "export"])
-def test_a_tag_unseen_in_training_is_refused(run, command, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_tag_unseen_in_training_is_refused(run, command, capsys):
     words = [command, str(run.path), "--tag", "<2de> <2fr>"]
     words += ["--output", "model"] if command == "export" else []
     expected = r"trained with: <2de>, <made>. Received: '<2fr>'"

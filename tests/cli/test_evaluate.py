@@ -36,10 +36,9 @@ PARSED = [
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch) -> None:
+def files() -> None:
     """Writes hyp, ref1, ref2, gold and parsed into the current folder, an empty one."""
     texts = {"hyp": HYPOTHESES, "ref1": FIRST, "ref2": SECOND, "gold": GOLD, "parsed": PARSED}
-    monkeypatch.chdir(tmp_path)
     for name, lines in texts.items():
         Path(name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
@@ -223,9 +222,8 @@ def test_a_loaded_run_and_its_export_use_it(folder, capsys):
 
 
 @pytest.fixture
-def texts(trained_run, tmp_path, monkeypatch) -> Path:
+def texts(trained_run, tmp_path) -> Path:
     """The current folder, with test.en, test.de, "short", a line shorter, and "empty"."""
-    monkeypatch.chdir(tmp_path)
     for language in ("en", "de"):
         lines = trained_run.lines(f"dev.{language}")[:20]
         Path(f"test.{language}").write_text("".join(f"{line}\n" for line in lines), "utf-8")

@@ -15,9 +15,8 @@ STEPS += ["--set", "decoding.beam_size=1", "--set", "decoding.max_extra_length=2
 
 
 @pytest.fixture
-def corpus(trained_run, tmp_path, monkeypatch) -> Path:
+def corpus(trained_run, tmp_path) -> Path:
     """The current folder, with new.en and new.de, the run's text with other words."""
-    monkeypatch.chdir(tmp_path)
     for language in ("en", "de"):
         lines = [f"{line[:-1]} 42" for line in trained_run.lines(f"train.{language}")[:60]]
         Path(f"new.{language}").write_text("".join(f"{line}\n" for line in lines), "utf-8")

@@ -27,11 +27,6 @@ def pair(trained_run) -> tuple[str, str]:
     return trained_run.lines("dev.en")[0], trained_run.lines("dev.de")[0]
 
 
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def attention(run, pair, *options: str) -> dict:
     sentence, target = pair
     arguments = [sentence, "--target", target, "--data", "a.json", *options]

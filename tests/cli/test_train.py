@@ -224,8 +224,7 @@ SMALL = (
 
 
 @pytest.fixture
-def words(trained_run, tmp_path, monkeypatch) -> list[str]:
-    monkeypatch.chdir(tmp_path)
+def words(trained_run, monkeypatch) -> list[str]:
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     Path("small.yaml").write_text("".join(f"{each.replace('=', ': ')}\n" for each in SMALL))
     dev = str(trained_run.corpus / "dev")

@@ -346,8 +346,7 @@ def test_only_what_the_pairs_depend_on_must_be_the_same_to_resume(trained_run):
         ("--output o.tsv --tag <2de>", r"--tag must consist .*it has none. Received: '<2de>'"),
     ],
 )
-def test_bad_options_are_refused(trained_run, words, expected, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_bad_options_are_refused(trained_run, words, expected, capsys, tmp_path):
     (tmp_path / "there.tsv").touch()
     text = str(trained_run.corpus / "dev.en")
     command = ["generate", str(trained_run.path), "--input", text, *words.split()]

@@ -49,8 +49,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("line", "expected"), LINES)
-def test_a_command_is_refused_before_it_begins(line, expected, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_command_is_refused_before_it_begins(line, expected, capsys):
     assert_refused(capsys, line.split(), expected, status=2)
 
 

@@ -150,7 +150,6 @@ def test_only_a_busy_server_is_asked_again(answers, expected, monkeypatch):
     [("none.en", "none.en cannot be read: No such file"), ("blank.en", "must have a line")],
 )
 def test_a_mistake_is_reported_on_one_line(file, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "blank.en").write_text(" \n\n")
     monkeypatch.setattr(sys, "argv", ["load_test.py", "http://127.0.0.1:1", "small", file])
     with pytest.raises(SystemExit) as end:

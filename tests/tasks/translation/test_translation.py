@@ -187,9 +187,8 @@ def test_only_texts_with_an_overlap_are_named():
 
 
 @pytest.fixture
-def folder(trained_run, tmp_path, monkeypatch) -> Path:
+def folder(trained_run, tmp_path) -> Path:
     """The current folder: a copy of the run, and five dev pairs as a "test" set."""
-    monkeypatch.chdir(tmp_path)
     shutil.copytree(trained_run.path, "run")
     for language in ("en", "de"):
         lines = trained_run.lines(f"dev.{language}")[:5]

@@ -18,9 +18,8 @@ SENTENCES = 25
 
 
 @pytest.fixture
-def misled(trained_run, tmp_path, monkeypatch) -> Path:
+def misled(trained_run, tmp_path) -> Path:
     """The current folder: a run with a bad alpha as "run", with few files, and its dev text."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     for name in ("tokenizer.model", "checkpoints/best.npz", "checkpoints/average.npz"):
         (tmp_path / "run" / name).write_bytes((trained_run.path / name).read_bytes())
