@@ -38,6 +38,7 @@ HOSTILE = [
     "\r", "\t", "|", "---", "+--+", "http://a.b/c", "a@b.co", " ", "\u00a0", "\u2028", "\x85",
     "\x0b", "\x00", "。", "你好", "\u200b", "\ud800", "🙂", "(", '"', "3.14", "مرحبا. ", "[x] ",
     "a) ", "x" * 50, "J.\u00a0R. ", "e.g. ", "http://,,,", "a@b.c.c.",
+    "**", "_ ", "*No.* ", "</b> ",
 ]  # fmt: skip
 
 
@@ -62,6 +63,12 @@ def test_some_sentences_of_a_line_are_taken_together():
     text = "One. Two.  Three.\nFour."
     assert sentences_of(text, context=2) == ["One. Two.", "Three.", "Four."]
     assert rewritten(text, "abc", context=2) == "a  b\nc"
+
+
+def test_marks_that_close_an_emphasis_stay_with_the_sentence_before_them():
+    assert sentences_of("**One.** _Two!_ <b>Three.</b> *Four*. *Five*") == [
+        "**One.**", "_Two!_", "<b>Three.</b>", "*Four*.", "*Five*",
+    ]  # fmt: skip
 
 
 def test_a_fence_without_end_hides_nothing_after_it():
@@ -112,7 +119,7 @@ def test_nothing_of_hostile_text_is_lost_or_moved(seed):
 
 
 @pytest.mark.parametrize(
-    "bit", ["a", " ", "- ", "> ", "|", "(", "A. ", "a@b.c.", "http://,", "```a\n"]
+    "bit", ["a", " ", "- ", "> ", "|", "(", "A. ", "a@b.c.", "http://,", "```a\n", "*", "A.* "]
 )
 def test_time_is_linear(bit):
     def seconds(size: int) -> float:

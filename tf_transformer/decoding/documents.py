@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a command's --help need not wait for TensorFlow
 _MARKS = re.compile(
     r"\s*(?:(?:[-*+•‣◦·–—]|\#{1,6}|\d{1,3}[.)]|[A-Za-z]\)|\[[ xX]\])(?:\s+|$)|>+\s*)*"
 )
+_CLOSE = re.compile(r"(?:(?<!\s)(?:[*_~]|</[A-Za-z0-9]+>)+(?=\s|$))?")  # emphasis
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _ADDRESS = re.compile(
     r"<?(?:(?:[a-z][a-z0-9+.-]*://|www\.|mailto:)\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+[>.,;]*)",
@@ -128,11 +129,9 @@ def _code(lines: list[str]) -> Iterator[bool]:
 
 
 def _line(line: str, language: str, context: int) -> Iterator[Part]:
-    match = _MARKS.match(line)
-    start = match.end() if match else 0
-    yield Part(line[:start], False)
-    is_row = line.startswith("|", start)  # of a table
-    for cell in re.split(r"([|\t])" if is_row else r"(\t)", line[start:]):
+    rest = _MARKS.sub("", line, count=1)
+    yield Part(line.removesuffix(rest), False)
+    for cell in re.split(r"([|\t])" if rest.startswith("|") else r"(\t)", rest):  # a table
         yield from _cell(cell, language, context)
 
 
@@ -151,7 +150,8 @@ def _cell(cell: str, language: str, context: int) -> Iterator[Part]:
         sizes = []  # the line is one sentence, so that nothing is lost
     goes_on = re.compile(rf"\b(?:{_GOES_ON.get(language, '(?!)')})\.\s*$")
     cuts = itertools.accumulate(sizes[:-1]) if sum(sizes) == len(cell) else ()
-    ends = [0, *(cut for cut in cuts if not goes_on.search(cell, cut - 30, cut)), len(cell)]
+    found = (_CLOSE.match(cell, cut) for cut in cuts if not goes_on.search(cell, cut - 30, cut))
+    ends = [0, *(match.end() for match in found if match), len(cell)]
     for first in range(0, len(ends) - 1, context):
         piece = cell[ends[first] : ends[min(first + context, len(ends) - 1)]]
         sentence = piece.strip()
