@@ -44,6 +44,18 @@ def test_a_preset_knows_its_name(name):
     assert preset(name).preset == name
 
 
+def test_only_multi30k_has_what_came_after_2017():
+    """Besides the learned positions of Table 3 (E), which are the paper's own."""
+    later = {
+        name
+        for name, config in PRESETS.items()
+        if config.model.positions not in ("sinusoidal", "learned")
+        or config.model.activation != "relu"
+        or (config.model.norm, config.model.attention_window) != ("layer", 0)
+    }
+    assert later == {"multi30k"} and preset("multi30k").model.positions == "relative"
+
+
 def test_presets_are_absolute():
     """No preset is made from another: changing one row cannot change a second one."""
     source = inspect.getsource(tf_transformer.config.presets)
