@@ -376,7 +376,7 @@ def check_variety(surveys: Surveys, data: DataConfig) -> list[Finding]:
     several = "have several sentences, so only the first of a text would be translated"
     capitals = "are in capitals, so such text would be translated badly"
     kinds: dict[str, tuple[Callable[[str], object], str]] = {
-        "join=0.3": (_SENTENCES.search, several),
+        "join=0.3 --set decoding.alpha=1": (_SENTENCES.search, several),
         "caps=0.1": (lambda line: line == line.upper(), capitals),  # or of a script without
     }
     findings = []

@@ -159,6 +159,16 @@ def test_only_pairs_of_one_text_and_in_one_form_are_joined(corpus, tokenizer, or
     assert (set(steps) == {1}) == (order == "file")
 
 
+def test_two_to_eight_pairs_are_joined_equally_often():
+    number, data = 7_000, DataConfig(join=1.0)
+    lengths, limits = np.full([2, number * len(FORMS)], 5), np.full([2, 1], 8 * 5)
+    augmentation = Augmentation(data, [number], [0])
+    drawn = augmentation.draw(np.arange(number), lengths, limits, np.random.default_rng(1))
+    counts = np.bincount(drawn.counts[: 1 - MOST_JOINED])  # the last ones have less room
+    assert not counts[:2].any() and len(counts) == MOST_JOINED + 1
+    assert np.all(abs(counts[2:] - 1_000) < 150)
+
+
 def test_joined_examples_fit_and_do_not_grow_the_padding(corpus, tokenizer):
     plan = plan_of(corpus, tokenizer, join=0.5, caps=0.2)
     pad = positions = 0
