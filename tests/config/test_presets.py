@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import re
+from operator import attrgetter
 
 import pytest
 
@@ -46,13 +47,9 @@ def test_a_preset_knows_its_name(name):
 
 def test_only_multi30k_has_what_came_after_2017():
     """Besides the learned positions of Table 3 (E), which are the paper's own."""
-    later = {
-        name
-        for name, config in PRESETS.items()
-        if config.model.positions not in ("sinusoidal", "learned")
-        or config.model.activation != "relu"
-        or (config.model.norm, config.model.attention_window) != ("layer", 0)
-    }
+    kind = attrgetter("positions", "activation", "norm", "attention_window")
+    paper = [(positions, "relu", "layer", 0) for positions in ("sinusoidal", "learned")]
+    later = {name for name, config in PRESETS.items() if kind(config.model) not in paper}
     assert later == {"multi30k"} and preset("multi30k").model.positions == "relative"
 
 

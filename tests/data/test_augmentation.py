@@ -159,14 +159,13 @@ def test_only_pairs_of_one_text_and_in_one_form_are_joined(corpus, tokenizer, or
     assert (set(steps) == {1}) == (order == "file")
 
 
-def test_two_to_eight_pairs_are_joined_equally_often():
-    number, data = 7_000, DataConfig(join=1.0)
-    lengths, limits = np.full([2, number * len(FORMS)], 5), np.full([2, 1], 8 * 5)
-    augmentation = Augmentation(data, [number], [0])
-    drawn = augmentation.draw(np.arange(number), lengths, limits, np.random.default_rng(1))
-    counts = np.bincount(drawn.counts[: 1 - MOST_JOINED])  # the last ones have less room
-    assert not counts[:2].any() and len(counts) == MOST_JOINED + 1
-    assert np.all(abs(counts[2:] - 1_000) < 150)
+def test_half_of_the_joined_examples_have_two_pairs():
+    augmentation = Augmentation(DataConfig(join=1.0), [8_000], [0])
+    lengths, limits = np.full([2, 8_000 * len(FORMS)], 5), np.full([2, 1], 40)
+    drawn = augmentation.draw(np.arange(8_000), lengths, limits, np.random.default_rng(1))
+    shares = np.bincount(drawn.counts[:-7]) / 8_000  # the last have less room
+    expected = [0, 0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 64]
+    assert shares == pytest.approx(expected, abs=0.02)
 
 
 def test_joined_examples_fit_and_do_not_grow_the_padding(corpus, tokenizer):

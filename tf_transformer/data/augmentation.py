@@ -72,8 +72,8 @@ class Examples:
 class Augmentation:
     """Draws the examples of an epoch, by `data.join`, `data.join_order` and `data.caps`.
 
-    Only pairs of the same text are joined, equally often two, three and so on up to
-    `MOST_JOINED`, unless the text ends or an example becomes too long.
+    Only pairs of the same text are joined: half of the joined examples have two, a quarter
+    three, and so on up to `MOST_JOINED`, unless the text ends or an example becomes too long.
 
     Args:
         data: the settings.
@@ -112,7 +112,7 @@ class Augmentation:
         order = order[np.argsort(self._text_of(order), kind="stable")]
         texts, number = self._text_of(order), len(order)
         room = np.searchsorted(texts, texts, side="right") - np.arange(number)
-        wanted = np.minimum(rng.integers(2, MOST_JOINED + 1, number), room)
+        wanted = np.minimum(1 + rng.geometric(0.5, number), np.minimum(room, MOST_JOINED))
         wanted[rng.random(number) >= self._join] = 1
         forms = rng.integers(1, len(FORMS), number)
         shifts = np.where(rng.random(number) < self._caps, forms * self.pairs, 0)
