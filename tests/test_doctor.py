@@ -343,6 +343,7 @@ def test_text_without_paragraphs_capitals_or_digits_is_found(surveys):
     plain = [("Mr. Fox has 2 dogs.", "a")] * 999
     joined, capitals, digits = check_variety(surveys(plain), DATA)
     assert joined.warning and "only 0 of 999 source lines of train (0%) have s" in joined.text
+    assert joined.text.endswith("Use --set data.join=0.3 --set decoding.alpha=1.")
     assert capitals.text.endswith("translated badly. Use --set data.caps=0.1.")
     assert digits.text.endswith("digits 0, 1, 3, 4, 5, 6, 7, 8, 9: add some, or they go wrong.")
     (only,) = check_variety(surveys(plain), DataConfig(join=0.1, caps=0.1))

@@ -375,16 +375,16 @@ def check_variety(surveys: Surveys, data: DataConfig) -> list[Finding]:
     train, lines = surveys[0], [pair.source for pair in surveys[0].sample]
     several = "have several sentences, so only the first of a text would be translated"
     capitals = "are in capitals, so such text would be translated badly"
-    kinds: dict[str, tuple[Callable[[str], object], str]] = {
-        "join=0.3 --set decoding.alpha=1": (_SENTENCES.search, several),
-        "caps=0.1": (lambda line: line == line.upper(), capitals),  # or of a script without
+    kinds: dict[str, tuple[Callable[[str], object], str, str]] = {
+        "join": (_SENTENCES.search, several, "0.3 --set decoding.alpha=1"),
+        "caps": (lambda line: line == line.upper(), capitals, "0.1"),  # or of a script without
     }
     findings = []
-    for setting, (is_one, effect) in kinds.items():
+    for name, (is_one, effect, value) in kinds.items():
         found = [pair for pair in train.sample if is_one(pair.source)]
         count = _count(train, found, len(lines), "source lines")
-        if not getattr(data, setting[:4]) and count.share < BROKEN:
-            text = f"only {count} {effect}. Use --set data.{setting}."
+        if not getattr(data, name) and count.share < BROKEN:
+            text = f"only {count} {effect}. Use --set data.{name}={value}."
             findings.append(Finding("variety", text, warning=True))
     if missing := ", ".join(sorted(set("0123456789").difference(*lines))):
         text = f"no source line of train has the digits {missing}: add some, or they go wrong."

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a command's --help need not wait for TensorFlow
 _MARKS = re.compile(
     r"\s*(?:(?:[-*+•‣◦·–—]|\#{1,6}|\d{1,3}[.)]|[A-Za-z]\)|\[[ xX]\])(?:\s+|$)|>+\s*)*"
 )
-_CLOSE = re.compile(r"(?:(?<!\s)(?:[*_~]|</[A-Za-z0-9]+>)+(?=\s|$))?")  # emphasis
+_CLOSE = re.compile(r"(?:(?<!\s)(?:[*_~]|</[A-Za-z0-9]+>)+(?=\s|$))?")  # an emphasis
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _ADDRESS = re.compile(
     r"<?(?:(?:[a-z][a-z0-9+.-]*://|www\.|mailto:)\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+[>.,;]*)",
@@ -131,7 +131,7 @@ def _code(lines: list[str]) -> Iterator[bool]:
 def _line(line: str, language: str, context: int) -> Iterator[Part]:
     rest = _MARKS.sub("", line, count=1)
     yield Part(line.removesuffix(rest), False)
-    for cell in re.split(r"([|\t])" if rest.startswith("|") else r"(\t)", rest):  # a table
+    for cell in re.split(r"([|\t])" if rest.startswith("|") else r"(\t)", rest):  # a row
         yield from _cell(cell, language, context)
 
 
