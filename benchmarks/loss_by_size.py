@@ -20,9 +20,9 @@ from harness.chart import Series, draw_lines
 from harness.options import make_parser, positive, run
 from harness.report import Report, table
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config.presets import preset
 from tf_transformer.data.text import read_pairs, resolve_prefix, write_pairs
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.studies.cost import parameter_count
 from tf_transformer.training.sessions import DONE, train_in_turn

@@ -17,7 +17,7 @@ from harness.report import Report, say_versions, table
 from harness.rounds import Measured, measure
 from harness.slopes import grown, slope
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 
 START = {
     "source": 32, "output": 32, "beam": 4, "batch": 8, "vocabulary": 32_000, "width": 256,

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from script import Client, ServerError, patiently, run, sentences
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.plots import STYLES, new_figure, number_plainly, save
 
 PATIENCE = 60.0  # seconds to wait for a server that is still loading its model

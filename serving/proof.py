@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from script import Client, patiently, run, sentences
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.export.versions import find_export
 
 REST = "http://127.0.0.1:8501"

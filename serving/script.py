@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tf_transformer.base.errors import UserError, one_line
 from tf_transformer.data.text import read_lines
-from tf_transformer.errors import UserError, one_line
 
 Answer = TypeVar("Answer")
 Columns = dict[str, list]  # one value per row, by the name of an input or output

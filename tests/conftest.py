@@ -17,6 +17,7 @@ from command_line import ROOT, TrainedRun, run_command, run_here, train_command
 from helpers import made_once, toy_labels, toy_trees
 
 from tf_transformer import load
+from tf_transformer.base.memory import keep_freed_memory
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data import builtin
 from tf_transformer.export.publishing import publish
@@ -24,6 +25,8 @@ from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.signatures import exportable
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.translator import Translator, load_translator
+
+keep_freed_memory()
 
 # Four logical devices, so that distribution can be tested without a GPU. TensorFlow fixes their
 # number as soon as it computes anything.

@@ -14,10 +14,10 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 27_544,
-    "package files": 119,
-    "tests lines": 26_972,
-    "tests files": 145,
+    "package lines": 27_576,
+    "package files": 121,
+    "tests lines": 27_010,
+    "tests files": 146,
     "commands": 22,
     "refusals": 237,  # `raise UserError`
     "lines of a file": 600,

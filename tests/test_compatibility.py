@@ -15,8 +15,8 @@ import pytest
 from helpers import ROOT
 
 import tf_transformer
+from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 
 

@@ -7,7 +7,7 @@ import pytest
 import sacrebleu
 from helpers import scored_outputs, to_the_digits_of
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.evaluation import (
     CAUTION,
     Ratio,

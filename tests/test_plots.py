@@ -15,7 +15,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.font_manager import FontProperties, findfont  # noqa: E402
 from matplotlib.ft2font import FT2Font  # noqa: E402
 
-from tf_transformer.errors import UserError  # noqa: E402
+from tf_transformer.base.errors import UserError  # noqa: E402
 from tf_transformer.plots import (  # noqa: E402
     DEFAULT_FONT,
     Heatmaps,

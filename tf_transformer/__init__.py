@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in `_MODULES`
     from tf_transformer.api.load import load as load
     from tf_transformer.api.train import train as train
+    from tf_transformer.base.errors import UserError as UserError
     from tf_transformer.config import DecodingConfig as DecodingConfig
     from tf_transformer.config import SamplingConfig as SamplingConfig
     from tf_transformer.config.presets import preset as preset
     from tf_transformer.data.batches import text_dataset as text_dataset
     from tf_transformer.data.tokenizer import Tokenizer as Tokenizer
     from tf_transformer.data.vocabulary import train_tokenizer as train_tokenizer
-    from tf_transformer.errors import UserError as UserError
     from tf_transformer.layers import Decoder as Decoder
     from tf_transformer.layers import DecoderLayer as DecoderLayer
     from tf_transformer.layers import Encoder as Encoder
@@ -44,7 +44,7 @@ _MODULES = {
     "data.batches": ("text_dataset",),
     "data.tokenizer": ("Tokenizer",),
     "data.vocabulary": ("train_tokenizer",),
-    "errors": ("UserError",),
+    "base.errors": ("UserError",),
     "layers": (
         "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "MultiHeadAttention",
         "PositionalEmbedding",

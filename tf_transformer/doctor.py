@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import UNK_ID, Config, DataConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import SIDES, ParallelText, Reservoir, SideName, corpora
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE, symbol_pieces, symbols_of
-from tf_transformer.errors import UserError
 from tf_transformer.tasks.sequences import SequenceTask, train_configured_tokenizer
 
 SAMPLE_PAIRS = 100_000  # pairs of a split held in memory

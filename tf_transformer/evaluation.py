@@ -12,8 +12,8 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.base import Score as MetricScore
 from sacrebleu.significance import PairedTest, Result
 
-from tf_transformer.errors import UserError, missing_extra
-from tf_transformer.output import Table
+from tf_transformer.base.errors import UserError, missing_extra
+from tf_transformer.base.output import Table
 
 SAMPLES = 1_000  # bootstrap samples, which sacreBLEU draws with its seed, SACREBLEU_SEED
 TRIALS = 10_000  # trials of approximate randomisation

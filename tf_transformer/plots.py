@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tf_transformer.errors import UserError, missing_extra
-from tf_transformer.files import replacing
-from tf_transformer.output import Table
+from tf_transformer.base.errors import UserError, missing_extra
+from tf_transformer.base.files import replacing
+from tf_transformer.base.output import Table
 
 logger = logging.getLogger(__name__)
 

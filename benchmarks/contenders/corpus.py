@@ -10,13 +10,13 @@ from pathlib import Path
 
 from harness.child import serve
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import new_folder
 from tf_transformer.data import builtin
 from tf_transformer.data.encoded_corpus import encode_corpus
 from tf_transformer.data.text import read_pairs, resolve_prefix
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
-from tf_transformer.errors import UserError
-from tf_transformer.files import new_folder
 
 LIMITS = {"max_length": 128, "max_ratio": 4.0}
 

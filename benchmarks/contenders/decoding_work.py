@@ -14,12 +14,12 @@ import tensorflow as tf
 from harness.child import serve
 from harness.sentences import evenly_spaced
 
+from tf_transformer.base.files import new_folder
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import read_lines
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.files import new_folder
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights, save_weights

@@ -63,7 +63,7 @@ def _answer(functions: dict[str, Callable[..., dict]], request: dict) -> dict:
 
 def _is_user_error(error: Exception) -> bool:
     """Tells whether this is the package's UserError; peers' environments lack the package."""
-    errors = sys.modules.get("tf_transformer.errors")
+    errors = sys.modules.get("tf_transformer.base.errors")
     return errors is not None and isinstance(error, errors.UserError)
 
 

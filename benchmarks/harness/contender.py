@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness.environments import FOLDER, python_of
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 
 _QUOTED_LINES = 12  # of output, when a contender fails
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 
 FOLDER = Path(__file__).parents[1]
 PEERS = FOLDER / "peers"

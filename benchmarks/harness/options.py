@@ -8,9 +8,9 @@ from pathlib import Path
 
 from harness.contender import make_file
 from harness.environments import FOLDER
+from tf_transformer.base.errors import UserError
 from tf_transformer.config.presets import preset
 from tf_transformer.data.text import resolve_prefix
-from tf_transformer.errors import UserError
 
 
 def make_parser(description: str, rounds: int | None = 5) -> argparse.ArgumentParser:

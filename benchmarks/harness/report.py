@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 from harness.environments import FOLDER
 from harness.rounds import Measured, Spread
-from tf_transformer.files import write_text
+from tf_transformer.base.files import write_text
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

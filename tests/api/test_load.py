@@ -12,9 +12,9 @@ import tensorflow as tf
 
 import tf_transformer
 from tf_transformer import load
+from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.errors import UserError
 from tf_transformer.export.saved_model import ExportEngine, SavedModelSession
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run

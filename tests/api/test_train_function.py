@@ -12,8 +12,8 @@ from command_line import train_options
 
 import tf_transformer
 from tf_transformer.api.train import full_names
+from tf_transformer.base.errors import UserError
 from tf_transformer.cli.training_options import config_of
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.translator import Translator
 

@@ -11,7 +11,7 @@ from harness.contender import Contender, Spec, make_file
 from harness.options import prepared_corpus
 from harness.rounds import measure
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 
 HEAD = """
 import os, sys, time
@@ -125,7 +125,7 @@ def test_a_failure_is_told_with_its_cause(contender, functions, expected):
 def test_a_users_mistake_is_told_in_one_line(contender):
     spec = contender("""
         def work():
-            from tf_transformer.errors import UserError
+            from tf_transformer.base.errors import UserError
             raise UserError("There is no such file.")
     """)
     with Contender(spec, threads=1) as running, pytest.raises(UserError) as e:

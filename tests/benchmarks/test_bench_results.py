@@ -12,8 +12,8 @@ from harness.report import Report, shown, table
 from harness.rounds import Measured, Spread, fastest, times_as_fast
 from harness.slopes import slope
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import ModelConfig
-from tf_transformer.errors import UserError
 
 
 def measured(*seconds: float, tokens: int = 100, **result) -> Measured:

@@ -15,6 +15,8 @@ from command_line import environment
 from tqdm import tqdm
 
 import tf_transformer
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.output import MARKDOWN, Table
 from tf_transformer.cli.console import (
     MessageFormatter,
     fitted,
@@ -25,8 +27,6 @@ from tf_transformer.cli.console import (
     wrapped,
 )
 from tf_transformer.cli.main import COMMANDS, command_parser, main, main_parser
-from tf_transformer.errors import UserError
-from tf_transformer.output import MARKDOWN, Table
 
 # A command that logs to stdout, and writes a file after its reader has gone.
 WORK = """

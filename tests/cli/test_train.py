@@ -9,12 +9,12 @@ import pytest
 from command_line import SIGNATURE, assert_refused, environment, train_options
 from helpers import bits_of
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.cli.training_options import config_of
 from tf_transformer.config import Config
 from tf_transformer.data import builtin
 from tf_transformer.data.vocabulary import tokenizer_settings
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.run import what_is_unfinished
 

@@ -3,10 +3,10 @@
 import pytest
 from command_line import assert_refused
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import COMMANDS, command_parser
 from tf_transformer.cli.parser import actions
 from tf_transformer.config.combinations import RULES, check
-from tf_transformer.errors import UserError
 
 LITERT = "export r --output o --format litert"
 EVALUATE = "evaluate --hypothesis h --reference r --report de"

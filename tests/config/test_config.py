@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tf_transformer.api.train import configure
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import (
     SAMPLING,
     SETTINGS,
@@ -22,7 +23,6 @@ from tf_transformer.config import (
 from tf_transformer.config.config import read_settings_file
 from tf_transformer.config.presets import preset
 from tf_transformer.config.settings import Setting
-from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 
 

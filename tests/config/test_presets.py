@@ -8,8 +8,8 @@ from operator import attrgetter
 import pytest
 
 import tf_transformer.config.presets
+from tf_transformer.base.errors import UserError
 from tf_transformer.config.presets import PRESETS, RECIPES, TABLE3, TABLE4, preset, recipe
-from tf_transformer.errors import UserError
 from tf_transformer.models.losses import TransformerSchedule
 
 # Vocabulary sizes of section 6.3; the rest is as in the base model.

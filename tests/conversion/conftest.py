@@ -3,8 +3,8 @@
 import pytest
 from marian_folder import write_checkpoint
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.conversion.from_marian import from_marian
-from tf_transformer.errors import UserError
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from marian_folder import LAYERS, change_json, marian_logits, write_checkpoint
 from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.conversion.from_marian import from_marian
-from tf_transformer.errors import UserError
 from tf_transformer.export.publishing import publish
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.signatures import exportable

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, PAD_ID, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.augmentation import (
@@ -25,7 +26,6 @@ from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import SIDES, ParallelText
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_joinable, train_tokenizer
-from tf_transformer.errors import UserError
 
 SIZES, TAGS, LENGTH = (200, 100), ("<2de> <made>", ""), 96
 PAIRS = sum(SIZES)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DataConfig
 from tf_transformer.config.config import mix_weights
 from tf_transformer.data.batches import (
@@ -19,7 +20,6 @@ from tf_transformer.data.batches import (
     text_dataset,
 )
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
-from tf_transformer.errors import UserError
 
 SIZES = [900, 100]  # of two corpora, together as many pairs as `make_plan` has by default
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.encoded_corpus import (
     CHUNK_PAIRS,
@@ -18,7 +19,6 @@ from tf_transformer.data.encoded_corpus import (
     encode_corpus,
 )
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.errors import UserError
 
 PAIRS = [("a b c", "d e"), ("f", "g h"), ("a b c d e f", "a b c d e"), ("b", "b")]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data import builtin
 from tf_transformer.data.batches import BatchPlan, make_dataset
@@ -17,7 +18,6 @@ from tf_transformer.data.subword_sampling import Segmenter, SubwordSampler
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import train_tokenizer
-from tf_transformer.errors import UserError
 
 PAIRS = [(f"{source} 漢", target) for source, target in builtin.pairs(300)]
 RATES = {"bpe": 0.1, "unigram": 0.2}

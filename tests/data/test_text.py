@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import DataConfig
 from tf_transformer.data.text import (
     all_pairs,
@@ -19,7 +20,6 @@ from tf_transformer.data.text import (
     split_name,
     text_files,
 )
-from tf_transformer.errors import UserError
 
 
 def write(path: Path, data: bytes) -> Path:

@@ -9,10 +9,10 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import LINE_BYTES, train_tokenizer
-from tf_transformer.errors import UserError
 
 ENGLISH = [
     f"the {adjective} {animal} {verb} near the {place}"

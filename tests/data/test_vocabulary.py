@@ -11,6 +11,7 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
 from tf_transformer.data.text import always_tagged, corpus_tag, is_visible
 from tf_transformer.data.tokenizer import Tokenizer
@@ -23,7 +24,6 @@ from tf_transformer.data.vocabulary import (
     train_tokenizer,
     usable_tag,
 )
-from tf_transformer.errors import UserError
 
 LINES = {
     "German": "Die Straße war naß; „Grüß Gott“, sagte er – und ging … um 5 €.",

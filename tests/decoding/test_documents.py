@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.decoding.documents import looks_wrong, put_together, take_apart
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.errors import UserError
 
 LETTER = """\
 # News

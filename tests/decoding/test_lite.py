@@ -18,6 +18,7 @@ from table_model import (
 from trained import DECODING, assert_same, small_model
 
 from tf_transformer import load
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.engine import GraphEngine
@@ -30,7 +31,6 @@ from tf_transformer.decoding.lite import (
     kept_lite_file,
     lite_file,
 )
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks import models
 from tf_transformer.tasks.translation.translator import Translator

@@ -12,12 +12,12 @@ import tensorflow as tf
 from sacrebleu import corpus_bleu, sentence_bleu
 from trained import DECODING, assert_same, small_model, traces_of, with_settings
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID
 from tf_transformer.decoding import batches
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.candidates import BANNED_IDS
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.errors import UserError
 from tf_transformer.tasks.classification.predictor import Label
 from tf_transformer.tasks.parsing.linearisation import Parse
 from tf_transformer.tasks.parsing.trees import Tree

@@ -13,10 +13,10 @@ import sentencepiece
 import tensorflow as tf
 
 from tf_transformer import load
+from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import EOS_ID
 from tf_transformer.decoding.lite import LiteEngine, LiteModel, lite_file
-from tf_transformer.errors import UserError
 from tf_transformer.export.litert import LiteSession
 from tf_transformer.export.saved_model import ClosedError, column
 from tf_transformer.export.versions import find_export

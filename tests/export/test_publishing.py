@@ -16,8 +16,9 @@ from command_line import status_of
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer import load
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import sha256
 from tf_transformer.cli.main import main
-from tf_transformer.errors import UserError
 from tf_transformer.evaluation import DevText, make_metric
 from tf_transformer.export.publishing import (
     WARM_UP,
@@ -32,7 +33,6 @@ from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.self_test import check_translator
 from tf_transformer.export.signatures import exportable, requests
 from tf_transformer.export.versions import CARD, new_version, read_card, versions
-from tf_transformer.files import sha256
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_best
 from tf_transformer.run.run import evaluation_of

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from helpers import snippets
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.export.publishing import WARM_UP
 from tf_transformer.export.saved_model import ClosedError, SavedModelSession
 from tf_transformer.export.signatures import requests

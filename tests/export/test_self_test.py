@@ -8,8 +8,8 @@ from sentencepiece import sentencepiece_model_pb2
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer import load
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import DecodingConfig
-from tf_transformer.errors import UserError
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.self_test import agree, check_translator, self_test
 from tf_transformer.models.transformer import Transformer

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import ModelConfig
-from tf_transformer.errors import UserError
 from tf_transformer.fast.optimizers import Adam
 from tf_transformer.layers import MeanPooling
 from tf_transformer.models.classifier import OF_DECODERS, Classifier, without_decoder

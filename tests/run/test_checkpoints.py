@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
-from tf_transformer.errors import UserError
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import (

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config
 from tf_transformer.config.presets import preset
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run, versions
 from tf_transformer.run.records import line, read_results, score_of, write_tensorboard
 from tf_transformer.run.run import best_record, changed_text, data_files, open_for_training

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.serving.queue import Telemetry
 from tf_transformer.serving.served_model import (
     LoadedVersion,

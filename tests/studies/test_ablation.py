@@ -6,8 +6,8 @@ import shutil
 import pytest
 from command_line import tree
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config.presets import TABLE3, preset
-from tf_transformer.errors import UserError
 from tf_transformer.evaluation import Spread
 from tf_transformer.run import Run
 from tf_transformer.studies.ablation import (

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from tf_transformer.base.output import MARKDOWN, Table, joined
 from tf_transformer.config import Config
 from tf_transformer.evaluation import make_metric
-from tf_transformer.output import MARKDOWN, Table, joined
 from tf_transformer.run import Run
 from tf_transformer.studies.comparison import System, compare_outputs, members, shared_settings
 

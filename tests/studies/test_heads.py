@@ -9,8 +9,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID, DecodingConfig
-from tf_transformer.errors import UserError
 from tf_transformer.evaluation import bleu
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy

@@ -10,11 +10,11 @@ import pytest
 from command_line import train_options
 
 from tf_transformer.api.train import configure
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.output import MARKDOWN, joined
 from tf_transformer.cli.training_options import config_of
 from tf_transformer.config.presets import RECIPES, TABLE3, preset, recipe, train_command
 from tf_transformer.data.vocabulary import train_tokenizer
-from tf_transformer.errors import UserError
-from tf_transformer.output import MARKDOWN, joined
 from tf_transformer.run import Run
 from tf_transformer.studies.cost import Lengths, training_flops
 from tf_transformer.studies.run_card import (

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.api.train import configure
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config
 from tf_transformer.config.presets import PRESETS, preset
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import TASKS, check_training, task_named
 

@@ -10,10 +10,10 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, Config, DataConfig, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import tokenizer_settings, train_tokenizer
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import build_model
 from tf_transformer.tasks.sequences import (

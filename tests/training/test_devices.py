@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from replicas import strategy_of
 
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.training import devices
 from tf_transformer.training.devices import Workers
 from tf_transformer.training.sessions import Stopper

@@ -12,7 +12,7 @@ from fake_task import FEATURES, FakeTask
 from replicas import strategy_of
 from test_trainer import assert_same_training, open_run, train_run
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress

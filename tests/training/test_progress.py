@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from fake_task import FEATURES, VOCAB_SIZE, FakeTask, compiled_model
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, TrainingConfig
-from tf_transformer.errors import UserError
 from tf_transformer.fast.optimizers import LossScaleOptimizer, step_of
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.training.devices import Workers

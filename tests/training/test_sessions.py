@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from command_line import environment
 
-from tf_transformer.errors import UserError
-from tf_transformer.system import Relay
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.system import Relay
 from tf_transformer.training.sessions import Budget, Interrupted, Stopper
 
 pytestmark = pytest.mark.usefixtures("no_nohup")
@@ -223,7 +223,7 @@ def test_nohup_is_respected():
 def test_no_command_outlives_a_killed_parent():
     child = "import time; from tf_transformer.cli.process import run_process\n"
     child += "run_process(lambda: print('begun', flush=True) or time.sleep(600))"
-    script = "import sys; from tf_transformer.system import Relay\n"
+    script = "import sys; from tf_transformer.base.system import Relay\n"
     script += f"with Relay() as relay: relay.run([sys.executable, '-c', {child!r}])"
     with subprocess.Popen(
         [sys.executable, "-c", script], env=environment(), stdout=subprocess.PIPE, text=True

@@ -13,8 +13,8 @@ import pytest
 from fake_task import FakeResult, FakeTask, batch, compiled_model
 from replicas import strategy_of
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, TrainingConfig
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import (
     best_scores,

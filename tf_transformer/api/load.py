@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from tf_transformer.base.errors import Strings, UserError, quoted, strings
+from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config.combinations import check
 from tf_transformer.config.config import DECODING_PRECISIONS
-from tf_transformer.errors import Strings, UserError, quoted, strings
 from tf_transformer.export.versions import find_export, read_card
 from tf_transformer.run import Run
-from tf_transformer.system import import_tensorflow
 from tf_transformer.tasks.registry import task_named
 
 if TYPE_CHECKING:  # they import TensorFlow

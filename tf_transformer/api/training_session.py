@@ -9,11 +9,11 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import locked
+from tf_transformer.base.output import ProgressBars, is_watched
 from tf_transformer.config import Config
 from tf_transformer.doctor import Finding, diagnose, quick_findings
-from tf_transformer.errors import UserError
-from tf_transformer.files import locked
-from tf_transformer.output import ProgressBars, is_watched
 from tf_transformer.run import Run
 from tf_transformer.run.run import open_for_training
 from tf_transformer.studies.run_card import try_to_write_card

@@ -11,10 +11,10 @@ import traceback
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TextIO
 
+from tf_transformer.base.errors import UserError, one_line
+from tf_transformer.base.output import Part, Table, joined
+from tf_transformer.base.system import import_tensorflow
 from tf_transformer.cli.process import abandon_output, flush_output
-from tf_transformer.errors import UserError, one_line
-from tf_transformer.output import Part, Table, joined
-from tf_transformer.system import import_tensorflow
 
 UNEXPECTED = 70  # exit status after an error that no one foresaw: sysexits.h's EX_SOFTWARE
 

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.api.experiments import compare_systems
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import sha256
+from tf_transformer.base.output import MARKDOWN, ProgressBars, Table
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
 from tf_transformer.cli.options import (
     MODEL_HELP,
@@ -30,7 +33,6 @@ from tf_transformer.cli.parser import Once, int_from, value_of
 from tf_transformer.config.config import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.text import content_hash, read_lines
 from tf_transformer.decoding.batches import use_threads
-from tf_transformer.errors import UserError
 from tf_transformer.evaluation import (
     SACREBLEU,
     Variant,
@@ -40,8 +42,6 @@ from tf_transformer.evaluation import (
     score_translations,
 )
 from tf_transformer.export.versions import find_export
-from tf_transformer.files import sha256
-from tf_transformer.output import MARKDOWN, ProgressBars, Table
 from tf_transformer.run import Run
 from tf_transformer.run.records import read_results
 from tf_transformer.studies.comparison import members

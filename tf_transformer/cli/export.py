@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tf_transformer.api.load import load_run
+from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.system import ending_signals
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import (
     RUN_HELP,
@@ -27,11 +29,9 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import float_from, given, int_from
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.decoding.batches import use_threads
-from tf_transformer.errors import UserError, quoted
 from tf_transformer.export.versions import check_readable, find_export, is_version, versions
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
-from tf_transformer.system import ending_signals
 from tf_transformer.tasks.registry import EXPORTED, task_named
 
 logger = logging.getLogger(__name__)

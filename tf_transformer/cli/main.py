@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tf_transformer import __version__
+from tf_transformer.base.errors import quoted
 from tf_transformer.cli.console import run_command, width, wrapped
 from tf_transformer.cli.parser import CommandParser, actions, usage
 from tf_transformer.cli.process import run_process
 from tf_transformer.config.settings import nearest
-from tf_transformer.errors import quoted
 
 # By heading of `--help`, which is also the module: a line for each command.
 GROUPS = {

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.api.load import load, load_run
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import replacing
+from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.parser import actions, flag, given, int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import arriving_lines, read_lines, read_pairs
 from tf_transformer.decoding.batches import use_threads
-from tf_transformer.errors import UserError
 from tf_transformer.export.versions import find_export
-from tf_transformer.files import replacing
-from tf_transformer.output import ProgressBars
 from tf_transformer.plots import SUFFIXES, new_figure
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named

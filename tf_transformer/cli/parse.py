@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
 from tf_transformer.cli.options import (
     add_line_buffered_option,
@@ -21,8 +23,6 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import integer
 from tf_transformer.data.text import is_visible, read_lines
 from tf_transformer.decoding.batches import use_threads
-from tf_transformer.errors import UserError
-from tf_transformer.output import ProgressBars
 from tf_transformer.tasks.classification.labelled import read_examples, read_labels
 from tf_transformer.tasks.parsing.brackets import draw_trees
 from tf_transformer.tasks.parsing.linearisation import read_linearised

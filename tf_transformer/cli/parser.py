@@ -5,10 +5,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
+from tf_transformer.base.errors import one_line, quoted
 from tf_transformer.config import MAX_COUNT, SAMPLING, SETTINGS
 from tf_transformer.config.combinations import conflict
 from tf_transformer.config.settings import Bounds, Setting
-from tf_transformer.errors import one_line, quoted
 
 Reader = Callable[[str], Any]
 

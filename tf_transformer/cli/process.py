@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn, TextIO
 
-from tf_transformer.system import PARENT
+from tf_transformer.base.memory import keep_freed_memory
+from tf_transformer.base.system import PARENT
 
 SECONDS_TO_END = 5
 
@@ -26,6 +27,7 @@ def run_process(main: Callable[[], int]) -> NoReturn:
     thread; Keras leaves such iterators to the garbage collector.
     """
     _open_closed_streams()
+    keep_freed_memory()
     _is_a_command.set()
     if parent := os.environ.pop(PARENT, ""):
         threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()

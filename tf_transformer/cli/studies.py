@@ -4,6 +4,8 @@ import argparse
 import logging
 from pathlib import Path
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.output import MARKDOWN
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
 from tf_transformer.cli.options import (
     add_model_options,
@@ -24,8 +26,6 @@ from tf_transformer.cli.training_options import (
     seconds_of,
 )
 from tf_transformer.decoding.batches import use_threads
-from tf_transformer.errors import UserError
-from tf_transformer.output import MARKDOWN
 from tf_transformer.plots import new_figure, save
 from tf_transformer.run import Run
 from tf_transformer.studies.ablation import (

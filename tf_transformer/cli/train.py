@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.output import MARKDOWN
 from tf_transformer.cli.console import import_tensorflow_quietly, print_line, print_report
 from tf_transformer.cli.options import RUN_HELP, open_run, picture, require_writable
 from tf_transformer.cli.parser import float_from, integer, value_of
@@ -26,8 +28,6 @@ from tf_transformer.config import NORMALIZATIONS, Config
 from tf_transformer.config.config import require_words
 from tf_transformer.data.text import read_lines
 from tf_transformer.data.vocabulary import VocabularyTooLarge, symbol_pieces, train_tokenizer
-from tf_transformer.errors import UserError, quoted
-from tf_transformer.output import MARKDOWN
 from tf_transformer.plots import LearningCurve, draw_curves, short_names
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints

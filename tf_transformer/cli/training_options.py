@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tf_transformer.api.train import configure
+from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.cli.parser import assignment, given, int_from, value_of
 from tf_transformer.config import SETTINGS, Config
 from tf_transformer.config.presets import PRESETS, RECIPES
-from tf_transformer.errors import UserError, quoted
 from tf_transformer.tasks.registry import TASKS
 from tf_transformer.training.sessions import Budget
 

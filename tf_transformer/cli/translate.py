@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import sha256, write_text
+from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.options import (
     MODEL_HELP,
     WORD_PROBS_HELP,
@@ -34,9 +37,6 @@ from tf_transformer.cli.parser import float_from, given, int_from, integer, valu
 from tf_transformer.config import MAX_BEAM_SIZE, DecodingConfig
 from tf_transformer.data.text import content_hash, read_lines, read_text
 from tf_transformer.decoding.documents import looks_wrong
-from tf_transformer.errors import UserError
-from tf_transformer.files import sha256, write_text
-from tf_transformer.output import ProgressBars
 from tf_transformer.plots import Heatmaps, draw_attention
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 
 
 @dataclass(frozen=True)

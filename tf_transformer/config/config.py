@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import yaml
 
+from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config.settings import (
     MAX_COUNT,
     MAX_FLOAT,
@@ -22,7 +23,6 @@ from tf_transformer.config.settings import (
     setting,
     settings_of,
 )
-from tf_transformer.errors import UserError, quoted
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 

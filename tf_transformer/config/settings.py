@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tf_transformer.errors import UserError, quoted, strings
+from tf_transformer.base.errors import UserError, quoted, strings
 
 # Counts fit int32; the largest float is roughly that of float32.
 MAX_COUNT, MAX_FLOAT = 1_000_000_000, 1e38

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tf_transformer.base.errors import UserError, missing_extra, quoted
+from tf_transformer.base.files import new_folder, replacing
 from tf_transformer.config import MAX_TOKENS, SETTINGS, Config, DecodingConfig
 from tf_transformer.config.settings import Bounds, Setting
 from tf_transformer.conversion.marian_vocabulary import (
@@ -20,8 +22,6 @@ from tf_transformer.conversion.marian_vocabulary import (
     merge_vocabulary,
 )
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
-from tf_transformer.errors import UserError, missing_extra, quoted
-from tf_transformer.files import new_folder, replacing
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import save_weights

@@ -13,9 +13,9 @@ from typing import TypeAlias
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
+from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.vocabulary import read_proto
-from tf_transformer.errors import UserError, quoted
 
 UNK, EOS, PAD = "<unk>", "</s>", "<pad>"  # names in vocab.json
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError, missing_extra
+from tf_transformer.base.files import new_folder
 from tf_transformer.config import BOS_ID, EOS_ID, UNK_ID
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.errors import UserError, missing_extra
-from tf_transformer.files import new_folder
 from tf_transformer.layers import sinusoidal_positions
 from tf_transformer.layers.feed_forward import GATES
 from tf_transformer.layers.positions import Relative

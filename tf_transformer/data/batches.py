@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.base.errors import Strings, UserError
+from tf_transformer.base.errors import pairs as both_sides
 from tf_transformer.config import BOS_ID, PAD_ID, DataConfig
 from tf_transformer.config.config import TrainingConfig, mix_weights
 from tf_transformer.data.augmentation import Augmentation, Examples
@@ -29,8 +31,6 @@ from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.errors import Strings, UserError
-from tf_transformer.errors import pairs as both_sides
 
 logger = logging.getLogger(__name__)
 

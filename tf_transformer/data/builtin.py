@@ -14,8 +14,8 @@ from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
+from tf_transformer.base.files import write_text
 from tf_transformer.config import Config
-from tf_transformer.files import write_text
 
 LANGUAGES = ("en", "de")
 

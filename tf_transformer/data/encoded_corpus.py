@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import new_folder, sha256
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.text import SIDES, SideName, identity
-from tf_transformer.errors import UserError
-from tf_transformer.files import new_folder, sha256
 
 if TYPE_CHECKING:  # corpora are read without TensorFlow
     from tf_transformer.data.tokenizer import Tokenizer

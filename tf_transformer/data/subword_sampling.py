@@ -15,12 +15,12 @@ from typing import TypeAlias
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
-from tf_transformer.errors import UserError
 
 Ids: TypeAlias = tuple[int, ...]
 Draw: TypeAlias = Callable[[Random], Ids]  # draws a segmentation of one word

@@ -20,10 +20,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Generic, Literal, TypeVar
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import replacing
 from tf_transformer.config import DataConfig
 from tf_transformer.config.config import split_tags
-from tf_transformer.errors import UserError
-from tf_transformer.files import replacing
 
 SideName = Literal["source", "target"]
 SIDES: tuple[SideName, SideName] = ("source", "target")

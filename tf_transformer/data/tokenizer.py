@@ -9,11 +9,11 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import replacing
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.text import SideName, is_visible
 from tf_transformer.data.vocabulary import SPECIAL_IDS
-from tf_transformer.errors import UserError
-from tf_transformer.files import replacing
 
 # White space, control characters, and format characters such as U+200B.
 _NOTHING_VISIBLE = r"^[\p{Z}\p{Cc}\p{Cf}]+$"

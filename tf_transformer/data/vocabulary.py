@@ -18,11 +18,11 @@ from pathlib import Path
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
+from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.files import replacing
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
 from tf_transformer.config.config import SETTINGS, split_tags
 from tf_transformer.data.text import Reservoir, corpora
-from tf_transformer.errors import UserError, quoted
-from tf_transformer.files import replacing
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}

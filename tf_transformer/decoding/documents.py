@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import sentencex
 
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.base.errors import UserError, quoted
 
 if TYPE_CHECKING:  # a command's --help need not wait for TensorFlow
     from tf_transformer.decoding.text_codec import Translation

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
@@ -38,7 +39,6 @@ from tf_transformer.decoding.beam_search import (
 from tf_transformer.decoding.candidates import Grammar
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation
-from tf_transformer.errors import UserError
 from tf_transformer.fast.int8 import parameters
 from tf_transformer.models.transformer import Transformer
 

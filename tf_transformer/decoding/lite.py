@@ -18,16 +18,16 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import cache_folder, replacing, sha256
+from tf_transformer.base.system import stderr_held_back
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.batches import most_streams
 from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.candidates import BANNED_IDS, Grammar
 from tf_transformer.decoding.engine import Find, GraphEngine, only_model
-from tf_transformer.errors import UserError
-from tf_transformer.files import cache_folder, replacing, sha256
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.system import stderr_held_back
 
 logger = logging.getLogger(__name__)
 

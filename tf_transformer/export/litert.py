@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.batches import most_streams
 from tf_transformer.decoding.engine import GraphEngine, only_model
 from tf_transformer.decoding.lite import LiteEngine, LiteModel, Sizes, lite_file
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.errors import UserError, quoted
 from tf_transformer.export.publishing import facts, write_card
 from tf_transformer.export.saved_model import Arrays, ClosedError, SavedModelSession
 from tf_transformer.export.self_test import fitting_texts

@@ -15,16 +15,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import sha256, write_text
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.config.config import flattened
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.errors import UserError
 from tf_transformer.evaluation import SIGNIFICANT, DevText, paired_bootstrap
 from tf_transformer.export.saved_model import SavedModelSession, column, open_export
 from tf_transformer.export.self_test import Check, self_test
 from tf_transformer.export.versions import CARD, check_readable, new_version, read_card
 from tf_transformer.fast.int8 import is_int8, parameters
-from tf_transformer.files import sha256, write_text
 from tf_transformer.run import Run, versions
 from tf_transformer.run.run import best_record, data_files, evaluation_of
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import default_layer
-from tf_transformer.errors import UserError, shortened
 from tf_transformer.export.saved_model import SavedModelSession, column, plain_lists
 
 Check = tuple[str, str, Any, Any]  # signature and output, text, expected, received

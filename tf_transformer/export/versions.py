@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import is_abandoned, new_folder
 from tf_transformer.config import Config
-from tf_transformer.errors import UserError
-from tf_transformer.files import is_abandoned, new_folder
 
 LITE_MODEL = "model.tflite"  # instead of a SavedModel
 CARD = Path("assets.extra", "model_card.json")  # in a version's folder

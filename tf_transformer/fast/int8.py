@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_def_library
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.fast.keras_model import sublayers, unlocked
 from tf_transformer.fast.operations import QuantizedKernel
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tf_transformer.errors import UserError, quoted
-from tf_transformer.files import replacing
+from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.files import replacing
 from tf_transformer.run.records import Record, comparable, score_of
 
 if TYPE_CHECKING:  # commands check a run directory before they import TensorFlow

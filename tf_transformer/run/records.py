@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.errors import UserError, shortened
-from tf_transformer.files import write_text
+from tf_transformer.base.errors import UserError, shortened
+from tf_transformer.base.files import write_text
 
 Record = dict[str, Any]
 

@@ -14,6 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.files import LOCK_FILE, sha256, write_text
 from tf_transformer.config import Config
 from tf_transformer.data.text import (
     ROLES,
@@ -25,8 +27,6 @@ from tf_transformer.data.text import (
     split_name,
     text_files,
 )
-from tf_transformer.errors import UserError, quoted
-from tf_transformer.files import LOCK_FILE, sha256, write_text
 from tf_transformer.run.checkpoints import (
     BestWeights,
     CheckpointFolder,

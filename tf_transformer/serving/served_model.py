@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.export.saved_model import SavedModelSession, reason
 from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
 

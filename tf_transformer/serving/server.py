@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
+from tf_transformer.base.errors import missing_extra, quoted
 from tf_transformer.data import builtin
 from tf_transformer.decoding.batches import at_once
-from tf_transformer.errors import missing_extra, quoted
 from tf_transformer.export.saved_model import Arrays, ClosedError, column
 from tf_transformer.export.versions import read_card, read_config
 

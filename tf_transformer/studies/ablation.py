@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.files import locked, write_text
+from tf_transformer.base.output import MARKDOWN, Part, ProgressBars, Table, joined
 from tf_transformer.config import Config
 from tf_transformer.config.presets import TABLE3, preset
-from tf_transformer.errors import UserError, quoted
 from tf_transformer.evaluation import Spread, bleu
-from tf_transformer.files import locked, write_text
-from tf_transformer.output import MARKDOWN, Part, ProgressBars, Table, joined
 from tf_transformer.plots import new_figure, save
 from tf_transformer.run import Run, require_created_by
 from tf_transformer.run.run import differences

@@ -9,9 +9,9 @@ from typing import Any
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
-from tf_transformer.errors import shortened
+from tf_transformer.base.errors import shortened
+from tf_transformer.base.output import Part, Table
 from tf_transformer.evaluation import Spread, paired_tests
-from tf_transformer.output import Part, Table
 from tf_transformer.run import Run
 from tf_transformer.run.run import NOT_EVALUATED, what_is_unfinished
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.base.output import ProgressBars, Table
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.evaluation import Interval, bleu_interval
-from tf_transformer.output import ProgressBars, Table
 from tf_transformer.plots import STYLES, new_figure, short_names
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_engine

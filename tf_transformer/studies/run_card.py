@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import write_text
+from tf_transformer.base.output import MARKDOWN, Part, Table, joined
 from tf_transformer.config import Config
 from tf_transformer.config.presets import RECIPES, TABLE3, train_command
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import ROLES
 from tf_transformer.data.vocabulary import tokenizer_settings
-from tf_transformer.errors import UserError
-from tf_transformer.files import write_text
-from tf_transformer.output import MARKDOWN, Part, Table, joined
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import is_valid, read_progress
 from tf_transformer.run.records import comparable, read_results

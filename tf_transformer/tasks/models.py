@@ -10,6 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.files import sha256, write_text
 from tf_transformer.config import Config
 from tf_transformer.config.config import split_tags
 from tf_transformer.data.batches import bucket_boundaries
@@ -19,11 +21,9 @@ from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.batches import lite_threads
 from tf_transformer.decoding.engine import Ensemble, GraphEngine
 from tf_transformer.decoding.lite import LiteEngine, LiteModel, kept_lite_file
-from tf_transformer.errors import UserError, quoted
 from tf_transformer.export.publishing import model_card
 from tf_transformer.export.saved_model import require_int8
 from tf_transformer.fast.int8 import to_int8
-from tf_transformer.files import sha256, write_text
 from tf_transformer.models.transformer import BaseTransformer, Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_some, load_weights

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config
 from tf_transformer.config.settings import find
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import read_labels
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import replacing
 from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.augmentation import FORMS, Augmentation, pairs_in_form
@@ -41,9 +43,7 @@ from tf_transformer.data.vocabulary import (
     symbols_of,
     train_tokenizer,
 )
-from tf_transformer.errors import UserError
 from tf_transformer.evaluation import DevText
-from tf_transformer.files import replacing
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import begin, build_model, record_positions

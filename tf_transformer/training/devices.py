@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_transformer.errors import UserError, quoted
+from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.training.sessions import Stopper
 
 # Takes the indices of some replicas and the number of all replicas; returns a dataset of the

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import TrainingConfig
-from tf_transformer.errors import UserError
 from tf_transformer.fast.optimizers import step_of
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run.checkpoints import restore_state

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.system import BY_SIGNAL, Relay, ending_signals
 from tf_transformer.config import Config
-from tf_transformer.errors import UserError, quoted
 from tf_transformer.run import Run
 from tf_transformer.run.run import what_is_unfinished
-from tf_transformer.system import BY_SIGNAL, Relay, ending_signals
 
 logger = logging.getLogger(__name__)
 

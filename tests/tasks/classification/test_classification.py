@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 from helpers import toy_labels
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, PAD_ID, Config
 from tf_transformer.data.batches import BatchPlan
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
-from tf_transformer.errors import UserError
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.tasks.classification.labelled import (
     ClassScore,
     Example,

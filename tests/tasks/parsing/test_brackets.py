@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from helpers import lines_of, shared_data
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.tasks.parsing.brackets import (
     CUTOFF,
     DELETED,

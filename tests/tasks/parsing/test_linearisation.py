@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from helpers import lines_of, shared_data
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.tasks.parsing.brackets import score_sentence, summarise
 from tf_transformer.tasks.parsing.linearisation import (
     MIN_COUNT,

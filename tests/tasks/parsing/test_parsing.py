@@ -11,12 +11,12 @@ import pytest
 import tensorflow as tf
 from helpers import lines_of, shared_data, toy_trees
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, Config, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.models import build_model, load_engine

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.tasks.parsing.linearisation import read_linearised
 from tf_transformer.tasks.parsing.trees import (
     MAX_DEPTH,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import SamplingConfig
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.generation import Filters, Recipe, generate, summary
 from tf_transformer.tasks.translation.translator import Translator, load_translator

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import PAD_ID, Config
 from tf_transformer.data.text import corpora
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.models import build_model

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tf_transformer.base.errors import UserError, quoted, shortened
+from tf_transformer.base.files import write_text
+from tf_transformer.base.output import Table
 from tf_transformer.data.text import read_lines
-from tf_transformer.errors import UserError, quoted, shortened
-from tf_transformer.files import write_text
-from tf_transformer.output import Table
 from tf_transformer.run import Run
 
 LABELS_FILE = "labels.json"  # in the run directory

@@ -11,7 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 from tf_transformer.plots import families_for, missing_glyphs_logged, new_figure, save
 from tf_transformer.tasks.parsing.trees import TRACE, Tree, read_line
 

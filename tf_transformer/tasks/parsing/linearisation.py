@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from tf_transformer.errors import UserError
-from tf_transformer.files import write_text
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import write_text
 from tf_transformer.tasks.parsing.trees import (
     MAX_DEPTH,
     ROOT,

@@ -8,6 +8,7 @@ from typing import Any, Self, overload
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.base.errors import Strings, UserError, one_or_more, pairs, quoted, strings
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
@@ -15,7 +16,6 @@ from tf_transformer.decoding.alignment import Attention
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.errors import Strings, UserError, one_or_more, pairs, quoted, strings
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_engine
 from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import keras
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.text import all_pairs, corpora
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.errors import UserError
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parsing.brackets import Bracketing

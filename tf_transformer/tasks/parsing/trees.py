@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.data.text import read_lines
-from tf_transformer.errors import UserError, shortened
 
 # Labels of the root in treebanks and parsers.
 ROOTS = frozenset(("", "TOP", "ROOT", "S1"))

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import locked, replacing, write_text
 from tf_transformer.config import SamplingConfig
 from tf_transformer.data.text import is_visible
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.errors import UserError
-from tf_transformer.files import locked, replacing, write_text
 from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.encoded_corpus import EncodedCorpus
@@ -17,7 +18,6 @@ from tf_transformer.data.text import Role, SideName, all_pairs, corpora, read_pa
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import check_tags, require_whole, symbols_of
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.errors import UserError
 from tf_transformer.evaluation import DevText, Scores, make_metric, score_translations
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions

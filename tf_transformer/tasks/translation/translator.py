@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 import keras
 
+from tf_transformer.base.errors import Strings, UserError, one_or_more, pairs, quoted, strings
 from tf_transformer.config import SAMPLING, SETTINGS, DecodingConfig, SamplingConfig
 from tf_transformer.config.combinations import check
 from tf_transformer.config.settings import Bounds, Setting, nearest
@@ -20,7 +21,6 @@ from tf_transformer.decoding.documents import NO_JOIN, TranslatedText, put_toget
 from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models_of, only_model
 from tf_transformer.decoding.lite import LiteEngine
 from tf_transformer.decoding.text_codec import TextCodec, Translation
-from tf_transformer.errors import Strings, UserError, one_or_more, pairs, quoted, strings
 from tf_transformer.evaluation import Scores, score_translations
 from tf_transformer.export.litert import export_lite
 from tf_transformer.export.publishing import Gate, publish

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import locked
+from tf_transformer.base.output import ProgressBars, Table
 from tf_transformer.data.text import all_pairs, corpora, read_pairs
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.errors import UserError
 from tf_transformer.evaluation import (
     SIGNIFICANT,
     BleuAndLength,
@@ -20,8 +22,6 @@ from tf_transformer.evaluation import (
     make_metric,
     paired_bootstrap,
 )
-from tf_transformer.files import locked
-from tf_transformer.output import ProgressBars, Table
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_arrays
 from tf_transformer.tasks.models import load_engine

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from tf_transformer.errors import UserError
+from tf_transformer.base.errors import UserError
 
 logger = logging.getLogger(__name__)
 

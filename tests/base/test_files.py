@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tf_transformer.errors import UserError
-from tf_transformer.files import locked, new_folder, replacing, write_text
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import locked, new_folder, replacing, write_text
 from tf_transformer.run.run import holds_other_files
 
 
@@ -71,7 +71,7 @@ def test_a_file_where_a_folder_should_be_is_a_user_error(tmp_path):
 WRITER = """
 import os, sys, signal
 from pathlib import Path
-from tf_transformer.files import replacing
+from tf_transformer.base.files import replacing
 with replacing(Path(sys.argv[1])) as temporary:
     temporary.write_text("half of the n")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -92,7 +92,7 @@ def test_a_killed_writer_leaves_the_old_content(tmp_path):
 HOLDER = """
 import sys
 from pathlib import Path
-from tf_transformer.files import locked
+from tf_transformer.base.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -205,7 +205,7 @@ def test_leftovers_of_a_killed_process_are_deleted(tmp_path):
 FOLDER_WRITER = """
 import sys
 from pathlib import Path
-from tf_transformer.files import new_folder
+from tf_transformer.base.files import new_folder
 with new_folder(Path(sys.argv[1])) as temporary:
     (temporary / "a.txt").write_text("theirs")
     print("held", flush=True)

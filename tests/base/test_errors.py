@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from tf_transformer.api.train import configure
-from tf_transformer.errors import one_line, one_or_more, pairs, quoted, shortened, strings
-from tf_transformer.output import ProgressBars
+from tf_transformer.base.errors import one_line, one_or_more, pairs, quoted, shortened, strings
+from tf_transformer.base.output import ProgressBars
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""Tests of base/memory.py: page faults of a process that allocates and frees the same size."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from tf_transformer.base.memory import SWITCH
+
+pytestmark = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is changed"
+)
+
+ROUNDS, PAGES = 20, 8192  # 32 MB each time
+CHURN = f"""
+import resource
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range({ROUNDS}):
+    block = bytearray(b"x") * ({PAGES} * 4096)
+    del block
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+AS_A_COMMAND = f"""
+from tf_transformer.cli.process import run_process
+run_process(lambda: exec({CHURN!r}) or 0)
+"""
+
+
+def page_faults(code: str, **environment: str) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        check=True,
+    )
+    return int(done.stdout)
+
+
+def test_a_command_takes_memory_from_the_kernel_once():
+    assert page_faults(AS_A_COMMAND) < 3 * PAGES
+
+
+@pytest.mark.parametrize(
+    ("code", "environment"),
+    [(f"import tf_transformer\n{CHURN}", {}), (AS_A_COMMAND, {SWITCH: "0"})],
+    ids=["import", "switched off"],
+)
+def test_an_import_and_the_switch_leave_the_allocator_as_it_is(code, environment):
+    assert page_faults(code, **environment) > ROUNDS * PAGES / 2
