@@ -23,8 +23,8 @@ from harness.report import Report, table
 from tf_transformer.base.errors import UserError
 from tf_transformer.config.presets import preset
 from tf_transformer.data.text import read_pairs, resolve_prefix, write_pairs
+from tf_transformer.reports.cost import parameter_count
 from tf_transformer.run import Run
-from tf_transformer.studies.cost import parameter_count
 from tf_transformer.training.sessions import DONE, train_in_turn
 
 SIZES = {"1 x 32": (1, 32), "1 x 64": (1, 64), "2 x 96": (2, 96)}  # layers x d_model

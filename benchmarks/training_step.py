@@ -28,7 +28,7 @@ from harness.report import Report, say_versions, shown, table
 from harness.rounds import Measured, measure, times_as_fast
 
 from tf_transformer.config import ModelConfig
-from tf_transformer.studies.cost import Lengths, training_flops
+from tf_transformer.reports.cost import Lengths, training_flops
 
 PEERS = ("marian", "marian-compiled")
 PRECISIONS = ("float32", "bfloat16")

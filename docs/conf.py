@@ -25,7 +25,7 @@ nb_execution_mode = "off"  # the notebooks are executed already
 # Static: TensorFlow is neither installed nor imported. reference/api.md names what to document.
 autoapi_dirs = ["../tf_transformer"]
 autoapi_ignore = [
-    f"*/{package}/*" for package in ("cli", "doctor", "export", "serving", "studies")
+    f"*/{package}/*" for package in ("cli", "doctor", "export", "paper", "reports", "serving")
 ]
 autoapi_generate_api_docs = False
 autoapi_add_toctree_entry = False

@@ -57,7 +57,8 @@ from tf_transformer.layers import (
     scaled_dot_product_attention,
     sinusoidal_positions,
 )
-from tf_transformer.studies.cost import TABLE3_PRINTED, parameter_count
+from tf_transformer.paper.ablation import TABLE3_PRINTED
+from tf_transformer.reports.cost import parameter_count
 
 keras.utils.set_random_seed(1)
 tf.get_logger().setLevel("ERROR")

@@ -16,7 +16,7 @@ from harness.sentences import Work, up_to_eos, with_eos
 
 from tf_transformer.config import BOS_ID, EOS_ID, ModelConfig
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.studies.cost import Lengths, training_flops
+from tf_transformer.reports.cost import Lengths, training_flops
 
 MODEL = {
     "vocab_size": 1000, "num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2,

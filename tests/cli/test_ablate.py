@@ -11,8 +11,8 @@ from helpers import bits_of
 from tf_transformer.cli.main import main
 from tf_transformer.config.presets import train_command
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.paper.ablation import ROWS
 from tf_transformer.run import Run
-from tf_transformer.studies.ablation import ROWS
 
 # One layer, which excludes the C rows, of two or more layers.
 SETTINGS = (

@@ -16,9 +16,9 @@ from tf_transformer.config.config import DataConfig
 from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.evaluation import SACREBLEU, Spread, make_metric
 from tf_transformer.export.versions import find_export, read_config
+from tf_transformer.reports.comparison import System, compare_outputs, shared_settings
 from tf_transformer.run import Run, require_created_by
 from tf_transformer.run.run import differences, evaluation_of
-from tf_transformer.studies.comparison import System, compare_outputs, shared_settings
 from tf_transformer.training.sessions import DONE, train_in_turn
 
 SETTINGS_FILE, TABLE_FILE = "seeds.json", "seeds.md"

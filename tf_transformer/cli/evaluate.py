@@ -42,9 +42,9 @@ from tf_transformer.evaluation import (
     score_translations,
 )
 from tf_transformer.export.versions import find_export
+from tf_transformer.reports.comparison import members
 from tf_transformer.run import Run
 from tf_transformer.run.records import read_results
-from tf_transformer.studies.comparison import members
 from tf_transformer.tasks.parsing.brackets import (
     CUTOFF,
     DELETED,

@@ -26,9 +26,7 @@ from tf_transformer.cli.training_options import (
     seconds_of,
 )
 from tf_transformer.decoding.batches import use_threads
-from tf_transformer.plots import new_figure, save
-from tf_transformer.run import Run
-from tf_transformer.studies.ablation import (
+from tf_transformer.paper.ablation import (
     ROWS,
     parameters_table,
     plan_rows,
@@ -36,6 +34,8 @@ from tf_transformer.studies.ablation import (
     train_rows,
     write_report,
 )
+from tf_transformer.plots import new_figure, save
+from tf_transformer.run import Run
 from tf_transformer.training.sessions import DONE, FAILED, STOPPED
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def run_heads(options: argparse.Namespace) -> None:
     pairs = read_some_pairs(options.source, options.reference)[: options.limit]
     translator = open_model(options)
 
-    from tf_transformer.studies.heads import fitting_pairs, measure_heads, write_pruned_run
+    from tf_transformer.paper.heads import fitting_pairs, measure_heads, write_pruned_run
 
     study = measure_heads(
         translator.engine,
@@ -194,7 +194,7 @@ def run_lengths(options: argparse.Namespace) -> None:
     import_tensorflow_quietly()
     use_threads()
 
-    from tf_transformer.studies.lengths import lengths_figure, lengths_table, measure_lengths
+    from tf_transformer.paper.lengths import lengths_figure, lengths_table, measure_lengths
 
     groups, curves = measure_lengths(
         runs,

@@ -29,11 +29,11 @@ from tf_transformer.config.config import require_words
 from tf_transformer.data.text import read_lines
 from tf_transformer.data.vocabulary import VocabularyTooLarge, symbol_pieces, train_tokenizer
 from tf_transformer.plots import LearningCurve, draw_curves, short_names
+from tf_transformer.reports.cost import SUSTAINED_TFLOPS
+from tf_transformer.reports.run_card import write_run_card
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
 from tf_transformer.run.records import comparable, score_of
-from tf_transformer.studies.cost import SUSTAINED_TFLOPS
-from tf_transformer.studies.run_card import write_run_card
 from tf_transformer.tasks.registry import check_training, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
 

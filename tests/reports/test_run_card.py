@@ -15,15 +15,15 @@ from tf_transformer.base.output import MARKDOWN, joined
 from tf_transformer.cli.training_options import config_of
 from tf_transformer.config.presets import RECIPES, TABLE3, preset, recipe, train_command
 from tf_transformer.data.vocabulary import train_tokenizer
-from tf_transformer.run import Run
-from tf_transformer.studies.cost import Lengths, training_flops
-from tf_transformer.studies.run_card import (
+from tf_transformer.reports.cost import Lengths, training_flops
+from tf_transformer.reports.run_card import (
     _search,
     additions,
     departures,
     try_to_write_card,
     write_run_card,
 )
+from tf_transformer.run import Run
 
 
 @pytest.fixture

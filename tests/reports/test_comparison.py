@@ -7,8 +7,8 @@ import pytest
 from tf_transformer.base.output import MARKDOWN, Table, joined
 from tf_transformer.config import Config
 from tf_transformer.evaluation import make_metric
+from tf_transformer.reports.comparison import System, compare_outputs, members, shared_settings
 from tf_transformer.run import Run
-from tf_transformer.studies.comparison import System, compare_outputs, members, shared_settings
 
 REFERENCE = ["the cat sat on the mat", "a dog runs in the park", "it rains | today", "yes"]
 FLAWED = ["the cat sat on the", "a dog runs in park", "it rains | today", "no"]

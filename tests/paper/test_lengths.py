@@ -3,7 +3,7 @@
 import pytest
 
 from tf_transformer.evaluation import Interval, bleu, bleu_interval
-from tf_transformer.studies.lengths import Bucket, LengthCurve, buckets, lengths_figure
+from tf_transformer.paper.lengths import Bucket, LengthCurve, buckets, lengths_figure
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,13 @@ from tf_transformer.config.presets import RECIPES, TABLE3, train_command
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import ROLES
 from tf_transformer.data.vocabulary import tokenizer_settings
+from tf_transformer.reports.cost import (
+    TABLE2_FLOPS,
+    Lengths,
+    costs,
+    head_sizes,
+    parameter_count,
+)
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import is_valid, read_progress
 from tf_transformer.run.records import comparable, read_results
@@ -23,13 +30,6 @@ from tf_transformer.run.run import (
     data_files,
     describe_origin,
     evaluation_of,
-)
-from tf_transformer.studies.cost import (
-    TABLE2_FLOPS,
-    Lengths,
-    costs,
-    head_sizes,
-    parameter_count,
 )
 from tf_transformer.tasks.registry import encoder_outputs
 

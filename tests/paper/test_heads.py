@@ -15,8 +15,7 @@ from tf_transformer.evaluation import bleu
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.run import Run
-from tf_transformer.studies.heads import (
+from tf_transformer.paper.heads import (
     KINDS,
     Head,
     HeadMasks,
@@ -28,6 +27,7 @@ from tf_transformer.studies.heads import (
     pruning_figure,
     remembered,
 )
+from tf_transformer.run import Run
 from tf_transformer.tasks.translation.translator import Translator, load_translator
 
 # --- Masks ---------------------------------------------------------------------------------

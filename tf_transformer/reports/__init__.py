@@ -1,0 +1,1 @@
+"""Reports: what a run's card says, what training costs, and how systems compare."""

@@ -1,1 +1,0 @@
-"""The questions of the paper and about it: ablation, heads, lengths, costs, departures."""
