@@ -159,6 +159,22 @@ def translator(trained_run) -> Translator:
 
 
 @pytest.fixture(scope="session")
+def texts(trained_run) -> list[str]:
+    """Sentences of every length, including blank and foreign ones."""
+    lines = sorted(trained_run.lines("train.en"), key=len)[::25]
+    return [
+        lines[-1],
+        "",
+        *lines[:6],
+        " ".join(lines[:5]),
+        "  \t",
+        *lines[6:],
+        "Füße 🙂 中文",
+        ".",
+    ]
+
+
+@pytest.fixture(scope="session")
 def text_free(trained_run, tmp_path_factory) -> Path:
     """An export like `exported` but without text, made by the command."""
 

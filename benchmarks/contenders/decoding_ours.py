@@ -13,8 +13,10 @@ from harness.sentences import EOS, Rows, Work, up_to_eos, with_eos
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.batches import in_batches
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.lite import LiteEngine, LiteModel, lite_file
 from tf_transformer.fast.int8 import to_int8
+from tf_transformer.litert.engine import LiteEngine
+from tf_transformer.litert.file import lite_file
+from tf_transformer.litert.interpreter import LiteModel
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import load_weights
 

@@ -1,15 +1,14 @@
-"""Ensembles against NumPy; scores, alignments and attention of given translations."""
+"""The operations of a step; scores, alignments and attention of given translations."""
 
 import copy
 import itertools
 import logging
 from collections import Counter
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trained import assert_same, with_settings
+from trained import assert_same, small_model, with_settings
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.alignment import (
@@ -19,23 +18,8 @@ from tf_transformer.decoding.alignment import (
     word_pairs,
 )
 from tf_transformer.decoding.beam_search import beam_search
-from tf_transformer.decoding.engine import Ensemble
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.fast.int8 import to_int8
-from tf_transformer.models.transformer import Transformer
-from tf_transformer.tasks.translation.translator import Translator
-
-VOCAB_SIZE = 20
-SOURCE = np.array([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0], [11, 3, 0, 0, 0]], "int32")
-SIZES = {"num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2, "dropout": 0.1}
-
-
-def random_model(seed: int, vocab_size: int = VOCAB_SIZE, **arguments) -> Transformer:
-    keras.utils.set_random_seed(seed)
-    model = Transformer(vocab_size, **(SIZES | arguments))
-    for weight in model.trainable_weights:  # the initial distribution is nearly uniform
-        weight.assign(weight * 2.0)
-    return model
 
 
 def inner_loop(graph) -> list:
@@ -49,73 +33,20 @@ def inner_loop(graph) -> list:
 @pytest.mark.parametrize(("precision", "limit"), [("float32", 475), ("int8", 685)])
 def test_a_step_of_a_small_model_has_few_operations(precision, limit):
     """At one to three microseconds each, they are most of its time."""
-    model = random_model(1, num_layers=4)
+    model = small_model(20, num_layers=4)
     if precision == "int8":
         to_int8(model)
-    search = tf.function(lambda source: searched(model, source), [IDS], autograph=False)
+
+    def searched(source):
+        step, cache = model.step_function(), model.initial_cache(source)
+        return beam_search(step, cache, tf.constant([12, 7, 9]), beam_size=4, num_hypotheses=3)
+
+    search = tf.function(searched, [IDS], autograph=False)
     step = inner_loop(search.get_concrete_function().graph)
     assert len(step) <= limit
     kinds = Counter(one.type for one in step)
     assert kinds["ReadVariableOp"] <= 5  # of the embedding
     assert kinds["IdentityN"] == 0  # of custom gradients
-
-
-def found_by(model, **options):
-    return [tensor.numpy() for tensor in searched(model, SOURCE, **options)]
-
-
-def searched(model, source, **options):
-    return beam_search(
-        model.step_function(),
-        model.initial_cache(source),
-        tf.constant([12, 7, 9]),
-        beam_size=4,
-        num_hypotheses=3,
-        **options,
-    )
-
-
-def forced_log_probs(models, tokens: np.ndarray) -> np.ndarray:
-    """[3, N, L] -> [3, N]: the tokens' log(1/M sum_m p_m), summed in double precision."""
-    flat = tokens.reshape(-1, tokens.shape[-1])
-    target = np.pad(flat[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
-    source = np.repeat(SOURCE, tokens.shape[1], axis=0)
-    probabilities = 0.0
-    for model in models:
-        logits = np.asarray(model({"source": source, "target": target}), np.float64)
-        exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        probabilities += exponentials / exponentials.sum(axis=-1, keepdims=True) / len(models)
-    chosen = np.take_along_axis(probabilities, flat[..., np.newaxis], axis=-1)[..., 0]
-    return np.where(flat == 0, 0.0, np.log(chosen)).sum(axis=-1).reshape(tokens.shape[:2])
-
-
-def test_copies_of_one_model_decode_like_that_model():
-    model = random_model(1)
-    for found, expected in zip(found_by(Ensemble([model] * 3)), found_by(model), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_the_search_scores_by_the_mean_of_the_probabilities():
-    models = [random_model(1), random_model(2, num_layers=2, d_model=24, norm_first=True)]
-    tokens, _, log_probs, _ = found_by(Ensemble(models))
-    np.testing.assert_allclose(log_probs, forced_log_probs(models, tokens), atol=1e-4)
-    alone = found_by(models[0])
-    assert np.any(np.abs(alone[2] - log_probs) > 0.1)
-
-
-def test_a_forced_pass_gives_the_log_of_the_mean_of_the_probabilities():
-    models = [random_model(seed) for seed in (1, 2, 3)]
-    target = np.array([[BOS_ID, 5, 6], [BOS_ID, 7, 0], [BOS_ID, 8, 9]], "int32")
-    inputs = {"source": SOURCE, "target": target}
-    found = np.asarray(Ensemble(models)(inputs), np.float64)
-    softmaxes = [np.asarray(tf.nn.softmax(model(inputs)), np.float64) for model in models]
-    np.testing.assert_allclose(np.exp(found), np.mean(softmaxes, axis=0), atol=1e-6)
-
-
-def test_the_model_with_the_fewest_positions_limits_all():
-    learned = [random_model(1, positions="learned", max_length=n) for n in (12, 9)]
-    assert Ensemble([random_model(1), *learned]).longest_source == 9
-    assert Ensemble([random_model(1)] * 2).longest_target is None
 
 
 @pytest.fixture(scope="module")
@@ -211,13 +142,6 @@ def test_attention_is_that_of_the_model_whatever_the_batch(translator, pairs):
         for name, weights in expected.items():
             np.testing.assert_allclose(getattr(found, name), weights[:, 0], atol=1e-5)
             assert getattr(found, name).flags.writeable  # a notebook may change its copy
-
-
-def test_an_ensemble_has_no_attention(translator):
-    several = Translator(Ensemble([translator.model] * 2), translator.tokenizer)
-    for call in (several.attention, several.align):
-        with pytest.raises(ValueError, match="`model` must be a single model.* an ensemble"):
-            call(["a"], ["b"])
 
 
 # --- Alignments --------------------------------------------------------------------------

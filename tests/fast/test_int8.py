@@ -12,9 +12,9 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID
 from tf_transformer.data import builtin
 from tf_transformer.decoding.beam_search import beam_search
-from tf_transformer.decoding.engine import Ensemble
 from tf_transformer.fast import int8
 from tf_transformer.fast.int8 import Int8Kernel, int8_works, plain_product, rounded_columns
+from tf_transformer.models.ensemble import Ensemble
 from tf_transformer.models.transformer import Transformer
 
 RNG = np.random.default_rng(1)

@@ -356,9 +356,9 @@ def _exit(number: int) -> NoReturn:
 @contextlib.contextmanager
 def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Callable]]:
     """Exports a run; yields the folder, and a function that opens it as a session."""
-    from tf_transformer.decoding.lite import LiteEngine
-    from tf_transformer.export.litert import LiteSession
     from tf_transformer.export.saved_model import SavedModelSession
+    from tf_transformer.litert.engine import LiteEngine
+    from tf_transformer.litert.session import LiteSession
     from tf_transformer.tasks.models import load_engine
 
     loading = given(options, "precision", "tag")

@@ -1,6 +1,6 @@
 """Engines compute translations and scores; this one computes in TensorFlow's graph.
 
-`lite` has the one that searches in LiteRT, `export.saved_model` the one of an export. All
+`litert.engine` has the one that searches in LiteRT, `export.saved_model` that of an export. All
 settings of a search are arguments of the call.
 
 B batch, S source and T target length, EOS included; P longest prefix; N layers, H heads.
@@ -8,7 +8,6 @@ B batch, S source and T target length, EOS included; P longest prefix; N layers,
 
 import dataclasses
 import functools
-import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -32,7 +31,6 @@ from tf_transformer.decoding.alignment import (
 from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.beam_search import (
     Hypotheses,
-    StepFunction,
     beam_search,
     length_penalty,
 )
@@ -40,6 +38,7 @@ from tf_transformer.decoding.candidates import Grammar
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation
 from tf_transformer.fast.int8 import parameters
+from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
 
 Find = Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]
@@ -106,64 +105,6 @@ class Engine(ABC):
     def refuse(self, what: str) -> NoReturn:
         """Raises UserError: the engine cannot do `what`."""
         raise UserError(f"{self.name} cannot {what}: {self.instead}.")
-
-
-class Ensemble:
-    """Decodes with several models as with one `Transformer`.
-
-    Its logits are log(1/M sum_m p_m), which are already normalised.
-
-    Args:
-        models: M models trained with one tokenizer, at least one.
-    """
-
-    def __init__(self, models: Sequence[Transformer]) -> None:
-        self.models = list(models)
-        self.vocab_size = models[0].vocab_size
-        sources = [model.longest_source for model in models if model.longest_source]
-        targets = [model.longest_target for model in models if model.longest_target]
-        self.longest_source = min(sources, default=None)
-        self.longest_target = min(targets, default=None)
-
-    def __call__(self, inputs: dict, training: bool = False) -> tf.Tensor:
-        """Returns logits: {"source": [B, S], "target": [B, T]} -> [B, T, V]."""
-        return _mean_log_probs([model(inputs, training=training) for model in self.models])
-
-    def initial_cache(self, source: tf.Tensor) -> list:
-        """Returns the cache of each model."""
-        return [model.initial_cache(source) for model in self.models]
-
-    def step_function(self) -> StepFunction:
-        """Returns the step that a search calls; see `Transformer.step_function`."""
-        steps = [model.step_function() for model in self.models]
-
-        def step(tokens, index, ancestry, caches):
-            results = [
-                model_step(tokens, index, ancestry, cache)
-                for model_step, cache in zip(steps, caches, strict=True)
-            ]
-            logits, caches = zip(*results, strict=True)
-            return _mean_log_probs(logits), list(caches)
-
-        return step
-
-
-def only_model(model: Transformer | Ensemble) -> Transformer:
-    """Returns the model, for callers that need its layers; ValueError if it is an ensemble."""
-    if isinstance(model, Ensemble):
-        raise ValueError("`model` must be a single model. Received: an ensemble.")
-    return model
-
-
-def models_of(model: Transformer | Ensemble) -> list[Transformer]:
-    """Returns the models of an ensemble, or a list of the single model."""
-    return model.models if isinstance(model, Ensemble) else [model]
-
-
-def _mean_log_probs(logits: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns log(mean(softmax(logits))) of M models: M times [..., V] -> [..., V]."""
-    log_probs = tf.stack([tf.nn.log_softmax(logits_of_one) for logits_of_one in logits])
-    return tf.reduce_logsumexp(log_probs, axis=0) - math.log(len(logits))
 
 
 class GraphEngine(Engine):

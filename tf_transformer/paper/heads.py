@@ -19,9 +19,10 @@ from tf_transformer.base.files import locked, new_folder, sha256, write_text
 from tf_transformer.base.output import Table, bar
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.engine import Engine, GraphEngine, only_model
+from tf_transformer.decoding.engine import Engine, GraphEngine
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.evaluation import bleu
+from tf_transformer.models.ensemble import only_model
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.plots import new_figure, save
 from tf_transformer.run import Run, require_created_by

@@ -19,11 +19,14 @@ from tf_transformer.data.text import SIDES, SideName, always_tagged
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.batches import lite_threads
-from tf_transformer.decoding.engine import Ensemble, GraphEngine
-from tf_transformer.decoding.lite import LiteEngine, LiteModel, kept_lite_file
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.export.publishing import model_card
 from tf_transformer.export.saved_model import require_int8
 from tf_transformer.fast.int8 import to_int8
+from tf_transformer.litert.engine import LiteEngine
+from tf_transformer.litert.file import kept_lite_file
+from tf_transformer.litert.interpreter import LiteModel
+from tf_transformer.models.ensemble import Ensemble
 from tf_transformer.models.transformer import BaseTransformer, Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_some, load_weights
@@ -59,7 +62,7 @@ def load_engine(
         ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
         precision: float32, bfloat16 or int8, for computation and weights, regardless of the
             training precision. With `litert` float32 or int8, while scores are in float32.
-        litert: whether to search in LiteRT; see `decoding.lite`.
+        litert: whether to search in LiteRT; see `litert`.
         threads: number of LiteRT threads; by default by the model's width.
         tag: text to put before each source; "" if the sources already have their tags; see
             `data.vocabulary`.

@@ -18,16 +18,17 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
 from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.documents import NO_JOIN, TranslatedText, put_together, take_apart
-from tf_transformer.decoding.engine import Engine, Ensemble, GraphEngine, models_of, only_model
-from tf_transformer.decoding.lite import LiteEngine
+from tf_transformer.decoding.engine import Engine, GraphEngine
 from tf_transformer.decoding.text_codec import TextCodec, Translation
 from tf_transformer.evaluation import Scores, score_translations
-from tf_transformer.export.litert import export_lite
 from tf_transformer.export.publishing import Gate, publish
 from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.signatures import exportable
 from tf_transformer.export.versions import read_config
 from tf_transformer.fast.int8 import is_int8
+from tf_transformer.litert.engine import LiteEngine
+from tf_transformer.litert.export import export_lite
+from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import Card, card_of, load_engine
@@ -346,7 +347,7 @@ class Translator:
             text: whether the model takes text; otherwise token ids, as LiteRT always does.
             gate: refuses an export that is worse than the published model.
                 Not for LiteRT.
-            format: "savedmodel", or "litert": see `export.litert`.
+            format: "savedmodel", or "litert": see `litert.export`.
             fixed_length: longest source in tokens, for LiteRT with fixed shapes; None for
                 dynamic shapes.
             **options: search settings that replace those of `decoding`.

@@ -1,4 +1,4 @@
-"""Helpers for the tests of translators."""
+"""Helpers for tests with a trained or a small model."""
 
 import dataclasses
 
@@ -37,7 +37,8 @@ def traces_of(monkeypatch, engine: GraphEngine, name: str) -> list[str]:
     return traces
 
 
+SIZES = {"num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2, "dropout": 0.0}
+
+
 def small_model(vocab_size: int, **arguments) -> Transformer:
-    return Transformer(
-        vocab_size, num_layers=1, d_model=16, d_ff=16, num_heads=2, dropout=0.0, **arguments
-    )
+    return Transformer(vocab_size, **(SIZES | arguments))

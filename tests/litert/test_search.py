@@ -22,15 +22,10 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.lite import (
-    LiteEngine,
-    LiteInterpreter,
-    LiteModel,
-    _best_of_many,
-    host_search,
-    kept_lite_file,
-    lite_file,
-)
+from tf_transformer.litert.engine import LiteEngine
+from tf_transformer.litert.file import kept_lite_file, lite_file
+from tf_transformer.litert.interpreter import LiteInterpreter, LiteModel
+from tf_transformer.litert.search import _best_of_many, host_search
 from tf_transformer.run import Run
 from tf_transformer.tasks import models
 from tf_transformer.tasks.translation.translator import Translator

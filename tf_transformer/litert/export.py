@@ -1,24 +1,19 @@
-"""LiteRT: exports for phones and other programs, and served searches for `serve --litert`."""
+"""Exports for LiteRT: for phones and other programs."""
 
-import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.batches import most_streams
-from tf_transformer.decoding.engine import GraphEngine, only_model
-from tf_transformer.decoding.lite import LiteEngine, LiteModel, Sizes, lite_file
-from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.export.publishing import facts, write_card
-from tf_transformer.export.saved_model import Arrays, ClosedError, SavedModelSession
 from tf_transformer.export.self_test import fitting_texts
 from tf_transformer.export.signatures import sizes
 from tf_transformer.export.versions import CARD, LITE_MODEL, new_version
+from tf_transformer.litert.engine import LiteEngine
+from tf_transformer.litert.file import Sizes, lite_file
+from tf_transformer.litert.interpreter import LiteModel
+from tf_transformer.models.ensemble import only_model
 
 
 def export_lite(
@@ -84,64 +79,3 @@ def _compare(engine: GraphEngine, decoding: DecodingConfig, lite: LiteModel) -> 
             "written."
         )
     return f"{len(texts) - len(wrong)} of {len(texts)} texts"
-
-
-class LiteSession(SavedModelSession):
-    """Answers `serving_default` and `nbest` with LiteRT, other signatures with the SavedModel.
-
-    Args:
-        path: the folder of the SavedModel.
-        engine: LiteRT with the model of the same run.
-        decoding: settings of the search.
-    """
-
-    def __init__(self, path: Path, engine: LiteEngine, decoding: DecodingConfig) -> None:
-        super().__init__(path)
-        self.streams = most_streams(engine.lite.threads)
-        self._engine = LiteEngine(
-            only_model(engine.model), engine.tokenizer, engine.lite, streams=1
-        )
-        self._decoding = decoding
-        self._numbers = {"serving_default": 1, "nbest": decoding.beam_size}
-
-    def run(
-        self,
-        signature: str,
-        inputs: Mapping[str, np.ndarray],
-        outputs: Sequence[str] = (),
-        timeout: float | None = None,
-    ) -> Arrays:
-        """Computes like `SavedModelSession.run`, but checks the time only between batches."""
-        if signature not in self._numbers:
-            return super().run(signature, inputs, outputs, timeout)
-        texts = [text.decode("utf-8", "replace") for text in inputs["text"]]
-        until = float("inf") if timeout is None else time.monotonic() + timeout
-
-        def check(done: int) -> None:
-            if self._closed:
-                raise ClosedError
-            if done < len(texts) and time.monotonic() > until:
-                raise TimeoutError(f"{signature} took more than {timeout:g} s")
-
-        number = self._numbers[signature]
-        ranked = self._engine.translate(texts, self._decoding, number, progress=check)
-        arrays = _n_best(ranked, number)
-        if signature == "serving_default":
-            best, scores = arrays["translations"][:, 0], arrays["scores"][:, 0]
-            arrays = {"translation": best, "score": scores}
-        _, cut = self._engine.codec(self._decoding).encode(tf.constant(texts, tf.string))
-        arrays["source_cut"] = cut.numpy()
-        return {name: arrays[name] for name in outputs or self.signatures[signature].outputs}
-
-
-def _n_best(translations: list[list[Translation]], number: int) -> Arrays:
-    """Returns the outputs of `nbest`, in which fillers follow those that were found."""
-    texts = np.full([len(translations), number], b"", object)
-    scores = np.full(texts.shape, np.finfo(np.float32).min, np.float32)
-    for row, ranked in enumerate(translations):
-        texts[row, : len(ranked)] = [each.encode() for each in ranked]
-        scores[row, : len(ranked)] = [each.score for each in ranked]
-        if not ranked[0].num_tokens:  # a blank text
-            scores[row] = 0
-    counts = np.array([len(ranked) for ranked in translations], np.int32)
-    return {"translations": texts, "scores": scores, "count": counts}

@@ -12,21 +12,17 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import EOS_ID
-from tf_transformer.decoding.lite import LiteEngine, LiteModel, lite_file
-from tf_transformer.export.litert import LiteSession
 from tf_transformer.export.saved_model import ClosedError, column
 from tf_transformer.export.versions import find_export
+from tf_transformer.litert.engine import LiteEngine
+from tf_transformer.litert.file import lite_file
+from tf_transformer.litert.interpreter import LiteModel
+from tf_transformer.litert.session import LiteSession
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "litert" / "translator.py"
-
-
-@pytest.fixture(scope="module")
-def translator(trained_run):
-    return load(trained_run.path)
 
 
 def test_the_example_translates_with_an_export(trained_run, translator, tmp_path):

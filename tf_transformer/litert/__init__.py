@@ -1,0 +1,1 @@
+"""LiteRT: its file of a model, the search around its step, exports and served searches."""

@@ -1,0 +1,161 @@
+"""The LiteRT file of a model: signatures for encoding and for a decoding step.
+
+B batch, N layers of the decoder, H heads, S source length, W beam width, C columns of the
+cache, R = C x W its rows, K key dimension, V vocabulary. LiteRT is fast when shapes are fixed
+before it computes. So the caller runs the search, with a cache of any size, and marks the part
+in use.
+"""
+
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import tensorflow as tf
+
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import cache_folder, replacing, sha256
+from tf_transformer.base.system import stderr_held_back
+from tf_transformer.models.transformer import Transformer
+
+logger = logging.getLogger(__name__)
+
+Function: TypeAlias = tf.types.experimental.ConcreteFunction
+Pairs = Sequence[tuple[tf.Tensor, tf.Tensor]]
+
+_FORMAT = 3  # increase it whenever `lite_file` changes, so that no cached file is reused
+
+
+class Sizes(NamedTuple):
+    """B, S, W and C fixed in a file, as `CompiledModel` needs; None if they may vary."""
+
+    batch: int | None = None
+    source: int | None = None
+    width: int | None = None
+    columns: int | None = None
+
+
+_ANY = Sizes()
+
+
+def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
+    """Returns a LiteRT file with the signatures "encode" and "step".
+
+    encode: `source` int32 [B, S], padded -> `memory_keys` and `memory_values`, float32
+    [B, N, H, S, K], which the decoder's layers attend to.
+
+    step, one position of every beam: `tokens` int32 [B, W], the last ones; `position` int32
+    [1], from 0; `ancestry` int32 [B, W, C + 1], C at least 1, the slot in which each earlier
+    step of a beam was computed, -1 in unused columns of the cache, and finally the beam's own
+    slot; the outputs of "encode", and `memory_mask` bool [B, 1, 1, S], True at real tokens;
+    `past_keys` and `past_values` float32 [B, N, H, R, K] -> `logits` float32 [B, W, V]; `keys`
+    and `values` [B, N, H, W, K], new rows: at position t, column t mod C of the cache. With an
+    attention window, C may be as small as that; otherwise it exceeds t.
+
+    Args:
+        model: a model in float32.
+        precision: "float32"; or "int8", where matrix products have int8 weights, with a scale
+            for each column, and inputs rounded to int8 row by row (LiteRT's dynamic-range
+            quantisation).
+        sizes: sizes to fix in the file; none by default.
+    """
+    module = tf.Module()
+    module.weights = [variable.value for variable in model.weights]
+    functions = {"encode": _encode(model, sizes), "step": _step(model, sizes)}
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(module, folder, signatures=functions)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, [*functions])
+        if precision == "int8":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        with stderr_held_back():
+            return converter.convert()
+
+
+def kept_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
+    """Returns the result of `lite_file`, kept in the user's cache because it takes a while.
+
+    Args:
+        model: a model in float32.
+        precision: "float32" or "int8".
+        weights: the file that the model's weights were read from.
+    """
+    version = f"{_FORMAT}-tf{tf.__version__}"
+    file = cache_folder() / f"{sha256(weights)[:16]}-{precision}-{version}.tflite"
+    with suppress(OSError):
+        return file.read_bytes()
+    logger.info("converting %s for LiteRT (%s): up to a minute", weights.name, precision)
+    content = lite_file(model, precision)
+    try:
+        with replacing(file) as temporary:
+            temporary.write_bytes(content)
+        logger.info("kept in %s (%.1f MB)", file, len(content) / 1e6)
+    except UserError:
+        logger.info("not kept, because %s cannot be written", file)
+    return content
+
+
+def _encode(model: Transformer, sizes: Sizes) -> Function:
+    def encode(source):
+        keys, values = _stacked(model.initial_cache(source)["memory"])
+        return {"memory_keys": keys, "memory_values": values}
+
+    return _function(encode, source=([sizes.batch, sizes.source], tf.int32))
+
+
+def _step(model: Transformer, sizes: Sizes) -> Function:
+    decode = model.step_function()  # outside `step`, so that its kernels are constants
+
+    def step(
+        tokens, position, ancestry, memory_keys, memory_values, memory_mask, past_keys,
+        past_values,
+    ):  # fmt: skip
+        cache = {
+            "memory": _pairs(memory_keys, memory_values),
+            "memory_mask": memory_mask,
+            "past": _pairs(past_keys, past_values),
+        }
+        logits, cache = decode(tokens, tf.reshape(position, []), ancestry, cache)
+        fresh = -tf.shape(tokens)[1]  # the last W rows; a window drops the first ones
+        keys, values = (heads[..., fresh:, :] for heads in _stacked(cache["past"]))
+        return {"logits": logits, "keys": keys, "values": values}
+
+    layers, heads = model.config.num_decoder_layers, model.config.num_heads
+    attention = model.decoder.layers[0].self_attention
+    batch, source, width, columns = sizes
+
+    def keys_and_values(rows: int | None) -> list[tuple]:
+        parts = attention.key_dense, attention.value_dense
+        sizes = [part.units // heads for part in parts]  # K of each
+        return [([batch, layers, heads, rows, size], tf.float32) for size in sizes]
+
+    memory = keys_and_values(source)
+    past = keys_and_values(columns * width if columns and width else None)
+    return _function(
+        step,
+        tokens=([batch, width], tf.int32),
+        position=([1], tf.int32),
+        ancestry=([batch, width, columns + 1 if columns else None], tf.int32),
+        memory_keys=memory[0],
+        memory_values=memory[1],
+        memory_mask=([batch, 1, 1, source], tf.bool),
+        past_keys=past[0],
+        past_values=past[1],
+    )
+
+
+def _function(function: Callable, **specs: tuple) -> Function:
+    """Traces a function whose inputs have the shapes and types in `specs`."""
+    named = {name: tf.TensorSpec(*spec, name=name) for name, spec in specs.items()}
+    return tf.function(function, autograph=False).get_concrete_function(**named)
+
+
+def _pairs(keys: tf.Tensor, values: tf.Tensor) -> Pairs:
+    """[B, N, ...] twice -> N pairs of [B, ...]."""
+    return list(zip(tf.unstack(keys, axis=1), tf.unstack(values, axis=1), strict=True))
+
+
+def _stacked(pairs: Pairs) -> list[tf.Tensor]:
+    """N pairs of [B, ...] -> [B, N, ...] twice."""
+    return [tf.stack(parts, axis=1) for parts in zip(*pairs, strict=True)]

@@ -1,0 +1,141 @@
+"""LiteRT's interpreter: the signatures of a model's file as functions, and its cache.
+
+B batch, S source length, W beam width, V vocabulary.
+"""
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.base.system import stderr_held_back
+from tf_transformer.config import EOS_ID, PAD_ID
+
+_COLUMNS = 16  # step by which cache and source grow: LiteRT has to prepare every new shape
+
+
+class LiteModel:
+    """A LiteRT file written by `lite_file`; may be used from several threads.
+
+    Args:
+        content: content of the file.
+        threads: number of threads per operation.
+        precision: precision of the weights in the file.
+
+    Attributes:
+        content, threads, precision: the arguments.
+    """
+
+    def __init__(self, content: bytes, threads: int, precision: str = "float32") -> None:
+        self.content, self.threads, self.precision = content, threads, precision
+        self._free, self._lock = [LiteInterpreter(content, threads)], threading.Lock()
+
+    @contextmanager
+    def interpreter(self) -> Iterator["LiteInterpreter"]:
+        """Lends an interpreter that no other search uses: an idle one, or a new one."""
+        with self._lock:
+            idle = self._free.pop() if self._free else None
+            one = idle or LiteInterpreter(self.content, self.threads)
+        try:
+            yield one
+        finally:
+            self._free.append(one)
+
+
+class LiteInterpreter:
+    """Runs a LiteRT file for one search at a time.
+
+    Args:
+        content: content of the file.
+        threads: number of threads per operation.
+
+    Attributes:
+        columns: number of columns by which the cache grows; the size of a cache that is fixed
+            in the file.
+    """
+
+    def __init__(self, content: bytes, threads: int) -> None:
+        with warnings.catch_warnings(), stderr_held_back():
+            warnings.simplefilter("ignore")  # the move of LiteRT to the package ai_edge_litert
+            interpreter = tf.lite.Interpreter(model_content=content, num_threads=threads)
+            self._runners = {
+                name: interpreter.get_signature_runner(name) for name in ("encode", "step")
+            }
+            self._source = max(self._size("encode", "source"), 0) or _COLUMNS
+            self.columns = max(self._size("step", "ancestry") - 1, 0) or _COLUMNS
+            self._prepare()  # writes to stderr
+
+    def _size(self, name: str, key: str) -> int:
+        """Returns the last dimension of an input; -1 if it is not fixed."""
+        return int(self._runners[name].get_input_details()[key]["shape_signature"][-1])
+
+    def run(self, name: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the outputs of a signature."""
+        return self._runners[name](**inputs)
+
+    def encode(self, source: np.ndarray, window: int = 0) -> "LiteStep":
+        """Encodes sources, int32 [B, S], padded; returns the decoding step of their search.
+
+        `window` is the model's attention window; 0 for none.
+        """
+        missing = -source.shape[1] % self._source
+        source = np.pad(source, [(0, 0), (0, missing)], constant_values=PAD_ID)
+        mask = (source != PAD_ID)[:, np.newaxis, np.newaxis]
+        memory = self.run("encode", source=source) | {"memory_mask": mask}
+        return LiteStep(self, memory, window)
+
+    def _prepare(self) -> None:
+        """Computes a step, for one sentence and W of the file, or 4."""
+        width = max(self._size("step", "tokens"), 0) or 4
+        step = self.encode(np.full([1, 1], EOS_ID, np.int32))
+        step(np.full([1, width], EOS_ID, np.int32), 0, np.zeros([1, width, 1], np.int32))
+
+
+class LiteStep:
+    """The decoding step of the sentences being searched, and its cache.
+
+    Args:
+        interpreter: computes the step.
+        memory: inputs that are the same in every step, with dimension 0 = B.
+        window: columns beyond which the cache does not grow but is a ring; 0 for no limit.
+    """
+
+    def __init__(
+        self, interpreter: LiteInterpreter, memory: dict[str, np.ndarray], window: int = 0
+    ) -> None:
+        self._interpreter, self._memory = interpreter, memory
+        self._past: dict[str, np.ndarray] = {}
+        self._columns, self._window = 0, window or np.inf
+
+    def __call__(self, tokens: np.ndarray, index: int, ancestry: np.ndarray) -> np.ndarray:
+        """Returns float32 logits [B, W, V]; see `StepFunction` for the arguments."""
+        batch, width, _ = ancestry.shape
+        if index == self._columns < self._window:
+            self._columns += self._interpreter.columns
+            self._grow(width * self._interpreter.columns)
+        slots = np.full([batch, width, self._columns + 1], -1, np.int32)
+        kept = np.arange(max(index - self._columns, 0), index)
+        slots[..., kept % self._columns] = ancestry[..., kept]
+        slots[..., -1] = ancestry[..., -1]
+        inputs = {"tokens": tokens, "position": np.array([index], np.int32)}
+        inputs |= {"ancestry": slots} | self._memory | self._past
+        outputs = self._interpreter.run("step", **inputs)
+        first = width * (index % self._columns)
+        for name, past in self._past.items():
+            past[:, :, :, first : first + width] = outputs[name.removeprefix("past_")]
+        return outputs["logits"]
+
+    def _grow(self, rows: int) -> None:
+        """Appends empty rows to the cache."""
+        for kind in ("keys", "values"):
+            empty = self._memory[f"memory_{kind}"][:, :, :, :0]
+            before = self._past.get(f"past_{kind}", empty)
+            self._past[f"past_{kind}"] = np.pad(before, [*[(0, 0)] * 3, (0, rows), (0, 0)])
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Keeps only the sentences in these rows."""
+        self._memory = {name: array[rows] for name, array in self._memory.items()}
+        self._past = {name: array[rows] for name, array in self._past.items()}
