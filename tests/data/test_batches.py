@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DataConfig
-from tf_transformer.config.config import mix_weights
+from tf_transformer.config.settings import mix_weights
 from tf_transformer.data.batches import (
     Batch,
     BatchPlan,

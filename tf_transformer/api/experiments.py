@@ -51,7 +51,7 @@ def train_seeds(
     require_created_by("train --seeds", output, SETTINGS_FILE)
     if file.exists():
         before = Config.from_json(file.read_text("utf-8"))
-        if wrong := differences(before, config, lambda name: name == "training.steps"):
+        if wrong := differences(before, config, {"training.steps"}):
             raise UserError(
                 f"{output} holds runs with another configuration: {wrong[0]}. Give "
                 "another --output."

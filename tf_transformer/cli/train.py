@@ -25,7 +25,7 @@ from tf_transformer.cli.training_options import (
     sets,
 )
 from tf_transformer.config import NORMALIZATIONS, Config
-from tf_transformer.config.config import require_words
+from tf_transformer.config.settings import require_words
 from tf_transformer.data.text import read_lines
 from tf_transformer.data.vocabulary import VocabularyTooLarge, symbol_pieces, train_tokenizer
 from tf_transformer.plots import LearningCurve, draw_curves, short_names

@@ -17,6 +17,7 @@ from tf_transformer.config.config import (
     ModelConfig,
     SamplingConfig,
     TrainingConfig,
+    settings_with,
 )
 from tf_transformer.config.settings import MAX_COUNT, MAX_TOKENS
 
@@ -25,6 +26,6 @@ __all__ = [
     "BOS_ID", "Config", "DataConfig", "DecodingConfig", "EOS_ID", "MAX_ALPHA",
     "MAX_BEAM_SIZE", "MAX_COUNT", "MAX_TOKENS", "ModelConfig", "NORMALIZATIONS", "PAD_ID",
     "SAMPLING", "SETTINGS", "SamplingConfig", "TEMPERATURES", "TrainingConfig",
-    "UNK_ID",
+    "UNK_ID", "settings_with",
 ]
 # fmt: on

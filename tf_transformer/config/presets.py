@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.config.config import (
+    SETTINGS,
     Config,
     DataConfig,
     DecodingConfig,
     ModelConfig,
     TrainingConfig,
+    settings_with,
 )
 from tf_transformer.config.settings import find
 
@@ -162,73 +164,54 @@ def preset(name: str) -> Config:
     return dataclasses.replace(find("model", name, PRESETS), preset=name)
 
 
-# The settings of each recipe, with value and source. `t2t` is the default of the code of the
-# paper's authors (tensor2tensor's transformer_base_v3; only transformer_base_v1 matches the
-# paper), `modern` what later work has shown to be robust, also at small scale.
-RECIPES: dict[str, dict[str, tuple[Any, str]]] = {
+# The settings of each recipe: `paper` is what the paper says of models of any size, `t2t` the
+# default of its authors' code (tensor2tensor's transformer_base_v3; only transformer_base_v1
+# matches the paper), `modern` what later work has shown to be robust, also at small scale.
+RECIPES: dict[str, dict[str, Any]] = {
     "paper": {
-        "model.norm_first": (False, "3.1"),
-        "model.tie_embeddings": (True, "3.4"),
-        "model.attention_dropout": (0.0, "5.4, which has none there"),
-        "model.activation_dropout": (0.0, "5.4, which has none there"),
-        "data.tokenizer_kind": ("bpe", "5.1"),
-        "training.batch_tokens": (25_000, "5.1"),
-        "training.warmup_steps": (4_000, "5.3"),
-        "training.learning_rate_scale": (1.0, "5.3"),
-        "training.beta_1": (0.9, "5.3"),
-        "training.beta_2": (0.98, "5.3"),
-        "training.epsilon": (1e-9, "5.3"),
-        "training.label_smoothing": (0.1, "5.4"),
-        "training.clip_norm": (0.0, "5.3, which has none"),
-        "training.ema_decay": (0.0, "6.1, which averages checkpoints"),
-        "training.patience": (0, "5.2, a fixed number of steps"),
-        "decoding.beam_size": (4, "6.1"),
-        "decoding.alpha": (0.6, "6.1"),
-        "decoding.max_extra_length": (50, "6.1"),
+        name: setting.default
+        for name, setting in settings_with(by_preset=False).items()
+        if setting.paper
     },
     "t2t": {
-        "model.norm_first": (True, "layer_preprocess_sequence n, since v2"),
-        "model.tie_embeddings": (True, "shared_embedding_and_softmax_weights"),
-        "model.attention_dropout": (0.1, "attention_dropout, since v2"),
-        "model.activation_dropout": (0.1, "relu_dropout, since v2"),
-        "model.query_key_gain": (1.0, "initializer uniform_unit_scaling"),
-        "model.value_gain": (1.0, "initializer uniform_unit_scaling"),
-        "training.batch_tokens": (32_768, "batch_size 4,096 on each of 8 GPUs"),
-        "training.warmup_steps": (8_000, "learning_rate_warmup_steps, since v2"),
-        "training.learning_rate_scale": (2.0, "learning_rate_constant, in v3"),
-        "training.beta_1": (0.9, "optimizer_adam_beta1"),
-        "training.beta_2": (0.997, "optimizer_adam_beta2, in v3"),
-        "training.epsilon": (1e-9, "optimizer_adam_epsilon"),
-        "training.label_smoothing": (0.1, "label_smoothing"),
-        "training.clip_norm": (0.0, "clip_grad_norm"),
-        "data.max_length": (256, "max_length"),
-        "decoding.beam_size": (4, "its documented decoding"),
-        "decoding.alpha": (0.6, "its documented decoding"),
-        "decoding.max_extra_length": (100, "extra_length"),
+        "model.norm_first": True,  # layer_preprocess_sequence n, since v2
+        "model.tie_embeddings": True,  # shared_embedding_and_softmax_weights
+        "model.attention_dropout": 0.1,  # attention_dropout, since v2
+        "model.activation_dropout": 0.1,  # relu_dropout, since v2
+        "model.query_key_gain": 1.0,  # initializer uniform_unit_scaling
+        "model.value_gain": 1.0,  # initializer uniform_unit_scaling
+        "training.batch_tokens": 32_768,  # batch_size 4,096 on each of 8 GPUs
+        "training.warmup_steps": 8_000,  # learning_rate_warmup_steps, since v2
+        "training.learning_rate_scale": 2.0,  # learning_rate_constant, in v3
+        "training.beta_1": 0.9,  # optimizer_adam_beta1
+        "training.beta_2": 0.997,  # optimizer_adam_beta2, in v3
+        "training.epsilon": 1e-9,  # optimizer_adam_epsilon
+        "training.label_smoothing": 0.1,  # label_smoothing
+        "training.clip_norm": 0.0,  # clip_grad_norm
+        "data.max_length": 256,  # max_length
+        "decoding.beam_size": 4,  # its documented decoding
+        "decoding.alpha": 0.6,  # its documented decoding
+        "decoding.max_extra_length": 100,  # extra_length
     },
     "modern": {
-        "model.norm_first": (True, "Xiong et al. 2020; this project on Multi30k"),
-        "model.tie_embeddings": (True, "the paper, 3.4"),
-        "training.batch_tokens": (50_000, "larger: Ott et al. 2018, Popel 2018"),
-        "training.warmup_steps": (4_000, "the paper, 5.3"),
-        "training.learning_rate_scale": (1.25, "this project on Multi30k"),
-        "training.beta_1": (0.9, "the paper, 5.3"),
-        "training.beta_2": (0.98, "the paper, 5.3"),
-        "training.epsilon": (1e-9, "the paper, 5.3"),
-        "training.label_smoothing": (0.1, "the paper, 5.4"),
-        "training.keep_last": (10, "this project on Multi30k"),
-        "training.average_last": (10, "this project on Multi30k"),
+        "model.norm_first": True,  # Xiong et al. 2020; this project on Multi30k
+        "model.tie_embeddings": True,  # the paper, 3.4
+        "training.batch_tokens": 50_000,  # larger: Ott et al. 2018, Popel 2018
+        "training.warmup_steps": 4_000,  # the paper, 5.3
+        "training.learning_rate_scale": 1.25,  # this project on Multi30k
+        "training.beta_1": 0.9,  # the paper, 5.3
+        "training.beta_2": 0.98,  # the paper, 5.3
+        "training.epsilon": 1e-9,  # the paper, 5.3
+        "training.label_smoothing": 0.1,  # the paper, 5.4
+        "training.keep_last": 10,  # this project on Multi30k
+        "training.average_last": 10,  # this project on Multi30k
     },
 }
 
 
 def recipe(name: str) -> dict[str, Any]:
     """Returns the values of a recipe by "section.field"; UserError for an unknown one."""
-    return {setting: value for setting, (value, _) in find("recipe", name, RECIPES).items()}
-
-
-# Lists that have options of their own.
-_REPEATED = ("data.train", "data.valid", "data.tag", "training.freeze")
+    return find("recipe", name, RECIPES)
 
 
 def train_command(config: Config, output: Path | None = None) -> str:
@@ -244,17 +227,18 @@ def train_command(config: Config, output: Path | None = None) -> str:
         # What is not given is as in that run.
         changed |= {"data.tokenizer", "data.subword_sampling", "model.vocab_size"}
     words = ["tf-transformer", "train", "--model", name]
-    for setting in filter(changed.__contains__, now):
-        words += _option(setting, now[setting])
+    for key in filter(changed.__contains__, now):
+        words += _option(key, now[key])
     words += ["--output", str(output)] if output else []
     return shlex.join(words)
 
 
-def _option(setting: str, value: Any) -> list[str]:
-    """Returns the words that give a setting: its own option if it has one, or --set."""
-    if setting in _REPEATED:  # where --set would split at commas
-        return [word for each in value for word in (f"--{setting.partition('.')[2]}", each)]
+def _option(name: str, value: Any) -> list[str]:
+    """Returns the words that give a setting, by --set but for a list that has an option."""
+    if "." not in name:
+        return [f"--{name}", value]
     if isinstance(value, (list, tuple)):
+        if option := SETTINGS[name].option:  # --set would split its values at commas
+            return [word for each in value for word in (option, each)]
         value = ",".join(value)
-    text = value if isinstance(value, str) else json.dumps(value)
-    return ["--set", f"{setting}={text}"] if "." in setting else [f"--{setting}", text]
+    return ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]

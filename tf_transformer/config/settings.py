@@ -1,4 +1,4 @@
-"""Dataclass fields with bounds, choices and help; parsing of --set assignments."""
+"""A setting with all facts about it: its declaration as a field, checks, parsing of text."""
 
 import dataclasses
 import difflib
@@ -7,7 +7,7 @@ import numbers
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tf_transformer.base.errors import UserError, quoted, strings
 
@@ -44,13 +44,56 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting: its type (possibly a union), bounds or choices, default and help."""
+    """A setting with all facts about it, which are arguments of its declaration by `setting`.
+
+    Attributes:
+        type: its type, possibly a union.
+        bounds: bounds of a number.
+        choices: the strings allowed; empty for any.
+        default: the value of the paper's base model and recipe, if the paper has one.
+        help: a line for --help, the reference and the docstrings of models.
+        flag: its option with the name of the value, "--beam W"; empty if it has only --set.
+        group: the options among which --help lists the flag: "run" and "training" (of `train`;
+            `ablate` has only the latter), "search" or "sampling".
+        paper: the section of the paper that it is from, which the card names beside another
+            value; empty if the paper lacks it.
+        by_preset: whether recipes leave it to the preset, as they do the size of a model.
+        card: whether the card lists it among what the paper lacks: "changed" from its default,
+            "always" or, as it names files or affects no results, "never".
+        resume: what becomes of another value for a begun run: it is "refused", "recorded" in
+            changes.jsonl, or "ignored" because training itself sets it.
+        init_from: what training on another run's weights does: it must be the "same" as there,
+            is "taken" from there unless given, as a "recipe" is if no model or recipe is named,
+            or stays its "own".
+        of_decoders: whether a model without a decoder ignores it.
+        of_search: whether it belongs to beam search, so that sampling excludes it.
+        same_results: whether results do not depend on it.
+    """
 
     type: Any
     bounds: Bounds | None = None
     choices: tuple[str, ...] = ()
     default: Any = None
     help: str = ""
+    flag: str = ""
+    group: str = ""
+    paper: str = ""
+    by_preset: bool = False
+    card: Literal["changed", "always", "never"] = "changed"
+    resume: Literal["refused", "recorded", "ignored"] = "refused"
+    init_from: Literal["same", "taken", "recipe", "own"] = "recipe"
+    of_decoders: bool = False
+    of_search: bool = False
+    same_results: bool = False
+
+    @property
+    def option(self) -> str:
+        """The flag without the name of its value; "" if there is none."""
+        return self.flag.partition(" ")[0]
+
+    def has(self, **facts: Any) -> bool:
+        """Tells whether all of these facts are true of it, such as `group="search"`."""
+        return all(getattr(self, name) == value for name, value in facts.items())
 
     @property
     def types(self) -> tuple[type, ...]:
@@ -107,16 +150,31 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
-def setting(default: Any, *, help: str, choices: Sequence[str] = (), **bounds: float) -> Any:
-    """Returns a dataclass field with help and choices or bounds (the fields of `Bounds`)."""
-    limits = {"bounds": Bounds(**bounds) if bounds else None, "choices": tuple(choices)}
-    return dataclasses.field(default=default, metadata=limits | {"help": help})
+def setting(
+    default: Any,
+    *,
+    help: str,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    **facts: Any,
+) -> Any:
+    """Returns a dataclass field with the bounds of `Bounds` and the facts of `Setting`."""
+    bounds = Bounds(low=low, high=high, above=above, below=below)
+    facts |= {"help": help, "bounds": None if bounds == Bounds() else bounds}
+    return dataclasses.field(default=default, metadata=facts)
 
 
-def settings_of(section: type, prefix: str = "") -> dict[str, Setting]:
-    """Returns the fields of a dataclass as settings by name, prefixed with `prefix`."""
+def settings_of(section: type, prefix: str = "", **facts: Any) -> dict[str, Setting]:
+    """Returns the fields of a dataclass as settings by name, prefixed with `prefix`.
+
+    `facts` hold for each field that does not say otherwise.
+    """
     return {
-        f"{prefix}{field.name}": Setting(field.type, default=field.default, **field.metadata)
+        f"{prefix}{field.name}": Setting(
+            field.type, default=field.default, **(facts | field.metadata)
+        )
         for field in dataclasses.fields(section)
     }
 
@@ -195,3 +253,58 @@ def parse_value(setting: Setting, text: str) -> Any:
         return json.loads({"None": "null", "True": "true", "False": "false"}.get(text, text))
     except ValueError:  # not JSON, or too many digits
         return text
+
+
+# --- Texts of a setting with a form of their own --------------------------------------------
+
+
+def require_words(name: str, symbols: Sequence[str]) -> None:
+    """Raises UserError for a symbol that is empty or has a blank."""
+    for symbol in symbols:
+        fits = bool(symbol) and not any(char.isspace() for char in symbol)
+        require(fits, name, "words without blanks", symbol)
+
+
+def split_tags(tags: Sequence[str]) -> dict[str, str]:
+    """Parses "KEY=TAG" strings into tags by key; raises UserError for any other form."""
+    by_key: dict[str, str] = {}
+    for item in tags:
+        key, _, tag = item.partition("=")
+        fits = key and tag.split() and key not in by_key
+        require(bool(fits), "data.tag", "KEY=TAG, such as de=<2de>, each key once", item)
+        by_key[key] = " ".join(tag.split())
+    return by_key
+
+
+def mix_weights(mix: str, sizes: Sequence[int]) -> list[float]:
+    """Returns the relative weight of each corpus.
+
+    Args:
+        mix: weights separated by colons, such as "1:4"; or "temperature=T", which gives a
+            corpus of n pairs the weight n**(1/T) (Arivazhagan et al. 2019, "Massively
+            Multilingual Neural Machine Translation in the Wild").
+        sizes: number of pairs of each corpus.
+
+    Raises:
+        UserError: if the mix has neither form, the wrong number of weights, or a number that
+            is not above 0.
+    """
+    name, equals, temperature = mix.partition("=")
+    try:
+        numbers = [float(text) for text in (temperature if equals else mix).split(":")]
+    except ValueError:
+        numbers = []
+    by_size = equals and name == "temperature" and len(numbers) == 1
+    if not (by_size or (not equals and len(numbers) == len(sizes))):
+        raise UserError(
+            "`data.mix` must be temperature=T, or weights separated by colons, such as 1:4, "
+            f"one for each of the {len(sizes)} --train. Received: {quoted(mix)}."
+        )
+    if not all(0 < number <= MAX_FLOAT for number in numbers):
+        raise UserError(
+            f"The numbers in `data.mix` must be above 0. Received: {quoted(mix)}. To exclude "
+            "a corpus, leave it out of --train."
+        )
+    if not by_size:
+        return numbers
+    return [(size / max(sizes)) ** (1 / numbers[0]) for size in sizes]

@@ -24,8 +24,8 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import Strings, UserError
 from tf_transformer.base.errors import pairs as both_sides
-from tf_transformer.config import BOS_ID, PAD_ID, DataConfig
-from tf_transformer.config.config import TrainingConfig, mix_weights
+from tf_transformer.config import BOS_ID, PAD_ID, DataConfig, TrainingConfig
+from tf_transformer.config.settings import mix_weights
 from tf_transformer.data.augmentation import Augmentation, Examples
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.subword_sampling import SubwordSampler
@@ -229,7 +229,7 @@ class Mixture:
 
     Args:
         sizes: number of pairs of each corpus, in the order of their indices.
-        mix: see `config.config.mix_weights`.
+        mix: see `config.settings.mix_weights`.
         seed: determines the permutations.
 
     Attributes:

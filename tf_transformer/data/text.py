@@ -23,7 +23,7 @@ from typing import Any, Generic, Literal, TypeVar
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
 from tf_transformer.config import DataConfig
-from tf_transformer.config.config import split_tags
+from tf_transformer.config.settings import split_tags
 
 SideName = Literal["source", "target"]
 SIDES: tuple[SideName, SideName] = ("source", "target")

@@ -21,7 +21,8 @@ from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import replacing
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
-from tf_transformer.config.config import SETTINGS, split_tags
+from tf_transformer.config.config import SETTINGS
+from tf_transformer.config.settings import split_tags
 from tf_transformer.data.text import Reservoir, corpora
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space

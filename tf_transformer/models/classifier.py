@@ -1,11 +1,10 @@
 """A sentence classifier: the Transformer's encoder (paper 3.1), pooling and a projection."""
 
-import dataclasses
 from typing import Any
 
 import keras
 
-from tf_transformer.config import ModelConfig
+from tf_transformer.config import ModelConfig, settings_with
 from tf_transformer.config.config import DEFAULT_GAIN
 from tf_transformer.layers import Encoder, MeanPooling, PositionalEmbedding
 from tf_transformer.models.transformer import (
@@ -15,14 +14,11 @@ from tf_transformer.models.transformer import (
     stack_arguments,
 )
 
-# Settings of `ModelConfig` without effect in a model that has no decoder.
-OF_DECODERS = ("decoder_layers", "tie_embeddings", "output_bias", "target_positions")
-
 
 def without_decoder(config: ModelConfig) -> dict[str, Any]:
     """Returns the settings that are arguments of a `Classifier`."""
-    settings = dataclasses.asdict(config)
-    return {name: value for name, value in settings.items() if name not in OF_DECODERS}
+    ignored = settings_with(of_decoders=True)
+    return {name: it for name, it in vars(config).items() if f"model.{name}" not in ignored}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

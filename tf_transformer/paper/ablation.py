@@ -10,7 +10,7 @@ from typing import Any
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import locked, write_text
 from tf_transformer.base.output import MARKDOWN, Part, ProgressBars, Table, joined
-from tf_transformer.config import Config
+from tf_transformer.config import Config, settings_with
 from tf_transformer.config.presets import TABLE3, preset
 from tf_transformer.evaluation import Spread, bleu
 from tf_transformer.plots import new_figure, save
@@ -29,8 +29,6 @@ GROUPS = ("A", "B", "C", "D", "E")
 
 _BASE_STEPS = TABLE3[BASE].training.steps
 _SETTINGS_FILE = "base.json"
-# Settings that may change between sessions, since results do not depend on them.
-_CHANGEABLE = ("training.max_tokens_per_device", "training.save_minutes")
 _DECIMALS = {"perplexity": 2, "bleu": 1}  # of the paper's figures
 
 
@@ -274,7 +272,7 @@ def check_folder(output: Path, base: Config) -> None:
     require_created_by("tf-transformer ablate", output, _SETTINGS_FILE)
     if not (output / _SETTINGS_FILE).exists():
         return
-    changes = differences(read_settings(output), base, _CHANGEABLE.__contains__)
+    changes = differences(read_settings(output), base, settings_with(same_results=True))
     if changes and _has_rows(output):
         raise UserError(
             f"{output} has rows with other settings: {'; '.join(changes)}. Use the same "

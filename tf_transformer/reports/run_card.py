@@ -9,8 +9,8 @@ from typing import Any
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import write_text
 from tf_transformer.base.output import MARKDOWN, Part, Table, joined
-from tf_transformer.config import Config
-from tf_transformer.config.presets import RECIPES, TABLE3, train_command
+from tf_transformer.config import SETTINGS, Config, settings_with
+from tf_transformer.config.presets import TABLE3, train_command
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import ROLES
 from tf_transformer.data.vocabulary import tokenizer_settings
@@ -36,32 +36,6 @@ from tf_transformer.tasks.registry import encoder_outputs
 CARD_FILE = "card.md"
 
 logger = logging.getLogger(__name__)
-
-_PAPER = RECIPES["paper"]
-# Settings that are compared with Table 3, and the sections of the paper that describe them.
-_MODEL_SOURCES = {
-    "model.vocab_size": "5.1",
-    "model.num_layers": "3.1",
-    "model.d_model": "3.1",
-    "model.d_ff": "3.3",
-    "model.num_heads": "3.2.2",
-    "model.key_dim": "3.2.2",
-    "model.value_dim": "3.2.2",
-    "model.dropout": "5.4",
-    "model.positions": "3.5",
-    "training.label_smoothing": "5.4",
-    "training.steps": "5.2",
-    "training.evaluate_every": "6.1, ten minutes",
-    "training.average_last": "6.1",
-}
-# Names of the run and its files, and settings that do not affect its results.
-_NEUTRAL = (
-    "preset", "task", "data.train", "data.valid", "data.source", "data.target",
-    "data.tokenizer", "model.max_length", "training.keep_last", "training.save_minutes",
-    "training.seed", "training.deterministic",
-)  # fmt: skip
-# Always in effect, so always reported.
-_ALWAYS = ("data.max_length", "data.max_ratio", "data.normalization", "data.character_coverage")
 
 
 def write_run_card(run: Run, sustained_tflops: float | None = None) -> list[Part]:
@@ -268,18 +242,16 @@ def _versions(run: Run) -> str:
 def departures(config: Config) -> dict[str, tuple[Any, Any, str]]:
     """Returns the settings that differ from the paper: our value, the paper's, its section.
 
-    The run's row of Table 3 overrides the recipe's label smoothing. A head size that is not set
-    counts as d_model / num_heads.
+    The paper's are those of the run's row of Table 3. A head size that is not set counts as
+    d_model / num_heads.
     """
-    row, values = _resolved(TABLE3[_row(config)]), _resolved(config)
-    expected = dict(_PAPER)
-    expected |= {setting: (row[setting], source) for setting, source in _MODEL_SOURCES.items()}
+    paper, values = _resolved(TABLE3[_row(config)]), _resolved(config)
     if config.model.decoder_layers:
-        expected["model.decoder_layers"] = (row["model.num_layers"], "3.1")
+        paper["model.decoder_layers"] = paper["model.num_layers"]
     return {
-        setting: (values[setting], value, source)
-        for setting, (value, source) in expected.items()
-        if values[setting] != value
+        name: (values[name], paper[name], setting.paper)
+        for name, setting in SETTINGS.items()
+        if setting.paper and values[name] != paper[name]
     }
 
 
@@ -299,12 +271,12 @@ def additions(config: Config, measured: Mapping[str, Any] | None = None) -> dict
 
     `measured` holds settings read from the run's files, which override those of `config`.
     """
-    known = {*_MODEL_SOURCES, "model.decoder_layers", *_PAPER, *_NEUTRAL}
-    values, defaults = config.flat() | dict(measured or {}), Config().flat()
+    values = config.flat() | dict(measured or {})
+    always, changed = (settings_with(paper="", card=when) for when in ("always", "changed"))
     return {
-        setting: value
-        for setting, value in values.items()
-        if setting not in known and (setting in _ALWAYS or value != defaults[setting])
+        name: value
+        for name, value in values.items()
+        if name in always or (name in changed and value != changed[name].default)
     }
 
 

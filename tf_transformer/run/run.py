@@ -4,7 +4,7 @@ import fcntl
 import json
 import logging
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ import numpy as np
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import LOCK_FILE, sha256, write_text
-from tf_transformer.config import Config
+from tf_transformer.config import Config, settings_with
 from tf_transformer.data.text import (
     ROLES,
     Role,
@@ -45,17 +45,7 @@ from tf_transformer.run.records import (
 
 logger = logging.getLogger(__name__)
 
-# Settings, or beginnings of them, that may change between sessions: none of them affects the
-# model, its loss or the state of its optimizer.
-_MAY_CHANGE = (
-    "preset", "decoding.", "training.steps", "training.batch_tokens",
-    "training.max_tokens_per_device", "training.recompute", "training.learning_rate_scale",
-    "training.warmup_steps", "training.clip_norm", "training.evaluate_every",
-    "training.keep_last", "training.average_last", "training.patience",
-    "training.save_minutes", "training.deterministic",
-)  # fmt: skip
 PAIRS_FOLDER = "pairs"  # of text that `tf_transformer.train` received in memory
-_SET_BY_TRAINING = ("model.source_positions", "model.target_positions")
 
 
 class Run:
@@ -130,8 +120,8 @@ class Run:
             remarks, begun = dict(may_change or {}), before.checkpoints.state_steps()
             config = before._with_recorded_positions(config)
             current = before._with_recorded_tokenizer(config)
-            may_differ = (*_MAY_CHANGE, *remarks)
-            changes = differences(before.config, current, lambda n: n.startswith(may_differ))
+            may_differ = {*settings_with(resume="recorded"), *remarks}
+            changes = differences(before.config, current, may_differ)
             if changes and begun:
                 raise UserError(
                     f"{path} holds a run with another configuration: {'; '.join(changes)}. "
@@ -214,7 +204,8 @@ class Run:
         recorded = self.config.model
         if not recorded.positions == config.model.positions == "learned":
             return config
-        return config.replace({name: self.config.flat()[name] for name in _SET_BY_TRAINING})
+        stored = self.config.flat()
+        return config.replace({name: stored[name] for name in settings_with(resume="ignored")})
 
     @property
     def has_no_text(self) -> bool:
@@ -376,26 +367,27 @@ def _other_text(path: Path, *names: Sequence[str]) -> UserError:
     )
 
 
-def differences(stored: Config, current: Config, ignored: Callable[[str], bool]) -> list[str]:
+def differences(stored: Config, current: Config, ignored: Collection[str]) -> list[str]:
     """Lists the settings that differ and are not `ignored`, as "NAME was X, now Y"."""
     return [
         f"{name} was {before!r}, now {now!r}"
         for name, before, now in changed(stored, current)
-        if not ignored(name)
+        if name not in ignored
     ]
 
 
 def changed(stored: Config, current: Config) -> Iterator[tuple[str, Any, Any]]:
     """Yields the name and both values of each setting that differs.
 
-    Trained positions do not count, which training sets itself, nor do decoder depths that are
-    equal but written differently.
+    What training sets itself does not count, nor do decoder depths that are equal but written
+    differently.
     """
     before, now = stored.flat(), current.flat()
     if stored.model.num_decoder_layers == current.model.num_decoder_layers:
         now["model.decoder_layers"] = before["model.decoder_layers"]
+    ignored = settings_with(resume="ignored")
     for name in now:
-        if name not in _SET_BY_TRAINING and now[name] != before[name]:
+        if name not in ignored and now[name] != before[name]:
             yield name, before[name], now[name]
 
 

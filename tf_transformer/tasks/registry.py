@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.config import Config
+from tf_transformer.config import Config, settings_with
 from tf_transformer.config.settings import find
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import read_labels
@@ -118,35 +118,14 @@ def encoder_outputs(run: Run) -> int:
 
 # --- Training that starts from the weights of another run -------------------------------------
 
-_RATES = ("dropout", "attention_dropout", "activation_dropout")
-_POSITIONS = ("source_positions", "target_positions")  # set by training
-# Settings of `model` that affect no weight's shape and may differ from those of the source run.
-_FREE = (*_RATES, "query_key_gain", "value_gain", "attention_window", *_POSITIONS)
-# Settings without effect in an encoder-only model.
-_OUTPUT = ("decoder_layers", "tie_embeddings", "output_bias")
-# Settings of `data` that belong to the languages and tokenizer of the source run.
-_DATA = (
-    "max_length", "max_ratio", "subword_sampling", "source", "target", "bleu_tokenizer",
-    "join", "join_order", "caps",
-)  # fmt: skip
-# Settings that are not taken over from the source run but reset to their defaults.
-_RESET = {
-    "model.source_positions": None,
-    "model.target_positions": None,
-    "training.freeze": (),
-    "training.lora_rank": 0,
-    "training.schedule_start": 0,
-    "decoding.checkpoint": "best",
-}
-
 
 def settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[str, Any]:
     """Returns what training that begins with a run's weights takes from its configuration.
 
     That is its model, except dropout rates and trained positions, and its tokenizer. If nothing
-    is `named` and the task is the same, it is also all of its training and search, its
-    languages, its length limits and BLEU's tokeniser. Subwords are sampled at the run's rate,
-    if at all.
+    is `named` and the task is the same, it is also its recipe: dropout, training and search,
+    languages, length limits and BLEU's tokeniser (see `Setting.init_from`). Subwords are
+    sampled at the run's rate, if at all.
 
     Args:
         run: the run to begin from.
@@ -154,14 +133,9 @@ def settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[st
         named: the preset or recipe that the user has named, if any.
     """
     theirs = run.config.flat()
+    names = [*settings_with(init_from="same"), *settings_with(init_from="taken")]
     if not named and run.config.task == values["task"]:
-        theirs |= _RESET
-        kept = ("data.", "training.init_from")
-        names = {name for name in theirs if not name.startswith(kept)}
-        names |= {f"data.{name}" for name in _DATA}
-    else:
-        own = {f"model.{name}" for name in (*_RATES, *_POSITIONS)}
-        names = {name for name in theirs if name.startswith("model.")} - own
+        names += settings_with(init_from="recipe")
     rate = values["data.subword_sampling"] and theirs["data.subword_sampling"]
     taken = {"data.tokenizer": str(run.tokenizer), "data.subword_sampling": rate}
     return taken | {name: theirs[name] for name in names}
@@ -177,12 +151,13 @@ def _check_source(config: Config, *, encoder_alone: bool) -> None:
     run = Run.open(path)
     run.checkpoints.find("best")
     run.require_tokenizer()
-    free = _FREE + _OUTPUT * encoder_alone
-    free += ("vocab_size",) * (config.data.tokenizer != str(run.tokenizer))
+    same = set(settings_with(init_from="same"))
+    same -= set(settings_with(of_decoders=True)) if encoder_alone else set()
+    same -= {"model.vocab_size"} if config.data.tokenizer != str(run.tokenizer) else set()
     expected, received = (
-        {f"model.{name}": value for name, value in vars(model).items() if name not in free}
-        | {"model.decoder_layers": encoder_alone or model.num_decoder_layers}
-        for model in (run.config.model, config.model)
+        {name: value for name, value in each.flat().items() if name in same}
+        | {"model.decoder_layers": encoder_alone or each.model.num_decoder_layers}
+        for each in (run.config, config)
     )
     for name in expected:
         if expected[name] != received[name]:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import PAD_ID, Config, DataConfig, ModelConfig
+from tf_transformer.config import PAD_ID, Config, DataConfig, settings_with
 from tf_transformer.data.batches import Batch, BatchPlan, Key, dataset_of, padding_of
 from tf_transformer.data.encoded_corpus import (
     Chunk,
@@ -24,7 +24,7 @@ from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.evaluation import DevText, Ratio
-from tf_transformer.models.classifier import OF_DECODERS, Classifier
+from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import (
     ClassScores,
@@ -170,9 +170,9 @@ class ClassificationTask(SequenceTask):
         """Refuses missing or damaged files, and settings that contradict each other."""
         check_positions(config)
         if not config.training.init_from:  # the run it names may have a decoder
-            for name in OF_DECODERS:
-                if getattr(config.model, name) != getattr(ModelConfig, name):
-                    logger.warning("model.%s has no effect: a classifier has no decoder", name)
+            for name, setting in settings_with(of_decoders=True).items():
+                if config.flat()[name] != setting.default:
+                    logger.warning("%s has no effect: a classifier has no decoder", name)
         content = "a label, a TAB and a sentence on each line"
         require_files(config.data, "Classification", content)
         labels = labels_of(config.data.train)
