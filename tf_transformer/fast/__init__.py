@@ -1,4 +1,4 @@
 """Custom gradients, fused operations, and private hooks of Keras and TensorFlow.
 
-`layers/` uses `operations` and `keras_model`, which are pure Keras.
+`layers/` uses all but `int8` and `optimizers`: these are pure Keras.
 """

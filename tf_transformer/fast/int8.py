@@ -14,8 +14,8 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_library
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.fast.keras_model import sublayers, unlocked
-from tf_transformer.fast.operations import QuantizedKernel
+from tf_transformer.fast.keras_hooks import sublayers, unlocked
+from tf_transformer.fast.projections import QuantizedKernel
 
 INT8_PRODUCT = "_QuantizedMatMul"  # the operation, whose name is private
 _LEVELS = np.float32(127)

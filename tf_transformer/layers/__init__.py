@@ -12,8 +12,9 @@ from tf_transformer.layers.attention import (
 )
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.embedding import PositionalEmbedding, PositionalEncoding
-from tf_transformer.layers.encoder import Encoder, EncoderLayer, MeanPooling
+from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
+from tf_transformer.layers.pooling import MeanPooling
 from tf_transformer.layers.positions import sinusoidal_positions
 
 # fmt: off

@@ -6,10 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_transformer.fast.operations import (
-    drop,
-    dropped_levels,
-    mask_of,
+from tf_transformer.fast.dropout import drop, dropped_levels
+from tf_transformer.fast.keras_hooks import mask_of
+from tf_transformer.fast.projections import (
     project_from_heads,
     project_to_heads,
     project_to_qkv_heads,

@@ -12,10 +12,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.fast.operations import mask_of
+from tf_transformer.fast.keras_hooks import mask_of
 from tf_transformer.layers.attention import MultiHeadAttention, combine_masks
-from tf_transformer.layers.encoder import Stack, TransformerLayer
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, activation_of
+from tf_transformer.layers.stack import Stack, TransformerLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from tf_transformer.fast.operations import Dropout, LayerNormalization, project, require_floats
+from tf_transformer.fast.dropout import Dropout
+from tf_transformer.fast.layer_norm import LayerNormalization
+from tf_transformer.fast.projections import project, require_floats
 
 # Gated networks (Shazeer 2020, arXiv 2002.05202) by name: the activation of the gate.
 GATES = {"swiglu": "silu", "geglu": "gelu"}

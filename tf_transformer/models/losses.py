@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from tf_transformer.fast.keras_model import share_of_replica
-from tf_transformer.fast.operations import smoothed_cross_entropy, softmax_statistics
+from tf_transformer.fast.cross_entropy import smoothed_cross_entropy, softmax_statistics
+from tf_transformer.fast.keras_hooks import share_of_replica
 from tf_transformer.layers.attention import padding_mask
 from tf_transformer.layers.feed_forward import require_positive
 

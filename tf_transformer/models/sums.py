@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from tf_transformer.fast.keras_model import KerasModel
+from tf_transformer.fast.keras_hooks import KerasModel
 from tf_transformer.layers.embedding import OutputProjection, PositionalEmbedding
 
 # Positions whose logits a CPU computes at once, and a GPU, for which starting operations takes

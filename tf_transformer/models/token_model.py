@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_transformer.fast.keras_model import KerasModel
+from tf_transformer.fast.keras_hooks import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,

@@ -10,12 +10,12 @@ from keras import ops
 
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.config import DEFAULT_GAIN
-from tf_transformer.fast.keras_model import sublayers
-from tf_transformer.fast.operations import Inference
+from tf_transformer.fast.keras_hooks import sublayers
+from tf_transformer.fast.projections import Inference
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
 from tf_transformer.layers.attention import additive
 from tf_transformer.layers.embedding import OutputProjection, project_to_logits
-from tf_transformer.layers.encoder import Stack
+from tf_transformer.layers.stack import Stack
 from tf_transformer.models.token_model import TokenModel
 
 # --- What it shares with the classifier --------------------------------------------------

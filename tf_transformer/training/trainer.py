@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.fast.optimizers import Adam, averaged_weights, learning_rate, step_of
-from tf_transformer.layers.encoder import Stack
+from tf_transformer.layers.stack import Stack
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
     Perplexity,

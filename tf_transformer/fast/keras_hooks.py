@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import keras
+from keras.src.backend import get_keras_mask
 from keras.src.losses.loss import scale_loss_for_distribution
 
 
@@ -36,6 +37,11 @@ if keras.backend.backend() == "tensorflow":
     ops.gradient_registry._registry = GradientRegistry(ops.gradient_registry._registry)
 else:
     bitcast = keras.ops.view  # which computes shapes besides
+
+
+def mask_of(x):
+    """Returns the mask that Keras attached to a tensor, or None."""
+    return get_keras_mask(x)
 
 
 def share_of_replica(loss):

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import func_graph, ops
 
-from tf_transformer.fast.operations import transpose
+from tf_transformer.fast.projections import transpose
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.transformer import Transformer
 

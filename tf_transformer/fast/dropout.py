@@ -1,0 +1,98 @@
+"""Dropout (paper 5.4) with two masks from one random word."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import keras
+from keras import ops
+
+_LEVELS = 2**16  # number of values of 16 random bits
+
+# Inside `drawn`: the replacement of each seed generator.
+_drawn: dict[keras.random.SeedGenerator, keras.random.SeedGenerator] = {}
+
+
+class _Drawn(keras.random.SeedGenerator):
+    """A generator that always returns one seed, drawn earlier."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def next(self, ordered=True):
+        return self.seed
+
+
+@contextmanager
+def drawn(generators: Sequence[keras.random.SeedGenerator], seeds) -> Iterator[None]:
+    """Makes dropout use these seeds, one for each generator, instead of drawing new ones."""
+    _drawn.update(zip(generators, map(_Drawn, seeds), strict=True))
+    try:
+        yield
+    finally:
+        for generator in generators:
+            del _drawn[generator]
+
+
+def dropped_levels(rate: float) -> int:
+    """Rounds a rate to units of 2^-16; raises ValueError if the result is not in [0, 1)."""
+    levels = round(rate * _LEVELS)
+    if not 0 <= levels < _LEVELS:
+        raise ValueError(
+            f"The dropout rate must be in [0, 1), rounded to 16 bits. Received: {rate}."
+        )
+    return levels
+
+
+def drop(inputs, levels: int, seed):
+    """Sets a fraction levels / 2^16 of the inputs [..., D] to 0 and scales up the others."""
+    kept = _numbers(ops.shape(inputs), _drawn.get(seed, seed)) >= levels - _LEVELS // 2
+    scale = ops.cast(_LEVELS / (_LEVELS - levels), inputs.dtype)
+    return inputs * (ops.cast(kept, inputs.dtype) * scale)
+
+
+def _numbers(shape, seed):
+    """Draws int16 numbers from the whole range; sizes in the shape may be tensors."""
+    *outer, width = shape
+    if isinstance(width, int):
+        numbers = _pairs((*outer, -(-width // 2)), seed)
+        return numbers[..., :width] if width % 2 else numbers
+    count = math.prod(shape)
+    flat = ops.reshape(_pairs((-(-count // 2), 1), seed), (-1,))
+    return ops.reshape(flat[:count], shape)
+
+
+def _pairs(shape, seed):
+    """Draws two int16 numbers for each element of the shape, adjacent on the last axis."""
+    words = keras.random.randint(shape, -(2**31), 2**31 - 1, seed=seed)
+    return ops.view(words, "int16")
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Dropout(keras.layers.Dropout):
+    """Keras's Dropout with 16 random bits per value, two values from one random word.
+
+    Drawing random words is most of dropout's cost. The rate is exact to 2^-17; kept values are
+    divided by the fraction that is kept, up to the rounding of the dtype.
+
+    Args:
+        rate: fraction of the inputs set to 0, in [0, 1).
+
+    Call arguments:
+        inputs: floating [..., D].
+        training: drops nothing if False.
+
+    Raises:
+        ValueError: if `rate` rounds to 1, or `noise_shape` is given.
+    """
+
+    def __init__(self, rate: float, noise_shape=None, **kwargs):
+        super().__init__(rate, noise_shape=noise_shape, **kwargs)
+        if noise_shape is not None:
+            raise ValueError(f"`noise_shape` must be None. Received: {noise_shape}.")
+        self._dropped = dropped_levels(rate)
+
+    def call(self, inputs, training=False):
+        if not training or not self._dropped:
+            return inputs
+        return drop(inputs, self._dropped, self.seed_generator)
