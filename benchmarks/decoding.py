@@ -30,7 +30,7 @@ from harness.report import Report, say_versions, shown, table
 from harness.rounds import THREADS, Measured, Spread, fastest, measure, say, times_as_fast
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.decoding.batches import most_streams
+from tf_transformer.decoding.streams import most_streams
 
 PEERS = ("ctranslate2", "ctranslate2-int8")
 STREAMS = ("decoding_ours", "decoding_ctranslate2")

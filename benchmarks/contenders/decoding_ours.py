@@ -11,8 +11,8 @@ from harness.child import serve
 from harness.sentences import EOS, Rows, Work, up_to_eos, with_eos
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.batches import in_batches
 from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.streams import in_batches
 from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file

@@ -14,7 +14,6 @@ from trained import DECODING, assert_same, small_model, traces_of, with_settings
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID
-from tf_transformer.decoding import batches
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.candidates import BANNED_IDS
 from tf_transformer.decoding.text_codec import Translation
@@ -42,7 +41,7 @@ def test_batches_computed_at_the_same_time_give_the_same_results(
 ):
     pairs = texts, [ranked[0] for ranked in expected]
     scores = translator.score(*pairs)
-    monkeypatch.setattr(batches, "most_streams", lambda: 3)
+    monkeypatch.setattr("tf_transformer.decoding.streams.most_streams", lambda: 3)
     assert_same(translator.translate(texts, n_best=4), expected)
     fresh = with_settings(translator)
     assert_same(fresh.translate(texts, n_best=4), expected)  # traced in the threads

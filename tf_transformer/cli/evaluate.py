@@ -32,7 +32,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import Once, int_from, value_of
 from tf_transformer.config.config import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.text import content_hash, read_lines
-from tf_transformer.decoding.batches import use_threads
+from tf_transformer.decoding.streams import use_threads
 from tf_transformer.evaluation import (
     SACREBLEU,
     Variant,

@@ -28,7 +28,7 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import float_from, given, int_from
 from tf_transformer.config.config import DECODING_PRECISIONS
-from tf_transformer.decoding.batches import use_threads
+from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import check_readable, find_export, is_version, versions
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints

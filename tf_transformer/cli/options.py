@@ -20,7 +20,7 @@ from tf_transformer.cli.parser import actions, flag, given, int_from, value_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import arriving_lines, read_lines, read_pairs
-from tf_transformer.decoding.batches import use_threads
+from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import find_export
 from tf_transformer.plots import SUFFIXES, new_figure
 from tf_transformer.run import Run

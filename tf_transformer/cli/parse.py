@@ -22,7 +22,7 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import integer
 from tf_transformer.data.text import is_visible, read_lines
-from tf_transformer.decoding.batches import use_threads
+from tf_transformer.decoding.streams import use_threads
 from tf_transformer.tasks.classification.labelled import read_examples, read_labels
 from tf_transformer.tasks.parsing.brackets import draw_trees
 from tf_transformer.tasks.parsing.linearisation import read_linearised

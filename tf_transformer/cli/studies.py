@@ -25,7 +25,7 @@ from tf_transformer.cli.training_options import (
     options_of_rows,
     seconds_of,
 )
-from tf_transformer.decoding.batches import use_threads
+from tf_transformer.decoding.streams import use_threads
 from tf_transformer.paper.ablation import (
     ROWS,
     parameters_table,

@@ -28,7 +28,6 @@ from tf_transformer.decoding.alignment import (
     nearest_pieces,
     word_pairs,
 )
-from tf_transformer.decoding.batches import Progress, in_batches, padded
 from tf_transformer.decoding.beam_search import (
     Hypotheses,
     beam_search,
@@ -36,6 +35,7 @@ from tf_transformer.decoding.beam_search import (
 )
 from tf_transformer.decoding.candidates import Grammar
 from tf_transformer.decoding.sampling import sample
+from tf_transformer.decoding.streams import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation
 from tf_transformer.fast.int8 import parameters
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model

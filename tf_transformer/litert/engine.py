@@ -4,10 +4,10 @@ import numpy as np
 
 from tf_transformer.config import PAD_ID, DecodingConfig, SamplingConfig
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.batches import most_streams
 from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.candidates import Grammar
 from tf_transformer.decoding.engine import Find, GraphEngine
+from tf_transformer.decoding.streams import most_streams
 from tf_transformer.litert.interpreter import LiteModel
 from tf_transformer.litert.search import host_search
 from tf_transformer.models.ensemble import only_model

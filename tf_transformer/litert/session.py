@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.batches import most_streams
+from tf_transformer.decoding.streams import most_streams
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.export.saved_model import Arrays, ClosedError, SavedModelSession
 from tf_transformer.litert.engine import LiteEngine

@@ -18,8 +18,8 @@ from tf_transformer.data.batches import bucket_boundaries
 from tf_transformer.data.text import SIDES, SideName, always_tagged
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
-from tf_transformer.decoding.batches import lite_threads
 from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.streams import lite_threads
 from tf_transformer.export.publishing import model_card
 from tf_transformer.export.saved_model import require_int8
 from tf_transformer.fast.int8 import to_int8

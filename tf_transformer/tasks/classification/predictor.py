@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_transformer.base.errors import Strings, UserError, one_or_more, pairs, quoted, strings
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.batches import Progress, in_batches, padded
+from tf_transformer.decoding.streams import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.export.publishing import Exportable, Gate, Request, publish
 from tf_transformer.export.saved_model import column, open_export

@@ -13,8 +13,8 @@ from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.alignment import Attention
-from tf_transformer.decoding.batches import Progress
 from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import load_engine

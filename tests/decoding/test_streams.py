@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from command_line import environment
 
-from tf_transformer.decoding import batches as module
-from tf_transformer.decoding.batches import (
+from tf_transformer.decoding import streams as module
+from tf_transformer.decoding.streams import (
     by_length,
     in_batches,
     lite_threads,
@@ -118,11 +118,11 @@ RULE = {
 USE_THREADS = """
 import json, sys
 import tensorflow as tf
-from tf_transformer.decoding import batches
+from tf_transformer.decoding import streams
 for cores, number in json.loads(sys.argv[1]):
-    batches._cores = lambda: cores
-    batches.use_threads(number)
-    print(tf.config.threading.get_intra_op_parallelism_threads(), batches.most_streams())
+    streams._cores = lambda: cores
+    streams.use_threads(number)
+    print(tf.config.threading.get_intra_op_parallelism_threads(), streams.most_streams())
 """
 COMMAND = "main(['translate', sys.argv[1]])"
 LOAD = "load(sys.argv[1]).translate('Good morning.')"
@@ -131,8 +131,8 @@ import sys
 import tensorflow as tf
 from tf_transformer import load
 from tf_transformer.cli.main import main
-from tf_transformer.decoding import batches
-batches._cores = lambda: 12
+from tf_transformer.decoding import streams
+streams._cores = lambda: 12
 {}
 print(tf.config.threading.get_intra_op_parallelism_threads())
 """

@@ -1,4 +1,4 @@
-"""Batches of sentences of similar length, computed one after the other or several at once."""
+"""Streams: batches of sentences computed at the same time, and the threads that they share."""
 
 import math
 import os
@@ -16,7 +16,7 @@ import numpy as np
 from tf_transformer.config import PAD_ID
 
 Progress: TypeAlias = Callable[[int], None]  # takes the number of sentences done so far
-Batch = TypeVar("Batch")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -72,25 +72,25 @@ def _longest_first(lengths: Sequence[int]) -> list[int]:
 
 
 def at_once(
-    batches: Iterable[Batch], compute: Callable[[Batch], Result], streams: int
-) -> Iterator[tuple[Batch, Result]]:
-    """Yields batches and their results, in order, computing `streams` of them at a time."""
+    items: Iterable[Item], compute: Callable[[Item], Result], streams: int
+) -> Iterator[tuple[Item, Result]]:
+    """Yields items and their results, in order, computing `streams` of them at a time."""
     if streams == 1:
-        for batch in batches:
-            yield batch, compute(batch)
+        for item in items:
+            yield item, compute(item)
         return
-    rest, waiting = iter(batches), deque[tuple[Batch, Future[Result]]]()
+    rest, waiting = iter(items), deque[tuple[Item, Future[Result]]]()
     with ThreadPoolExecutor(streams) as pool:
         try:
             waiting.extend(
                 (one, pool.submit(compute, one)) for one in islice(rest, streams + 1)
             )
             while waiting:
-                batch, future = waiting.popleft()
+                item, future = waiting.popleft()
                 result = future.result()
                 waiting.extend((one, pool.submit(compute, one)) for one in islice(rest, 1))
-                yield batch, result
-        finally:  # also after an error: batches that have not started are cancelled
+                yield item, result
+        finally:  # also after an error: items that have not started are cancelled
             for _, future in waiting:
                 future.cancel()
 
