@@ -16,7 +16,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.candidates import BANNED_IDS
-from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.decoding.text_codec import Translation, looks_wrong
 from tf_transformer.tasks.classification.predictor import Label
 from tf_transformer.tasks.parsing.linearisation import Parse
 from tf_transformer.tasks.parsing.trees import Tree
@@ -383,3 +383,40 @@ def test_copies_keep_text_and_figures(text):
 
 def test_a_blank_sentence_has_a_blank_parse():
     assert Parse(None, 0) == "" and Parse(None, 0).tree is None
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "log_prob", "reason"),
+    [
+        ("word " * 20, "Wort " * 20, -1.4, ""),
+        ("word " * 20, "Wort " * 10, -0.1, "too short"),
+        ("word " * 20, "Wort " * 50, -0.1, "too long"),
+        ("word " * 20, "\u4f60" * 30, -0.1, ""),  # a letter of Chinese counts as three
+        ("word " * 20, "word " * 20, -0.1, "copied"),
+        ("Frankfurt am Main", "Frankfurt am Main", -0.1, ""),
+        ("A dog.", "Ein Hund.", -1.6, "improbable"),
+        ("", "", 0.0, ""),
+    ],
+)
+def test_translations_that_look_wrong(source, target, log_prob, reason):
+    assert looks_wrong(source, Translation(target, 0.0, 10 * log_prob, 10)) == reason
+
+
+def test_a_context_for_a_model_of_single_sentences_is_remarked(translator, caplog):
+    translator.translate_text("42\n", context=2)
+    assert "without data.join" in caplog.text
+
+
+def test_translate_text_translates_all_sentences_of_all_documents(translator, texts):
+    first, second = texts[2], texts[3]
+    found = [str(one) for one in translator.translate([first, second])]
+    document = f"- {first}\n\n  {second} \r\n"
+    expected = f"- {found[0]}\n\n  {found[1]} \r\n"
+    whole = translator.translate_text(document)
+    assert whole == expected and pickle.loads(pickle.dumps(whole)).sentences == whole.sentences
+    assert [(source, str(one)) for source, one in whole.sentences] == [
+        (first, found[0]), (second, found[1])
+    ]  # fmt: skip
+    assert translator.translate_text([document, "42\n"]) == [expected, "42\n"]
+    with pytest.raises(UserError, match="`context` must be"):
+        translator.translate_text(document, context=0)

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.export import bound_socket
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.documents import NO_JOIN
+from tf_transformer.data.documents import NO_JOIN
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.versions import CARD, read_card
 from tf_transformer.run import Run

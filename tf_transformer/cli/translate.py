@@ -36,7 +36,6 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import float_from, given, int_from, integer, value_of
 from tf_transformer.config import MAX_BEAM_SIZE, DecodingConfig
 from tf_transformer.data.text import content_hash, read_lines, read_text
-from tf_transformer.decoding.documents import looks_wrong
 from tf_transformer.plots import Heatmaps, draw_attention
 
 logger = logging.getLogger(__name__)
@@ -138,6 +137,8 @@ def run_translate(options: argparse.Namespace) -> None:
 
 def _suspects(pairs: Iterable[tuple], first: int = 1) -> Iterator[dict[str, Any]]:
     """Yields the pairs of source and translation that look wrong, as records of --report."""
+    from tf_transformer.decoding.text_codec import looks_wrong
+
     for number, (source, found) in enumerate(pairs, start=first):
         if reason := looks_wrong(source, found):
             pair = {"source": source, "translation": found}

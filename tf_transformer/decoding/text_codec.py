@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, DecodingConfig
+from tf_transformer.data.documents import WIDE
 from tf_transformer.data.text import SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses
@@ -49,6 +50,24 @@ class Translation(str):
     def __getnewargs__(self):
         """Returns the arguments to copy and unpickle it with."""
         return str(self), self.score, self.log_prob, self.num_tokens, self.word_probs
+
+
+class TranslatedText(str):
+    """A translated document, with its sentences as pairs of source and translation."""
+
+    sentences: list[tuple[str, Translation]]
+
+
+def looks_wrong(source: str, translation: Translation) -> str:
+    """Returns why a translation looks wrong, "" if not; the guide measures these limits."""
+    length, other = (len(t) + 2 * sum(c >= WIDE for c in t) for t in (source, translation))
+    reasons = {
+        "too short": other < 0.8 * length - 15,
+        "too long": other > 2 * length + 20,
+        "copied": length > 20 and source.strip() == translation.strip(),
+        "improbable": translation.log_prob < -1.5 * translation.num_tokens,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 class TextCodec:

@@ -14,12 +14,12 @@ from tf_transformer.config import SAMPLING, SETTINGS, DecodingConfig, SamplingCo
 from tf_transformer.config.combinations import check
 from tf_transformer.config.settings import Bounds, Setting, nearest
 from tf_transformer.data import builtin
+from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
-from tf_transformer.decoding.documents import NO_JOIN, TranslatedText, put_together, take_apart
 from tf_transformer.decoding.engine import Engine, GraphEngine
 from tf_transformer.decoding.streams import Progress
-from tf_transformer.decoding.text_codec import TextCodec, Translation
+from tf_transformer.decoding.text_codec import TextCodec, TranslatedText, Translation
 from tf_transformer.evaluation import Scores, score_translations
 from tf_transformer.export.publishing import Gate, publish
 from tf_transformer.export.saved_model import ExportEngine

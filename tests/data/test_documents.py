@@ -1,15 +1,13 @@
 """Documents: only sentences are translated, and nothing else is lost or moved."""
 
 import itertools
-import pickle
 import time
 from random import Random
 
 import pytest
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.decoding.documents import looks_wrong, put_together, take_apart
-from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.data.documents import put_together, take_apart
 
 LETTER = """\
 # News
@@ -150,40 +148,3 @@ def test_a_line_that_the_library_fails_at_is_one_sentence(fault, monkeypatch):
 def test_a_language_that_is_no_code_is_refused(language):
     with pytest.raises(UserError, match="must be the code of the source language, such as de"):
         take_apart("One.", language)
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "log_prob", "reason"),
-    [
-        ("word " * 20, "Wort " * 20, -1.4, ""),
-        ("word " * 20, "Wort " * 10, -0.1, "too short"),
-        ("word " * 20, "Wort " * 50, -0.1, "too long"),
-        ("word " * 20, "\u4f60" * 30, -0.1, ""),  # a letter of Chinese counts as three
-        ("word " * 20, "word " * 20, -0.1, "copied"),
-        ("Frankfurt am Main", "Frankfurt am Main", -0.1, ""),
-        ("A dog.", "Ein Hund.", -1.6, "improbable"),
-        ("", "", 0.0, ""),
-    ],
-)
-def test_translations_that_look_wrong(source, target, log_prob, reason):
-    assert looks_wrong(source, Translation(target, 0.0, 10 * log_prob, 10)) == reason
-
-
-def test_a_context_for_a_model_of_single_sentences_is_remarked(translator, caplog):
-    translator.translate_text("42\n", context=2)
-    assert "without data.join" in caplog.text
-
-
-def test_translate_text_translates_all_sentences_of_all_documents(translator, texts):
-    first, second = texts[2], texts[3]
-    found = [str(one) for one in translator.translate([first, second])]
-    document = f"- {first}\n\n  {second} \r\n"
-    expected = f"- {found[0]}\n\n  {found[1]} \r\n"
-    whole = translator.translate_text(document)
-    assert whole == expected and pickle.loads(pickle.dumps(whole)).sentences == whole.sentences
-    assert [(source, str(one)) for source, one in whole.sentences] == [
-        (first, found[0]), (second, found[1])
-    ]  # fmt: skip
-    assert translator.translate_text([document, "42\n"]) == [expected, "42\n"]
-    with pytest.raises(UserError, match="`context` must be"):
-        translator.translate_text(document, context=0)

@@ -11,14 +11,10 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import sentencex
 
 from tf_transformer.base.errors import UserError, quoted
-
-if TYPE_CHECKING:  # a command's --help need not wait for TensorFlow
-    from tf_transformer.decoding.text_codec import Translation
 
 # Before a sentence: space, and marks of lists, headings and quotations.
 _MARKS = re.compile(
@@ -40,7 +36,7 @@ _GOES_ON = {
     "es": "D|Dña",
     "fr": r"M|Mme|Mlle|Dr|Pr|Prof|Mgr|[A-Z](?=\.$)",
 }
-_WIDE = "\u2e80"  # the first of the characters of East Asia, which put no space after a mark
+WIDE = "\u2e80"  # the first of the characters of East Asia, which put no space after a mark
 
 
 @dataclass(frozen=True)
@@ -49,24 +45,6 @@ class Part:
 
     text: str
     is_sentence: bool
-
-
-class TranslatedText(str):
-    """A translated document, with its sentences as pairs of source and translation."""
-
-    sentences: list[tuple[str, "Translation"]]
-
-
-def looks_wrong(source: str, translation: "Translation") -> str:
-    """Returns why a translation looks wrong, "" if not; the guide measures these limits."""
-    length, other = (len(t) + 2 * sum(c >= _WIDE for c in t) for t in (source, translation))
-    reasons = {
-        "too short": other < 0.8 * length - 15,
-        "too long": other > 2 * length + 20,
-        "copied": length > 20 and source.strip() == translation.strip(),
-        "improbable": translation.log_prob < -1.5 * translation.num_tokens,
-    }
-    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 def take_apart(text: str, language: str, context: int = 1) -> list[Part]:
@@ -112,7 +90,7 @@ def put_together(
 
 def _is_wide(text: str) -> bool:
     """Tells whether a sentence ends with a character of East Asia, or one before a quote."""
-    return max(text[-2:], default="") >= _WIDE
+    return max(text[-2:], default="") >= WIDE
 
 
 def _code(lines: list[str]) -> Iterator[bool]:
