@@ -25,7 +25,8 @@ from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import SIDES, ParallelText, Reservoir, SideName, corpora
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE, symbol_pieces, symbols_of
-from tf_transformer.tasks.sequences import SequenceTask, train_configured_tokenizer
+from tf_transformer.run.run_tokenizer import train_configured_tokenizer
+from tf_transformer.tasks.task import SequenceTask
 
 SAMPLE_PAIRS = 100_000  # pairs of a split held in memory
 PROGRESS_EVERY = 10_000

@@ -13,8 +13,9 @@ from harness.child import serve
 from harness.sentences import evenly_spaced
 
 from tf_transformer.base.files import replacing
-from tf_transformer.data.batches import BatchPlan, make_dataset
+from tf_transformer.data.batches import make_dataset
 from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.data.plan import BatchPlan
 
 
 def setup(corpus: str, batch_tokens: int, number: int, in_order: bool = False) -> dict:

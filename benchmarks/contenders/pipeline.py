@@ -11,8 +11,9 @@ from corpus import LIMITS
 from harness.child import serve
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
-from tf_transformer.data.batches import BatchPlan, make_dataset, without_tuner
+from tf_transformer.data.batches import make_dataset, without_tuner
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
+from tf_transformer.data.plan import BatchPlan
 from tf_transformer.data.text import read_pairs
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.tasks.models import build_model

@@ -12,8 +12,9 @@ import sentencepiece
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data import builtin
-from tf_transformer.data.batches import BatchPlan, make_dataset
+from tf_transformer.data.batches import make_dataset
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
+from tf_transformer.data.plan import BatchPlan
 from tf_transformer.data.subword_sampling import Segmenter, SubwordSampler
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path

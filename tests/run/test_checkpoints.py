@@ -10,24 +10,17 @@ import pytest
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import (
-    BestWeights,
     CheckpointFolder,
-    add_record,
     average_checkpoints,
-    best_dev_set,
-    best_scores,
     is_valid,
     load_weights,
     read_arrays,
     restore_state,
-    save_best,
     save_state,
     save_weights,
     write_arrays,
 )
-from tf_transformer.run.run import NOT_EVALUATED, what_is_unfinished
 from tf_transformer.training.trainer import compile_model
 
 ARCHITECTURE = {"vocab_size": 16, "num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
@@ -245,19 +238,6 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_else(folder, largest_
     assert list(folder.path.iterdir()) == [path]
 
 
-def test_best_weights_hold_the_scores_that_chose_them(tmp_path):
-    source, best = tmp_path / "a.npz", tmp_path / "best.npz"
-    assert best_scores(best) == {}
-    save_weights(source, filled(1.5))
-    save_best(source, best, {"bleu": 30.5}, "dev")
-    assert best_scores(best) == {"bleu": 30.5}
-    model = small_model()
-    load_weights(best, model)
-    assert float(model.get_weights()[0][0, 0]) == 1.5
-    best.write_bytes(best.read_bytes()[:-9])
-    assert best_scores(best) == {}
-
-
 def test_no_flipped_bit_loads_other_weights(tmp_path):
     """Wherever a bit is flipped, the damage is detected or harmless."""
     path, model = tmp_path / "a.npz", small_model()
@@ -313,129 +293,3 @@ def test_invalid_arrays_are_neither_loaded_nor_averaged(tmp_path, kind):
     with pytest.raises(UserError, match=refused):
         average_checkpoints([good, bad], tmp_path / "mean.npz")
     assert not (tmp_path / "mean.npz").exists()
-
-
-SCORES = {10: 0.3, 20: 0.666, 30: 0.514}
-
-
-def evaluation(step: int, score: float, **more: object) -> dict[str, object]:
-    record = {"step": step, "valid_bleu": score, "dev_set": "one"}
-    return record | {"train_seconds": 3.0, "tokens_per_second": 400.0} | more
-
-
-HISTORY = [evaluation(step, score) for step, score in SCORES.items()]
-
-
-@pytest.fixture
-def three(tmp_path) -> CheckpointFolder:
-    """Three steps whose weights equal their number, and the best of them."""
-    folder = CheckpointFolder(tmp_path)
-    for step in SCORES:
-        write_arrays(folder.step_path(step), {"model/w": np.full(3, step, np.float32)})
-    save_best(folder.step_path(20), folder.best, {"bleu": 0.666}, "one")
-    return folder
-
-
-@pytest.fixture
-def best(three) -> BestWeights:
-    return BestWeights(three, "bleu", "one")
-
-
-def best_step(folder: CheckpointFolder) -> int:
-    return int(read_arrays(folder.best)["model/w"][0])
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-def test_intact_best_weights_are_kept_silently(three, best, caplog):
-    before = three.best.read_bytes()
-    best.mend(HISTORY)
-    best.mend([])
-    assert three.best.read_bytes() == before
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize(("damage", "word"), [(flip, "is damaged"), (Path.unlink, "is gone")])
-def test_lost_best_weights_are_restored_from_their_step(three, best, caplog, damage, word):
-    damage(three.best)
-    assert not best.offer(three.step_path(30), evaluation(40, 0.6), HISTORY)
-    assert (best_step(three), best_scores(three.best)) == (20, {"bleu": 0.666})
-    assert caplog.messages == [f"{three.best} {word}: restored from step-00000020.npz"]
-
-
-@pytest.mark.parametrize("damage", [flip, Path.unlink])
-def test_if_the_best_step_is_not_kept_the_loss_is_reported(three, best, caplog, damage):
-    three.best.unlink()
-    damage(three.step_path(20))
-    best.mend(HISTORY)
-    assert (best_step(three), best_scores(three.best)) == (30, {"bleu": 0.514})
-    assert "step-00000030.npz; better ones, of step 20, are no longer kept" in caplog.text
-    best.mend(HISTORY)
-    assert len(caplog.messages) == 1  # not repeated
-
-
-def test_if_nothing_is_kept_the_next_evaluation_is_the_best(three, best, caplog):
-    for path in (three.best, *map(three.step_path, SCORES)):
-        path.unlink()
-    write_arrays(three.step_path(40), {"model/w": np.full(3, 40, np.float32)})
-    assert best.offer(three.step_path(40), evaluation(40, 0.1), HISTORY)
-    assert best_step(three) == 40
-    assert "the next evaluation replaces it" in caplog.text
-
-
-def test_higher_scores_on_an_earlier_dev_set_do_not_replace_the_best(three):
-    best = BestWeights(three, "bleu", "two")
-    assert best.offer(three.step_path(30), evaluation(40, 0.1, dev_set="two"), HISTORY)
-    assert (best_step(three), best_dev_set(three.best)) == (30, "two")
-    history = [*HISTORY, evaluation(40, 0.1, dev_set="two")]
-    assert not best.offer(three.step_path(10), evaluation(50, 0.05), history)
-
-
-@pytest.mark.parametrize(
-    ("scores", "patience", "used_up"),
-    [
-        ([], 1, False),
-        ([10, 20], 1, False),
-        ([20, 10], 1, True),
-        ([10, 10], 1, True),  # equal is not better
-        ([30, 10, 20], 2, True),
-        ([30, 10, 20], 3, False),
-        ([30, 20, 10, 0], 0, False),  # 0 is off
-        ([-9.0, -7.0, -8.0], 1, True),
-    ],
-)
-def test_patience_counts_evaluations_without_a_better_score(best, scores, patience, used_up):
-    records = [evaluation(step, score) for step, score in enumerate(scores)]
-    assert best.patience_used_up(records, patience) is used_up
-    foreign = evaluation(99, 99.0, dev_set="another")
-    assert best.patience_used_up([*records, foreign], patience) is used_up
-
-
-def test_a_run_is_finished_when_the_average_of_its_last_step_is_evaluated(tmp_path):
-    run = Run(tmp_path, Config())
-    run.checkpoints.path.mkdir()
-    run.write_history([evaluation(20, 0.5, valid_perplexity=2.0)])
-    assert what_is_unfinished(run, 20) == "its average.npz is missing"
-    write_arrays(run.checkpoints.average, {"model/w": np.ones(3)})
-    assert what_is_unfinished(run, 20) == NOT_EVALUATED
-    add_record(run.checkpoints.average, evaluation(20, 0.6))
-    assert what_is_unfinished(run, 20) == ""
-    run.write_history([evaluation(30, 0.6, valid_perplexity=2.0)])
-    assert what_is_unfinished(run, 30) == "its training has not ended"  # an older average
-
-
-def test_a_run_on_the_built_in_corpus_is_finished_when_its_patience_is_used_up(tmp_path):
-    """Its dev text is in no record of files."""
-    run = Run(tmp_path, Config().replace({"training.patience": 1}))
-    run.checkpoints.path.mkdir()
-    two = [evaluation(step, 0.6, valid_perplexity=2.0) for step in (20, 30)]
-    run.write_history(two)
-    write_arrays(run.checkpoints.average, {"model/w": np.ones(3)})
-    add_record(run.checkpoints.average, evaluation(30, 0.5))
-    assert what_is_unfinished(run, 99) == ""
-    run.write_history([two[0], two[1] | {"valid_bleu": 0.7}])
-    assert what_is_unfinished(run, 99) == "its training has not ended"

@@ -16,13 +16,8 @@ from replicas import strategy_of
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import (
-    best_scores,
-    is_valid,
-    load_weights,
-    read_arrays,
-    save_state,
-)
+from tf_transformer.run.best import best_scores
+from tf_transformer.run.checkpoints import is_valid, load_weights, read_arrays, save_state
 from tf_transformer.training.devices import Workers
 from tf_transformer.training.progress import TrainingProgress
 from tf_transformer.training.sessions import Budget, Interrupted, Stopper

@@ -17,8 +17,9 @@ from tf_transformer.doctor import Finding, diagnose, quick_findings
 from tf_transformer.reports.run_card import try_to_write_card
 from tf_transformer.run import Run
 from tf_transformer.run.run import open_for_training
+from tf_transformer.run.run_tokenizer import sized
 from tf_transformer.tasks.registry import check_training, task_named
-from tf_transformer.tasks.sequences import SequenceTask, sized
+from tf_transformer.tasks.task import SequenceTask
 from tf_transformer.training import devices
 from tf_transformer.training.sessions import Budget, Stopper
 from tf_transformer.training.trainer import Result, Trainer

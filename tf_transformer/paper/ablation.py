@@ -223,7 +223,7 @@ def train_rows(
         UserError: if a row cannot be trained, or the folder has other files or rows with other
             settings.
     """
-    from tf_transformer.tasks.sequences import sized
+    from tf_transformer.run.run_tokenizer import sized
 
     if "TF_CONFIG" in os.environ:
         raise UserError("ablate trains on one machine: run it without TF_CONFIG.")

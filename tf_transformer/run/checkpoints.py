@@ -11,7 +11,6 @@ import math
 import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ import numpy as np
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import replacing
-from tf_transformer.run.records import Record, comparable, score_of
 
 if TYPE_CHECKING:  # commands check a run directory before they import TensorFlow
     import keras
@@ -37,9 +35,7 @@ _STATES_KEPT = 2
 # The name of a kernel's adapter.
 _ADAPTER = re.compile(r"^(.*/)lora_(kernel)_[ab]$")
 
-# Entries of best.npz, of averages and of steps beside the weights.
-_DEV_SET = "dev_set"
-_BEST, _RECORD, _SCORE = "best/", "record/", "score/"
+SCORE = "score/"  # begins the names of a step's scores, beside its weights
 
 
 def is_valid(path: Path) -> bool:
@@ -131,43 +127,9 @@ def merged(weights: Arrays) -> Arrays:
     return merged
 
 
-def add_record(path: Path, record: Record) -> None:
-    """Adds the evaluation of averaged weights to their file; a step's is in the history."""
-    values = {f"{_RECORD}{name}": np.array(value) for name, value in record.items()}
-    write_arrays(path, read_arrays(path, prefix="model/") | values)
-
-
-def read_record(path: Path) -> Record | None:
-    """Reads the evaluation in a file of weights; None if it has none or is damaged."""
-    if not is_valid(path):
-        return None
-    return {name: value.item() for name, value in read_named(path, _RECORD).items()} or None
-
-
-def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str) -> None:
-    """Copies weights to best.npz, with the scores that chose them and their dev set."""
-    marks: Arrays = {f"{_BEST}{name}": np.array(score, float) for name, score in scores.items()}
-    marks[_DEV_SET] = np.array(dev_set)
-    record = read_arrays(source, prefix=_RECORD)
-    write_arrays(best, read_arrays(source, prefix="model/") | record | marks)
-
-
-def best_scores(best: Path) -> dict[str, float]:
-    """Reads the scores that chose the best weights; none if missing or damaged."""
-    if not is_valid(best):
-        return {}
-    return {name: float(value) for name, value in read_named(best, _BEST).items()}
-
-
-def best_dev_set(best: Path) -> str | None:
-    """Reads the dev set on which the best weights were chosen; None if it is unknown."""
-    mark = read_arrays(best, prefix=_DEV_SET).get(_DEV_SET) if is_valid(best) else None
-    return None if mark is None else str(mark)
-
-
 def save_weights(path: Path, model: "keras.Model", **scores: float) -> None:
     """Writes weights, adapters merged, and their scores; `path` appears whole or not at all."""
-    marks: Arrays = {f"{_SCORE}{name}": np.array(score) for name, score in scores.items()}
+    marks: Arrays = {f"{SCORE}{name}": np.array(score) for name, score in scores.items()}
     write_arrays(path, merged(_values(_model_variables(model))) | marks)
 
 
@@ -410,91 +372,3 @@ def _assign(path: Path, arrays: Arrays, variables: dict[str, "keras.Variable"]) 
     require_numbers(path, arrays)
     for name, variable in variables.items():
         variable.assign(arrays[name])
-
-
-class BestWeights:
-    """The file best.npz, and the scores that decide its content.
-
-    Args:
-        folder: the checkpoints of the run.
-        best_by: name of the deciding score; higher is better.
-        dev_set: name of the current dev set; scores on others do not count.
-    """
-
-    def __init__(self, folder: CheckpointFolder, best_by: str, dev_set: str) -> None:
-        self.folder = folder
-        self.best_by = best_by
-        self.dev_set = dev_set
-
-    def offer(self, path: Path, record: Record, history: Sequence[Record]) -> bool:
-        """Keeps weights if they are better than the best so far; returns whether they are.
-
-        Args:
-            path: file of the weights.
-            record: record of their evaluation.
-            history: records of earlier evaluations.
-        """
-        self.mend(history)
-        best, score = self._score(), score_of(record, self.best_by)
-        if best is not None and best >= score:
-            return False
-        save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
-        return True
-
-    def corrected(self, history: Sequence[Record]) -> list[Record]:
-        """Returns the records with the scores in the steps' files, which have checksums."""
-        name, records = f"valid_{self.best_by}", []
-        for record in history:
-            path, score = self._path(record), record[name]
-            with suppress(UserError, KeyError):  # not kept, damaged or without a score
-                score = read_named(path, _SCORE)[name].item()
-            if score != record[name]:
-                text = "metrics.jsonl has %s %s for %s, whose checkpoint has %s, which counts"
-                logger.warning(text, name, record[name], path.stem, score)
-            records.append(record | {name: score})
-        return records
-
-    def mend(self, history: Sequence[Record]) -> None:
-        """Restores best.npz from the best step kept, if it is damaged or worse than that."""
-        records = comparable(history, self.dev_set)
-        if not records:
-            return
-        records = sorted(records, key=self._score_of, reverse=True)
-        best, problem = self._score(), self._problem()
-        better = [record for record in records if best is None or self._score_of(record) > best]
-        kept = next((record for record in better if is_valid(self._path(record))), None)
-        if kept:
-            path, score = self._path(kept), self._score_of(kept)
-            save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
-            lost = f"; better ones, of step {records[0]['step']:,}, are no longer kept"
-            lost = "" if kept is records[0] else lost
-            logger.warning(
-                "%s %s: restored from %s%s", self.folder.best, problem, path.name, lost
-            )
-        elif best is None:
-            text = "%s %s, and its weights are no longer kept: the next evaluation replaces it"
-            logger.warning(text, self.folder.best, problem)
-
-    def patience_used_up(self, history: Sequence[Record], patience: int) -> bool:
-        """Tells whether the last `patience` evaluations brought no better score; False if 0."""
-        scores = [self._score_of(record) for record in comparable(history, self.dev_set)]
-        return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
-
-    def _path(self, record: Record) -> Path:
-        return self.folder.step_path(record["step"])
-
-    def _score_of(self, record: Record) -> float:
-        return score_of(record, self.best_by)
-
-    def _score(self) -> float | None:
-        """Returns the score of best.npz on the current dev set; None if there is none."""
-        if best_dev_set(self.folder.best) != self.dev_set:
-            return None
-        return best_scores(self.folder.best).get(self.best_by)
-
-    def _problem(self) -> str:
-        if not self.folder.best.exists():
-            return "is gone"
-        if not is_valid(self.folder.best):
-            return "is damaged"
-        return "does not hold the best weights on this dev set"

@@ -27,13 +27,8 @@ from tf_transformer.data.text import (
     split_name,
     text_files,
 )
-from tf_transformer.run.checkpoints import (
-    BestWeights,
-    CheckpointFolder,
-    best_dev_set,
-    best_scores,
-    read_record,
-)
+from tf_transformer.run.best import BestWeights, best_dev_set, best_scores, read_record
+from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.records import (
     comparable,
     read_changes,

@@ -14,7 +14,7 @@ from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import sha256, write_text
 from tf_transformer.config import Config
 from tf_transformer.config.settings import split_tags
-from tf_transformer.data.batches import bucket_boundaries
+from tf_transformer.data.plan import bucket_boundaries
 from tf_transformer.data.text import SIDES, SideName, always_tagged
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known

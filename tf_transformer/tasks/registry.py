@@ -12,7 +12,7 @@ from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import read_labels
 
 if TYPE_CHECKING:  # it imports TensorFlow
-    from tf_transformer.tasks.sequences import SequenceTask
+    from tf_transformer.tasks.task import SequenceTask
 
 
 @dataclass(frozen=True)

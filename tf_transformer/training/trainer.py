@@ -26,7 +26,7 @@ from tf_transformer.models.losses import (
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run, checkpoints
-from tf_transformer.run.checkpoints import BestWeights, add_record
+from tf_transformer.run.best import BestWeights, add_record
 from tf_transformer.run.records import Record, line, write_tensorboard
 from tf_transformer.training import devices
 from tf_transformer.training.progress import ProgressBar, StepWatch, TrainingProgress

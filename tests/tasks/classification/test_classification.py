@@ -11,7 +11,7 @@ from helpers import toy_labels
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, PAD_ID, Config
-from tf_transformer.data.batches import BatchPlan
+from tf_transformer.data.plan import BatchPlan
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import PAD_ID, Config, DataConfig, settings_with
-from tf_transformer.data.batches import Batch, BatchPlan, Key, dataset_of, padding_of
+from tf_transformer.data.batches import Key, dataset_of, padding_of
 from tf_transformer.data.encoded_corpus import (
     Chunk,
     EncodedCorpus,
@@ -20,6 +20,7 @@ from tf_transformer.data.encoded_corpus import (
     id_dtype,
     write_corpus,
 )
+from tf_transformer.data.plan import Batch, BatchPlan
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import SideName
 from tf_transformer.data.tokenizer import Tokenizer
@@ -40,7 +41,8 @@ from tf_transformer.tasks.classification.predictor import (
     classifier_of,
 )
 from tf_transformer.tasks.models import check_positions
-from tf_transformer.tasks.sequences import SequenceTask, require_files, write_parallel_text
+from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
+from tf_transformer.tasks.task import SequenceTask
 
 logger = logging.getLogger(__name__)
 

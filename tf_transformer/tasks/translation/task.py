@@ -21,7 +21,7 @@ from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.evaluation import DevText, Scores, make_metric, score_translations
 from tf_transformer.run import Run
 from tf_transformer.tasks.models import check_positions
-from tf_transformer.tasks.sequences import Progress, SequenceTask
+from tf_transformer.tasks.task import Progress, SequenceTask
 from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger(__name__)

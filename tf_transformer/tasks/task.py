@@ -1,6 +1,5 @@
-"""The base class of the tasks, the tokenizer of a run, and data files as parallel text."""
+"""The base class of the tasks: what a run learns from, as batches, and its model."""
 
-import dataclasses
 import functools
 import itertools
 import logging
@@ -14,16 +13,17 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
-from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
-from tf_transformer.data import builtin
+from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.augmentation import FORMS, Augmentation, pairs_in_form
-from tf_transformer.data.batches import BatchPlan, Mixture, make_dataset
+from tf_transformer.data.batches import make_dataset
 from tf_transformer.data.encoded_corpus import (
     INFO_FILE,
     EncodedCorpus,
     encode_corpus,
     fingerprint,
 )
+from tf_transformer.data.mixture import Mixture
+from tf_transformer.data.plan import BatchPlan
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import (
     SIDES,
@@ -33,19 +33,17 @@ from tf_transformer.data.text import (
     corpora,
     identity,
     text_files,
-    write_pairs,
 )
-from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import (
     require_joinable,
     require_whole,
     symbol_pieces,
     symbols_of,
-    train_tokenizer,
 )
 from tf_transformer.evaluation import DevText
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
+from tf_transformer.run.run_tokenizer import load_tokenizer
 from tf_transformer.tasks.models import begin, build_model, record_positions
 from tf_transformer.training.trainer import Result
 
@@ -259,145 +257,3 @@ class SequenceTask:
 
 def _lengths(corpus: EncodedCorpus) -> list[np.ndarray]:
     return [corpus.lengths(side) for side in corpus.text_sides]
-
-
-# --- Tokenizers -------------------------------------------------------------------------------
-
-
-def sized(config: Config) -> Config:
-    """Returns the configuration with the vocabulary size that its tokenizer will have.
-
-    That is the size of `data.tokenizer`, if set, and at most what the built-in corpus has.
-    """
-    size = config.model.vocab_size
-    if config.data.tokenizer:
-        size = Tokenizer(Path(config.data.tokenizer)).vocab_size
-    elif not config.data.train and size > builtin.MOST_PIECES:
-        message = "vocabulary: %s pieces instead of %s: the built-in corpus has no more"
-        logger.info(message, f"{builtin.MOST_PIECES:,}", f"{size:,}")
-        size = builtin.MOST_PIECES
-    return config.replace({"model.vocab_size": size})
-
-
-def load_tokenizer(
-    run: Run,
-    lines: Callable[[], Iterator[str]],
-    symbols: Callable[[], Iterable[str]] = tuple,
-    side_lines: Callable[[SideName], Iterator[str]] | None = None,
-) -> Tokenizer:
-    """Returns the run's tokenizer; if there is none, copies the configured one or trains one.
-
-    Args:
-        run: the run.
-        lines: returns the text to train on.
-        symbols: returns pieces that are always in the vocabulary.
-        side_lines: returns the text of one side, to train a separate model for each.
-
-    Raises:
-        UserError: if the configured tokenizer cannot be used, none can be trained, or that of
-            a trained run is gone.
-    """
-    data, vocab_size = run.config.data, run.config.model.vocab_size
-    if run.tokenizer.exists():
-        return Tokenizer(run.require_tokenizer())
-    if run.checkpoints.state_steps():  # another tokenizer would not fit the weights
-        raise UserError(f"{run.tokenizer} is gone. Restore it from a copy of the run.")
-    target_model_path(run.tokenizer).unlink(missing_ok=True)  # from another tokenizer
-    if data.tokenizer:
-        if data.tokenizer_kind != DataConfig.tokenizer_kind:
-            logger.warning(
-                "data.tokenizer_kind=%s has no effect: the kind of %s is fixed",
-                data.tokenizer_kind, data.tokenizer,
-            )  # fmt: skip
-        configured = Tokenizer(Path(data.tokenizer))
-        if side_lines and "target" not in configured.models:
-            raise UserError(
-                "With data.separate_vocabularies, `data.tokenizer` must have a target model "
-                f"beside it. Received: no {target_model_path(configured.path)}."
-            )
-        configured.copy(run.tokenizer)
-    elif side_lines:
-        logger.info("training two tokenizers of %s pieces", f"{vocab_size:,}")
-        # The target's first: once `run.tokenizer` is there, both are.
-        paths = (target_model_path(run.tokenizer), run.tokenizer)
-        for side, path in zip(SIDES[::-1], paths, strict=True):
-            train_configured_tokenizer(run.config, side_lines(side), path, symbols())
-    else:
-        logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
-        train_configured_tokenizer(run.config, lines(), run.tokenizer, symbols())
-    return Tokenizer(run.tokenizer)
-
-
-def train_configured_tokenizer(
-    config: Config, lines: Iterable[str], path: Path, symbols: Iterable[str] = ()
-) -> None:
-    """Trains the tokenizer that a configuration describes; see `train_tokenizer`."""
-    train_tokenizer(
-        lines,
-        path,
-        vocab_size=config.model.vocab_size,
-        kind=config.data.tokenizer_kind,
-        normalization=config.data.normalization or NORMALIZATIONS[0],
-        character_coverage=config.data.character_coverage,
-        symbols=symbols,
-    )
-
-
-# --- Files of trees or labelled sentences as parallel text ------------------------------------
-
-
-def require_files(data: DataConfig, task: str, content: str) -> None:
-    """Raises UserError unless --train and --valid name files, without languages.
-
-    Args:
-        data: section of the configuration.
-        task: name that begins the message, such as "Parsing".
-        content: description of the files' content.
-    """
-    if not (data.train and data.valid) or data.source or data.target:
-        names = ("train", "valid", "source", "target")
-        given = [f"--{name}" for name in names if getattr(data, name)]
-        raise UserError(
-            f"{task} needs --train FILE and --valid FILE of {content}, and no "
-            f"--source or --target. Received: {', '.join(given) or 'none of them'}."
-        )
-    for name in ("tag", "separate_vocabularies", "join", "caps"):
-        if value := getattr(data, name):
-            raise UserError(f"data.{name} is only for --task translation. Received: {value}.")
-
-
-def write_parallel_text(
-    data: DataConfig,
-    folder: Path,
-    sides: tuple[str, str],
-    read_pairs: Callable[[Path], Iterator[tuple[str, str]]],
-    *,
-    may_write: bool = True,
-) -> DataConfig:
-    """Writes data files into `folder` as parallel text; returns the data with the new paths.
-
-    Line n holds the n-th pair of its file. Files that already have the right content are not
-    touched.
-
-    Args:
-        data: settings whose `train` and `valid` name files.
-        folder: the folder to write into.
-        sides: the names of source and target.
-        read_pairs: reads the pairs of a file.
-        may_write: False to only return the paths.
-
-    Raises:
-        UserError: if a file cannot be read or parsed.
-    """
-
-    def write(file: Path, prefix: Path) -> str:
-        return write_pairs(prefix, sides, read_pairs(file)) if may_write else str(prefix)
-
-    train, valid = (
-        tuple(
-            write(Path(name), folder / f"{split}-{number}")
-            for number, name in enumerate(getattr(data, split), start=1)
-        )
-        for split in ("train", "valid")
-    )
-    return dataclasses.replace(data, train=train, valid=valid, source=sides[0], target=sides[1])

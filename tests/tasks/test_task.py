@@ -1,0 +1,124 @@
+"""The model, translator and corpora of a run."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from tf_transformer.base.errors import UserError
+from tf_transformer.config import EOS_ID, DecodingConfig
+from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.vocabulary import train_tokenizer
+from tf_transformer.run import Run
+from tf_transformer.tasks.models import build_model
+from tf_transformer.tasks.task import SequenceTask
+from tf_transformer.tasks.translation.translator import load_translator
+
+
+def with_settings(run: Run, settings: dict[str, object]) -> Run:
+    return Run(run.path, run.config.replace(settings))
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_the_model_computes_in_the_precision_of_the_run(run, precision):
+    model = build_model(run.config.replace({"training.precision": precision}))
+    assert model.dtype_policy.name == precision
+    assert all(weight.dtype == "float32" for weight in model.trainable_weights)
+
+
+def test_translation_computes_in_float32_whatever_the_training(run):
+    mixed = with_settings(run, {"training.precision": "mixed_bfloat16"})
+    translator = load_translator(mixed, "best", decoding=DecodingConfig())
+    assert translator.model.dtype_policy.name == "float32"
+
+
+@pytest.mark.parametrize("which", ["best", "average", "last", "160"])
+def test_a_translator_has_the_weights_of_its_checkpoint(run, which):
+    translator = load_translator(run, which, decoding=DecodingConfig())
+    with np.load(run.checkpoints.find(which)) as arrays:
+        for weight in translator.model.trainable_weights:
+            np.testing.assert_array_equal(weight.numpy(), arrays[f"model/{weight.path}"])
+
+
+def test_a_run_without_tokenizer_cannot_translate(run):
+    run.tokenizer.unlink()
+    with pytest.raises(UserError, match="has no tokenizer.model"):
+        load_translator(run, "best", decoding=DecodingConfig())
+
+
+@pytest.fixture
+def two_models(trained_run, tmp_path) -> Tokenizer:
+    """A tokenizer with a separate model for the target language."""
+    for language, name in (("en", "two.model"), ("de", "two.target.model")):
+        lines = trained_run.lines(f"train.{language}")
+        train_tokenizer(lines, tmp_path / name, vocab_size=330, kind="bpe")
+    return Tokenizer(tmp_path / "two.model")
+
+
+def prepared(trained_run, run: Path, tokenizer: Tokenizer) -> SequenceTask:
+    changes = {"data.tokenizer": str(tokenizer.path), "model.vocab_size": 330}
+    config = Run.open(trained_run.path).config.replace(changes)
+    new = Run.create_or_resume(run, config)
+    return SequenceTask(new, lambda *_: None)
+
+
+def test_targets_are_segmented_by_a_model_of_their_own(trained_run, two_models, tmp_path):
+    """They are encoded again when that model changes."""
+    task = prepared(trained_run, tmp_path / "new", two_models)
+    for language, model, ids_of in (
+        ("en", two_models.path, task.train.source),
+        ("de", target_model_path(two_models.path), task.train.target),
+    ):
+        library = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        expected = library.encode(trained_run.lines(f"train.{language}"))
+        assert [[*ids, EOS_ID] for ids in expected] == [
+            ids_of(index).tolist() for index in range(len(task.train))
+        ]
+    task.run.tokenizer.unlink()
+    target_model_path(two_models.path).unlink()
+    again = prepared(trained_run, tmp_path / "new", Tokenizer(two_models.path))
+    assert not target_model_path(task.run.tokenizer).exists()
+    assert again.train.target(0).tolist() != task.train.target(0).tolist()
+    assert again.train.source(0).tolist() == task.train.source(0).tolist()
+
+
+def test_an_ensemble_must_have_one_model_of_the_target_too(run, tmp_path):
+    other = Run.open(shutil.copytree(run.path, tmp_path / "other"))
+    assert load_translator(run, "best", decoding=DecodingConfig(), ensemble=[other])
+    shutil.copy(other.tokenizer, target_model_path(other.tokenizer))
+    message = "must have the same tokenizer.*different ones in .*other"
+    with pytest.raises(UserError, match=message):
+        load_translator(run, "best", decoding=DecodingConfig(), ensemble=[other])
+
+
+def corpus_task(run: Run, **options) -> SequenceTask:
+    return SequenceTask(run, lambda *_: None, **options)
+
+
+@pytest.mark.parametrize(
+    "file", ["source_ids.bin", "target_ids.bin", "source_lengths.npy", "corpus.json"]
+)
+def test_a_damaged_corpus_is_encoded_again_with_a_warning(run, caplog, file):
+    path = run.data / "train" / file
+    before = path.read_bytes()
+    path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    with pytest.raises(UserError, match="not match the text that this worker sees.*damaged"):
+        corpus_task(run, may_encode=False)
+    task = corpus_task(run)
+    assert path.read_bytes() == before
+    assert "data/train is encoded again: " in caplog.text
+    assert len(task.train) == task.train.report.kept
+
+
+def test_moved_text_is_not_encoded_again(run, trained_run, tmp_path, caplog):
+    """Text is identified by its content, not by its path."""
+    for name in ("train.en", "train.de", "dev.en", "dev.de"):
+        shutil.copy(trained_run.corpus / name, tmp_path)
+    inode = (run.data / "train" / "source_ids.bin").stat().st_ino
+    files = {"data.train": [str(tmp_path / "train")], "data.valid": [str(tmp_path / "dev")]}
+    moved = with_settings(run, files)
+    assert corpus_task(moved).dev_set == corpus_task(run).dev_set
+    assert (run.data / "train" / "source_ids.bin").stat().st_ino == inode
+    assert caplog.messages == []

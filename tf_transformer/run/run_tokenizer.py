@@ -1,0 +1,94 @@
+"""The tokenizer of a run: its own, a copy of the configured one, or trained on its text."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from tf_transformer.base.errors import UserError
+from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
+from tf_transformer.data import builtin
+from tf_transformer.data.text import SIDES, SideName
+from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.vocabulary import train_tokenizer
+from tf_transformer.run.run import Run
+
+logger = logging.getLogger(__name__)
+
+
+def sized(config: Config) -> Config:
+    """Returns the configuration with the vocabulary size that its tokenizer will have.
+
+    That is the size of `data.tokenizer`, if set, and at most what the built-in corpus has.
+    """
+    size = config.model.vocab_size
+    if config.data.tokenizer:
+        size = Tokenizer(Path(config.data.tokenizer)).vocab_size
+    elif not config.data.train and size > builtin.MOST_PIECES:
+        message = "vocabulary: %s pieces instead of %s: the built-in corpus has no more"
+        logger.info(message, f"{builtin.MOST_PIECES:,}", f"{size:,}")
+        size = builtin.MOST_PIECES
+    return config.replace({"model.vocab_size": size})
+
+
+def load_tokenizer(
+    run: Run,
+    lines: Callable[[], Iterator[str]],
+    symbols: Callable[[], Iterable[str]] = tuple,
+    side_lines: Callable[[SideName], Iterator[str]] | None = None,
+) -> Tokenizer:
+    """Returns the run's tokenizer; if there is none, copies the configured one or trains one.
+
+    Args:
+        run: the run.
+        lines: returns the text to train on.
+        symbols: returns pieces that are always in the vocabulary.
+        side_lines: returns the text of one side, to train a separate model for each.
+
+    Raises:
+        UserError: if the configured tokenizer cannot be used, none can be trained, or that of
+            a trained run is gone.
+    """
+    data, vocab_size = run.config.data, run.config.model.vocab_size
+    if run.tokenizer.exists():
+        return Tokenizer(run.require_tokenizer())
+    if run.checkpoints.state_steps():  # another tokenizer would not fit the weights
+        raise UserError(f"{run.tokenizer} is gone. Restore it from a copy of the run.")
+    target_model_path(run.tokenizer).unlink(missing_ok=True)  # from another tokenizer
+    if data.tokenizer:
+        if data.tokenizer_kind != DataConfig.tokenizer_kind:
+            logger.warning(
+                "data.tokenizer_kind=%s has no effect: the kind of %s is fixed",
+                data.tokenizer_kind, data.tokenizer,
+            )  # fmt: skip
+        configured = Tokenizer(Path(data.tokenizer))
+        if side_lines and "target" not in configured.models:
+            raise UserError(
+                "With data.separate_vocabularies, `data.tokenizer` must have a target model "
+                f"beside it. Received: no {target_model_path(configured.path)}."
+            )
+        configured.copy(run.tokenizer)
+    elif side_lines:
+        logger.info("training two tokenizers of %s pieces", f"{vocab_size:,}")
+        # The target's first: once `run.tokenizer` is there, both are.
+        paths = (target_model_path(run.tokenizer), run.tokenizer)
+        for side, path in zip(SIDES[::-1], paths, strict=True):
+            train_configured_tokenizer(run.config, side_lines(side), path, symbols())
+    else:
+        logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
+        train_configured_tokenizer(run.config, lines(), run.tokenizer, symbols())
+    return Tokenizer(run.tokenizer)
+
+
+def train_configured_tokenizer(
+    config: Config, lines: Iterable[str], path: Path, symbols: Iterable[str] = ()
+) -> None:
+    """Trains the tokenizer that a configuration describes; see `train_tokenizer`."""
+    train_tokenizer(
+        lines,
+        path,
+        vocab_size=config.model.vocab_size,
+        kind=config.data.tokenizer_kind,
+        normalization=config.data.normalization or NORMALIZATIONS[0],
+        character_coverage=config.data.character_coverage,
+        symbols=symbols,
+    )
