@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from command_line import assert_refused
 
+from tf_transformer.cli.curves import sparkline
 from tf_transformer.cli.main import main
-from tf_transformer.cli.train import sparkline
 from tf_transformer.run import Run
 from tf_transformer.run.run import best_record
 

@@ -19,8 +19,8 @@ from command_line import (
 from helpers import assert_nothing_moved, hostile_lines
 from sacrebleu.metrics import BLEU
 
+from tf_transformer.cli.generate import search_origin
 from tf_transformer.cli.main import main
-from tf_transformer.cli.translate import search_origin
 from tf_transformer.config import DataConfig, DecodingConfig
 from tf_transformer.data.text import corpora
 from tf_transformer.run import Run

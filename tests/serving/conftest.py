@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from http_calls import one_version
 
-from tf_transformer.cli.export import bound_socket
+from tf_transformer.cli.serve import bound_socket
 from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
 
 

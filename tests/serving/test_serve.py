@@ -18,9 +18,9 @@ from command_line import ROOT, TF_TRANSFORMER, environment, status_of
 from http_calls import call, predict
 
 from tf_transformer import serving
-from tf_transformer.cli import export
-from tf_transformer.cli.export import host_and_port
+from tf_transformer.cli import serve
 from tf_transformer.cli.main import main
+from tf_transformer.cli.serve import host_and_port
 from tools.storm import requests
 from tools.storm.lab import Lab
 
@@ -126,7 +126,7 @@ def test_a_signal_during_the_export_of_a_run_leaves_no_file(
         signal.raise_signal(number)
         pytest.fail("the export went on")
 
-    monkeypatch.setattr(export, "load_run", lambda *_: SimpleNamespace(export=begin))
+    monkeypatch.setattr(serve, "load_run", lambda *_: SimpleNamespace(export=begin))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = classification_run.path
     try:
@@ -149,7 +149,7 @@ def test_serve_names_a_missing_package_before_it_exports_a_run(
     exported, classification_run, kind, monkeypatch, capsys
 ):
     model = exported if kind == "export" else classification_run.path
-    monkeypatch.setattr(export, "load_run", lambda *_, **__: pytest.fail("it exports"))
+    monkeypatch.setattr(serve, "load_run", lambda *_, **__: pytest.fail("it exports"))
     monkeypatch.setitem(sys.modules, "flask", None)  # as where it is not installed
     monkeypatch.delitem(sys.modules, "tf_transformer.serving.server", raising=False)
     monkeypatch.delattr(serving, "server", raising=False)

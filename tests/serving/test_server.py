@@ -19,7 +19,7 @@ from http_calls import PREDICT, body_of, call, one_version, predict
 from prometheus_client.parser import text_string_to_metric_families
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.cli.export import bound_socket
+from tf_transformer.cli.serve import bound_socket
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.documents import NO_JOIN
 from tf_transformer.export.saved_model import SavedModelSession

@@ -1,7 +1,7 @@
 """`tf-transformer COMMAND`: the list of commands and the program.
 
-A command NAME is two functions of its module: `add_NAME` declares its arguments, `run_NAME`
-does the work, and its docstring is the help.
+The command NAME is the module NAME: `add_NAME` declares its arguments, `run_NAME` does the
+work, and its docstring is the help.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from tf_transformer.cli.parser import CommandParser, actions, usage
 from tf_transformer.cli.process import run_process
 from tf_transformer.config.settings import nearest
 
-# By heading of `--help`, which is also the module: a line for each command.
+# By heading of `--help`: a line for each command.
 GROUPS = {
     "train": {
         "train": "train on parallel text, trees or labelled sentences",
@@ -48,18 +48,18 @@ GROUPS = {
         "draw": "draw a parse below the correct tree",
         "classify": "label stdin to stdout, one sentence per line",
     },
-    "studies": {
+    "paper": {
         "ablate": "train the rows of the paper's Table 3, scaled down",
         "heads": "measure which heads a run needs and prune the others",
         "lengths": "draw BLEU against source length",
     },
 }
-COMMANDS = {name: module for module, commands in GROUPS.items() for name in commands}
+COMMANDS = [name for commands in GROUPS.values() for name in commands]
 
 
 def command_parser(name: str, prog: str | None = None) -> CommandParser:
     """Builds the parser of a command, whose module is imported only now."""
-    module = importlib.import_module(f"tf_transformer.cli.{COMMANDS[name]}")
+    module = importlib.import_module(f"tf_transformer.cli.{name}")
     command = getattr(module, f"run_{name}")
     parser = CommandParser(prog=prog or f"tf-transformer {name}", description=command.__doc__)
     parser.set_defaults(command=command, stdout_is_data=False)

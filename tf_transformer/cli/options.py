@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import gzip
 import itertools
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +26,8 @@ from tf_transformer.export.versions import find_export
 from tf_transformer.plots import SUFFIXES, new_figure
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named
+
+logger = logging.getLogger(__name__)
 
 RUN_HELP = "run directory, the --output of `train`"
 MODEL_HELP = f"{RUN_HELP}, or an export"
@@ -327,3 +330,43 @@ def read_some_pairs(source: str, target: str) -> list[tuple[str, str]]:
     if not pairs:
         raise UserError(f"{source} must have at least one sentence. Received: none.")
     return pairs
+
+
+def require_equal_lengths(
+    name: str | Path, lines: Sequence[str], other: str | Path, other_lines: Sequence[str]
+) -> None:
+    """Raises UserError if two files have different numbers of lines, or none."""
+    if len(lines) != len(other_lines) or not lines:
+        raise UserError(
+            "Both files must have the same number of lines, at least one. Received: "
+            f"{name} with {len(lines):,}, {other} with {len(other_lines):,}."
+        )
+
+
+def seen_before(
+    runs: Sequence[str],
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    tag: str | None = None,
+) -> dict[str, Any]:
+    """Logs how many test sentences each run has seen.
+
+    Returns:
+        The counts by run; None for a run whose text cannot be read.
+    """
+    from tf_transformer.tasks.translation.task import describe_overlaps, overlaps
+
+    counts: dict[str, Any] = {}
+    for path in runs:
+        try:
+            by_role = overlaps(Run.open(path), sources, references, tag)
+        except UserError as error:
+            counts[path] = None
+            logger.warning(
+                "caution  %s may have seen these lines; not checked: %s", path, error
+            )
+            continue
+        counts[path] = {role: dataclasses.asdict(seen) for role, seen in by_role.items()}
+        if text := describe_overlaps(by_role, len(sources)):
+            logger.warning("caution  %s has seen these lines: %s", path, text)
+    return counts
