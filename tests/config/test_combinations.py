@@ -6,7 +6,7 @@ from command_line import assert_refused
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import COMMANDS, command_parser
 from tf_transformer.cli.parser import actions
-from tf_transformer.config.combinations import RULES, check
+from tf_transformer.config.combinations import CONDITIONS, check
 
 LITERT = "export r --output o --format litert"
 EVALUATE = "evaluate --hypothesis h --reference r --report de"
@@ -62,7 +62,7 @@ def test_a_command_is_refused_before_it_begins(line, expected, capsys):
         ({"fixed_length": 9}, "`fixed_length` needs `format='litert'`"),
     ],
 )
-def test_arguments_of_a_function_are_refused_by_the_same_rules(arguments, expected):
+def test_arguments_of_a_function_are_refused_by_the_same_conditions(arguments, expected):
     with pytest.raises(UserError) as refused:
         check(arguments)
     assert expected in str(refused.value)
@@ -74,11 +74,11 @@ def test_what_combines_is_accepted():
     check({})
 
 
-def test_every_rule_names_options_that_a_command_has():
-    for rule in RULES:
-        for other in (*rule.excludes, *rule.needs):
-            names = {term.partition("=")[0] for term in (rule.term, other)}
-            assert any(names <= options for options in map(_options, COMMANDS)), (rule, other)
+def test_every_condition_names_options_that_a_command_has():
+    for each in CONDITIONS:
+        for other in (*each.excludes, *each.needs):
+            names = {term.partition("=")[0] for term in (each.term, other)}
+            assert any(names <= options for options in map(_options, COMMANDS)), (each, other)
 
 
 def _options(command: str) -> set[str]:

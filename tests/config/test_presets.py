@@ -72,6 +72,19 @@ def test_the_error_for_an_unknown_preset_suggests_the_nearest_or_lists_all(unkno
         preset(unknown)
 
 
+def test_the_recipe_of_the_paper_is_that_of_sections_3_to_6():
+    assert recipe("paper") == {
+        "model.norm_first": False, "model.tie_embeddings": True,
+        "model.attention_dropout": 0, "model.activation_dropout": 0,
+        "data.tokenizer_kind": "bpe",
+        "training.batch_tokens": 25_000, "training.warmup_steps": 4_000,
+        "training.learning_rate_scale": 1, "training.beta_1": 0.9, "training.beta_2": 0.98,
+        "training.epsilon": 1e-9, "training.label_smoothing": 0.1, "training.clip_norm": 0,
+        "training.ema_decay": 0, "training.patience": 0,
+        "decoding.beam_size": 4, "decoding.alpha": 0.6, "decoding.max_extra_length": 50,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_is_absolute_in_the_settings_it_names(name):
     named = set(recipe(name))

@@ -21,7 +21,7 @@ from tf_transformer.cli.options import (
     sampling_config,
 )
 from tf_transformer.cli.parser import float_from, int_from, value_of
-from tf_transformer.config import DecodingConfig
+from tf_transformer.config import DecodingConfig, settings_with
 from tf_transformer.data.text import content_hash, read_lines
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def run_generate(options: argparse.Namespace) -> None:
 
 def search_origin(decoding: DecodingConfig, *, sampled: bool) -> dict[str, Any]:
     """Returns the settings of the search that the translations depend on."""
-    without = {"batch_tokens", "checkpoint"}  # the weights are known by their hash
-    without |= {"beam_size", "alpha", "lookahead"} if sampled else set()
+    without = {"decoding.checkpoint", *settings_with(same_results=True)}  # weights have a hash
+    without |= {*settings_with(of_search=True)} if sampled else set()
     settings = dataclasses.asdict(decoding)
-    return {name: settings[name] for name in settings.keys() - without}
+    return {name: settings[name] for name in settings if f"decoding.{name}" not in without}

@@ -17,7 +17,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
 from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.parser import actions, flag, given, int_from, value_of
+from tf_transformer.cli.parser import actions, add_setting, flag, given, int_from, options_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import arriving_lines, read_lines, read_pairs
@@ -67,30 +67,9 @@ _MODEL: dict[str, dict[str, Any]] = {
     },
 }
 
-# By the field of DecodingConfig: the option, its metavar and its help.
-_SEARCH = {
-    "beam_size": ("--beam", "W", "beam size"),
-    "alpha": ("--alpha", "A", "exponent of the length penalty"),
-    "batch_tokens": ("--batch-tokens", "N", "source tokens times beam size in a batch"),
-    "max_length": ("--max-length", "N", "maximum output tokens, including EOS"),
-    "min_length": ("--min-length", "N", "minimum output tokens, including EOS"),
-    "no_repeat_ngram": ("--no-repeat-ngram", "N", "never repeat a sequence of N tokens"),
-    "lookahead": (
-        "--lookahead",
-        "N",
-        "stop when no better translation can end within N more tokens; 0: search exactly",
-    ),
-}
-
+_SEARCH = {name.removeprefix("decoding."): it for name, it in options_of("search").items()}
+_SAMPLING = options_of("sampling")
 _OF_RUNS = ("precision", "litert", "threads", "tag", "ensemble")  # see `load_run`
-
-# By the field of SamplingConfig: the metavar and the help of its option.
-_SAMPLING = {
-    "temperature": ("T", "below 1 less random, above 1 more, from 0.01 to 100 (default: 1)"),
-    "top_k": ("K", "sample from the K most probable tokens"),
-    "top_p": ("P", "sample from the fewest tokens whose total probability reaches P"),
-    "seed": ("N", "random seed (default: 1)"),
-}
 
 
 # --- Declaring options -------------------------------------------------------------------
@@ -121,14 +100,7 @@ def add_search_options(
     """Adds the options that `decoding_config` reads, or only those of `fields`."""
     group = parser.add_argument_group("search")
     for field in fields:
-        option, metavar, text = _SEARCH[field]
-        group.add_argument(
-            option,
-            dest=field,
-            type=value_of(f"decoding.{field}"),
-            metavar=metavar,
-            help=f"{text} (default: the run's)",
-        )
+        add_setting(group, field, _SEARCH[field], " (default: the run's)")
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
@@ -136,9 +108,8 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling")
     text = "sample translations instead of searching for the best"
     group.add_argument("--sample", action="store_true", help=text)
-    for name, (metavar, text) in _SAMPLING.items():
-        option = f"--{name.replace('_', '-')}"
-        group.add_argument(option, type=value_of(name), metavar=metavar, help=text)
+    for field, setting in _SAMPLING.items():
+        add_setting(group, field, setting, f" (default: {setting.default:g})")
 
 
 def add_line_buffered_option(parser: argparse.ArgumentParser) -> None:

@@ -116,6 +116,29 @@ def assignment(text: str) -> str:
     return text
 
 
+def options_of(group: str) -> dict[str, Setting]:
+    """Returns the settings that have an option in a group of --help, by their names."""
+    known = SETTINGS | SAMPLING
+    return {name: it for name, it in known.items() if it.flag and it.group == group}
+
+
+def add_setting(group, dest: str, setting: Setting, end: str = "") -> None:
+    """Adds the option of a setting, with its bounds and help, followed by `end`.
+
+    An option whose value is a list may be repeated.
+    """
+    option, metavar = setting.flag.split(" ", 1)
+    repeatable = setting.type == tuple[str, ...]
+    group.add_argument(
+        option,
+        dest=dest,
+        action="append" if repeatable else "store",
+        type=None if repeatable or str in setting.types else _reader(setting),
+        metavar=metavar,
+        help=setting.help + "; repeatable" * repeatable + end,
+    )
+
+
 def value_of(name: str) -> Reader:
     """Returns an argument `type`: the value of a setting, such as "decoding.beam_size"."""
     return _reader((SETTINGS | SAMPLING)[name])

@@ -1,50 +1,15 @@
 """Training options, which `train`, `doctor` and `ablate` share."""
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 from tf_transformer.api.train import configure
 from tf_transformer.base.errors import UserError, quoted
-from tf_transformer.cli.parser import assignment, given, int_from, value_of
+from tf_transformer.cli.parser import add_setting, assignment, given, int_from, options_of
 from tf_transformer.config import SETTINGS, Config
 from tf_transformer.config.presets import PRESETS, RECIPES
 from tf_transformer.tasks.registry import TASKS
 from tf_transformer.training.sessions import Budget
-
-# Options that name a setting, with their metavars. The rest follows from the setting's
-# declaration: its help, its bounds, and that a list is repeatable.
-_RUN_SETTINGS = {
-    "--init-from": ("training.init_from", "RUN"),
-    "--freeze": ("training.freeze", "PATTERN"),
-    "--lora": ("training.lora_rank", "RANK"),
-}
-_TRAINING_SETTINGS = {
-    "--train": ("data.train", "PREFIX"),
-    "--mix": ("data.mix", "W:W"),
-    "--valid": ("data.valid", "PREFIX"),
-    "--tag": ("data.tag", "KEY=TAG"),
-    "--source": ("data.source", "LANG"),
-    "--target": ("data.target", "LANG"),
-    "--batch-tokens": ("training.batch_tokens", "N"),
-    "--max-tokens-per-device": ("training.max_tokens_per_device", "N"),
-}
-
-
-def _add_settings(
-    add: Callable[..., argparse.Action], options: dict[str, tuple[str, str]]
-) -> None:
-    for option, (name, metavar) in options.items():
-        setting = SETTINGS[name]
-        repeatable = setting.type == tuple[str, ...]
-        add(
-            option,
-            dest=name,  # by which `given_settings` knows it
-            action="append" if repeatable else "store",
-            type=None if repeatable or str in setting.types else value_of(name),
-            metavar=metavar,
-            help=setting.help + "; repeatable" * repeatable,
-        )
 
 
 def add_run_settings(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +26,8 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
     add("--output", metavar="DIR", help="run directory (default: runs/NAME)")
     text = "resume a run even if its training text has changed"
     add("--accept-new-data", action="store_true", help=text)
-    _add_settings(add, _RUN_SETTINGS)
+    for name, setting in options_of("run").items():
+        add_setting(group, name, setting)
     add_training_options(parser)
 
 
@@ -69,7 +35,8 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     """Adds options for data, batches, devices, the session's length and any setting."""
     group = parser.add_argument_group("training")
     add = group.add_argument
-    _add_settings(add, _TRAINING_SETTINGS)
+    for name, setting in options_of("training").items():
+        add_setting(group, name, setting)
     text = "number of devices (default: all GPUs, or the CPU)"
     add("--devices", type=int_from(1, 128), metavar="N", help=text)
     text = "end this session after 2h, 90m, 45s or '500 steps', saving as on Ctrl-C"

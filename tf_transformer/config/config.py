@@ -16,7 +16,7 @@ from tf_transformer.config.settings import (
     MAX_TOKENS,
     Setting,
     convert_fields,
-    find,
+    find_named,
     mix_weights,
     parse_assignments,
     parse_value,
@@ -357,7 +357,7 @@ class DecodingConfig:
     """Beam search (paper 6.1)."""
 
     beam_size: int = setting(
-        4, low=1, high=MAX_BEAM_SIZE, help="hypotheses kept; 1 is greedy",
+        4, low=1, high=MAX_BEAM_SIZE, help="beam size: hypotheses kept; 1 is greedy",
         flag="--beam W", paper="6.1", of_search=True)
     alpha: float = setting(
         0.6, low=0, high=MAX_ALPHA, help="exponent of the length penalty; 0 for none",
@@ -394,6 +394,12 @@ class DecodingConfig:
         expected = f"0 or at least min_length ({self.min_length})"
         require(consistent, "max_length", expected, self.max_length)
 
+    def canonical(self) -> Self:
+        """Returns that search of those with the same results whose other settings are least."""
+        settings = settings_of(type(self))
+        least: Any = {name: it.bounds.low for name, it in settings.items() if it.same_results}
+        return dataclasses.replace(self, **least)
+
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
@@ -402,7 +408,7 @@ class SamplingConfig:
 
     temperature: float = setting(
         1.0, low=TEMPERATURES[0], high=TEMPERATURES[1],
-        help="divides the logits: below 1 sharpens the distribution, above 1 flattens it",
+        help="divides the logits: below 1 less random, above 1 more",
         flag="--temperature T")
     top_k: int = setting(
         0, low=0, high=MAX_COUNT, help="draw from this many most probable tokens; 0: all",
@@ -473,7 +479,7 @@ class Config:
         changes: dict[str, dict[str, Any]] = {}
         for dotted, value in values.items():
             section, _, name = dotted.partition(".")
-            setting = find("setting", dotted, SETTINGS)
+            setting = find_named("setting", dotted, SETTINGS)
             changes.setdefault(section, {})[name] = setting.check(dotted, value)
         sections = {
             section: dataclasses.replace(getattr(self, section), **fields)
@@ -556,7 +562,7 @@ def _parse_yaml(text: str) -> dict[str, Any]:
         )
     values = flattened(record)
     for name, value in values.items():
-        setting = _NAMES.get(name) or find("setting", name, SETTINGS)
+        setting = _NAMES.get(name) or find_named("setting", name, SETTINGS)
         parsed = parse_value(setting, value) if isinstance(value, str) else value
         values[name] = setting.check(name, parsed)
     return values

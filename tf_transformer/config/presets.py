@@ -20,7 +20,7 @@ from tf_transformer.config.config import (
     TrainingConfig,
     settings_with,
 )
-from tf_transformer.config.settings import find
+from tf_transformer.config.settings import find_named
 
 
 def _table3(
@@ -161,7 +161,7 @@ PRESETS = {
 
 def preset(name: str) -> Config:
     """Returns a preset by name; UserError for an unknown one."""
-    return dataclasses.replace(find("model", name, PRESETS), preset=name)
+    return dataclasses.replace(find_named("model", name, PRESETS), preset=name)
 
 
 # The settings of each recipe: `paper` is what the paper says of models of any size, `t2t` the
@@ -211,7 +211,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 def recipe(name: str) -> dict[str, Any]:
     """Returns the values of a recipe by "section.field"; UserError for an unknown one."""
-    return find("recipe", name, RECIPES)
+    return find_named("recipe", name, RECIPES)
 
 
 def train_command(config: Config, output: Path | None = None) -> str:

@@ -71,7 +71,7 @@ class Setting:
     """
 
     type: Any
-    bounds: Bounds | None = None
+    bounds: Bounds = Bounds()
     choices: tuple[str, ...] = ()
     default: Any = None
     help: str = ""
@@ -109,7 +109,7 @@ class Setting:
         return " or ".join(map(self._named, self.types))
 
     def _named(self, type_: type) -> str:
-        if type_ in (int, float) and self.bounds:
+        if type_ in (int, float) and self.bounds != Bounds():
             return f"an int {self.bounds}" if type_ is int else str(self.bounds)
         return "None" if type_ is types.NoneType else type_.__name__
 
@@ -140,7 +140,7 @@ class Setting:
             )
             return type(value) in self.types and allowed
         is_number = float in self.types or (int in self.types and value % 1 == 0)
-        return is_number and (self.bounds is None or value in self.bounds)
+        return is_number and value in self.bounds
 
 
 def _plain(value: Any) -> Any:
@@ -162,8 +162,7 @@ def setting(
 ) -> Any:
     """Returns a dataclass field with the bounds of `Bounds` and the facts of `Setting`."""
     bounds = Bounds(low=low, high=high, above=above, below=below)
-    facts |= {"help": help, "bounds": None if bounds == Bounds() else bounds}
-    return dataclasses.field(default=default, metadata=facts)
+    return dataclasses.field(default=default, metadata=facts | {"help": help, "bounds": bounds})
 
 
 def settings_of(section: type, prefix: str = "", **facts: Any) -> dict[str, Setting]:
@@ -212,12 +211,12 @@ def parse_assignments(
                 "--set expects section.field=value, such as model.dropout=0.3. "
                 f"Received: {quoted(assignment)}."
             )
-        setting = find("setting", name.strip(), settings)
+        setting = find_named("setting", name.strip(), settings)
         values[name.strip()] = parse_value(setting, text.strip())
     return values
 
 
-def find(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+def find_named(kind: str, name: str, known: Mapping[str, Any]) -> Any:
     """Looks up a name; raises UserError, with what was perhaps meant, if it is unknown."""
     if name not in known:
         raise UserError(f"There is no {kind} {quoted(name)}.{nearest(name, known)}")

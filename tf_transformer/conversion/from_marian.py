@@ -273,7 +273,7 @@ def _setting(
     return _number(search, name, default, SETTINGS[f"decoding.{ours}"].bounds)
 
 
-def _number(search: dict[str, Any], name: str, default: float, bounds: Bounds | None) -> float:
+def _number(search: dict[str, Any], name: str, default: float, bounds: Bounds) -> float:
     """Returns a number within bounds, of the same type as its default."""
     return Setting(type(default), bounds).check(name, search.get(name, default))
 

@@ -183,7 +183,7 @@ class GraphEngine(Engine):
         begin = None if prefixes is None else codec.prefix_ids(prefixes, sources)
         seeds = None if sampling is None else _seeds(sources, sampling.seed)
         find = self.compiled(
-            dataclasses.replace(decoding, batch_tokens=1),  # no part of the graph
+            decoding.canonical(),
             number,
             sampling and dataclasses.replace(sampling, seed=0),  # seeds are inputs
             prefixes is not None,

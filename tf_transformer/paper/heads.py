@@ -344,8 +344,8 @@ def measure_heads(
     """
     require_created_by("tf-transformer heads", output, "measured-*.json")
     sources, references = map(list, zip(*pairs, strict=True))
-    # The hash identifies the weights, and the size of batches does not affect results.
-    search = dataclasses.replace(decoding, checkpoint="best", batch_tokens=1)
+    # The hash identifies the weights.
+    search = dataclasses.replace(decoding.canonical(), checkpoint="best")
     tag = engine.tokenizer.tag
     results = repr((sha256(checkpoint), list(pairs), search, tokenize, tag))
     identity = hashlib.sha256(results.encode()).hexdigest()[:8]  # of all that determines them

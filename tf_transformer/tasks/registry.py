@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, settings_with
-from tf_transformer.config.settings import find
+from tf_transformer.config.settings import find_named
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import read_labels
 
@@ -83,7 +83,7 @@ EXPORTED = ("translation", "classification")  # tasks whose runs can be exported
 
 def task_named(name: str) -> Entry:
     """Returns the task of a configuration; UserError if there is no such task."""
-    return find("task", name, TASKS)
+    return find_named("task", name, TASKS)
 
 
 def check_training(config: Config) -> None:
