@@ -15,15 +15,14 @@ PACKAGE = Path(tf_transformer.__file__).parent
 # Fields after the last one of a section, which stands before its `# fmt: on`.
 FIELDS = {
     "TrainingConfig": """
-    told: int = setting(
-        3, low=1, high=9, help="what is told of it", flag="--told N", paper="9.9",
-        resume="recorded", init_from="own")
+    told: int = setting(3, low=1, high=9, flag="--told N", paper="9.9", resume="recorded",
+        init_from="own", help="what is told of it")
     untold: int = setting(3, low=1, high=9, help="what is left")
     files: tuple[str, ...] = setting((), help="some files", flag="--files FILE", card="never")
 """,
     "DecodingConfig": """
-    searched: int = setting(
-        3, low=1, high=9, help="what is sought", flag="--searched N", of_search=True)
+    searched: int = setting(3, low=1, high=9, flag="--searched N", of_search=True,
+        help="what is sought")
 """,
     "ModelConfig": """
     decoded: int = setting(3, low=1, high=9, help="what is decoded")

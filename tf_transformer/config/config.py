@@ -38,85 +38,61 @@ DEFAULT_GAIN = 2**-0.5
 class ModelConfig:
     """The architecture (paper 3), with the paper's base model as defaults."""
 
-    vocab_size: int = setting(
-        37_000, low=EOS_ID + 2, high=1_000_000, help="V, shared by source and target",
-        paper="5.1", by_preset=True)
-    num_layers: int = setting(
-        6, low=1, high=1_000, help="N, layers in the encoder, and in the decoder by default",
-        paper="3.1", by_preset=True)
-    decoder_layers: int | None = setting(
-        None, low=1, high=1_000, help="layers in the decoder; num_layers if None",
-        paper="3.1", by_preset=True, of_decoders=True)
-    d_model: int = setting(
-        512, low=1, high=65_536, help="D, the width of every sublayer's output; even",
-        paper="3.1", by_preset=True)
-    d_ff: int = setting(
-        2048, low=1, high=1_000_000, help="F, the inner width of the feed-forward networks",
-        paper="3.3", by_preset=True)
-    num_heads: int = setting(
-        8, low=1, high=65_536, help="H, attention heads per sublayer",
-        paper="3.2.2", by_preset=True)
-    key_dim: int | None = setting(
-        None, low=1, high=65_536,
-        help="K, the width of a head's queries and keys; d_model / num_heads if None",
-        paper="3.2.2", by_preset=True)
-    value_dim: int | None = setting(
-        None, low=1, high=65_536,
-        help="width of a head's values; d_model / num_heads if None",
-        paper="3.2.2", by_preset=True)
-    dropout: float = setting(
-        0.1, low=0, below=1, help="rate on sublayer outputs and on embeddings plus positions",
-        paper="5.4", by_preset=True, init_from="recipe")
-    attention_dropout: float = setting(
-        0.0, low=0, below=1, help="rate on attention weights; the paper has none there",
-        paper="5.4, which has none there", init_from="recipe")
-    activation_dropout: float = setting(
-        0.0, low=0, below=1,
-        help="rate after the activation of feed-forward networks; the paper has none there",
-        paper="5.4, which has none there", init_from="recipe")
-    norm_first: bool = setting(
-        False, help="pre-LN, with a final norm on both stacks, instead of the paper's post-LN",
-        paper="3.1")
-    positions: str = setting(
-        "sinusoidal", choices=("sinusoidal", "learned", "relative", "rotary", "none"),
+    vocab_size: int = setting(37_000, low=EOS_ID + 2, high=1_000_000, paper="5.1",
+        by_preset=True, help="V, shared by source and target")
+    num_layers: int = setting(6, low=1, high=1_000, paper="3.1", by_preset=True,
+        help="N, layers in the encoder, and in the decoder by default")
+    decoder_layers: int | None = setting(None, low=1, high=1_000, paper="3.1", by_preset=True,
+        of_decoders=True, help="layers in the decoder; num_layers if None")
+    d_model: int = setting(512, low=1, high=65_536, paper="3.1", by_preset=True,
+        help="D, the width of every sublayer's output; even")
+    d_ff: int = setting(2048, low=1, high=1_000_000, paper="3.3", by_preset=True,
+        help="F, the inner width of the feed-forward networks")
+    num_heads: int = setting(8, low=1, high=65_536, paper="3.2.2", by_preset=True,
+        help="H, attention heads per sublayer")
+    key_dim: int | None = setting(None, low=1, high=65_536, paper="3.2.2", by_preset=True,
+        help="K, the width of a head's queries and keys; d_model / num_heads if None")
+    value_dim: int | None = setting(None, low=1, high=65_536, paper="3.2.2", by_preset=True,
+        help="width of a head's values; d_model / num_heads if None")
+    dropout: float = setting(0.1, low=0, below=1, paper="5.4", by_preset=True,
+        init_from="recipe", help="rate on sublayer outputs and on embeddings plus positions")
+    attention_dropout: float = setting(0.0, low=0, below=1, paper="5.4, which has none there",
+        init_from="recipe", help="rate on attention weights; the paper has none there")
+    activation_dropout: float = setting(0.0, low=0, below=1, paper="5.4, which has none there",
+        init_from="recipe",
+        help="rate after the activation of feed-forward networks; the paper has none there")
+    norm_first: bool = setting(False, paper="3.1",
+        help="pre-LN, with a final norm on both stacks, instead of the paper's post-LN")
+    positions: str = setting("sinusoidal", paper="3.5", by_preset=True,
+        choices=("sinusoidal", "learned", "relative", "rotary", "none"),
         help="how the model knows the order of tokens: the first two are added to the "
-        "embeddings, relative and rotary act in self-attention", paper="3.5", by_preset=True)
-    attention_window: int = setting(
-        0, low=0, high=MAX_TOKENS,
-        help="positions to each side (back, in a decoder) that self-attention sees; 0: all",
-        init_from="taken")
-    tie_embeddings: bool = setting(
-        True, help="one matrix for both embeddings and the output projection (paper 3.4)",
-        paper="3.4", of_decoders=True)
-    max_length: int = setting(
-        1024, low=1, high=MAX_TOKENS, help="longest input if positions are learned",
-        card="never")
-    source_positions: int | None = setting(
-        None, low=1, high=MAX_TOKENS,
-        help="learned positions that sources have trained, set by training; max_length if None",
-        resume="ignored", init_from="own")
-    target_positions: int | None = setting(
-        None, low=1, high=MAX_TOKENS,
-        help="learned positions that targets have trained, set by training; max_length if None",
-        resume="ignored", init_from="own", of_decoders=True)
-    attention_bias: bool = setting(
-        False, help="biases in the projections of attention; the paper has none")
-    output_bias: bool = setting(
-        False, help="a bias added to the logits; the paper has none", of_decoders=True)
-    activation: str = setting(
-        "relu", choices=("relu", "swish", "swiglu", "geglu"),
+        "embeddings, relative and rotary act in self-attention")
+    attention_window: int = setting(0, low=0, high=MAX_TOKENS, init_from="taken",
+        help="positions to each side (back, in a decoder) that self-attention sees; 0: all")
+    tie_embeddings: bool = setting(True, paper="3.4", of_decoders=True,
+        help="one matrix for both embeddings and the output projection (paper 3.4)")
+    max_length: int = setting(1024, low=1, high=MAX_TOKENS, card="never",
+        help="longest input if positions are learned")
+    source_positions: int | None = setting(None, low=1, high=MAX_TOKENS, resume="ignored",
+        init_from="own",
+        help="learned positions that sources have trained, set by training; max_length if None")
+    target_positions: int | None = setting(None, low=1, high=MAX_TOKENS, resume="ignored",
+        init_from="own", of_decoders=True,
+        help="learned positions that targets have trained, set by training; max_length if None")
+    attention_bias: bool = setting(False,
+        help="biases in the projections of attention; the paper has none")
+    output_bias: bool = setting(False, of_decoders=True,
+        help="a bias added to the logits; the paper has none")
+    activation: str = setting("relu", choices=("relu", "swish", "swiglu", "geglu"),
         help="activation of the feed-forward networks; in the last two it gates a second inner "
         "projection of width F")
     norm: str = setting("layer", choices=("layer", "rms"), help="kind of every norm")
-    norm_epsilon: float = setting(
-        1e-6, above=0, high=1, help="added to the variance in every norm")
-    query_key_gain: float = setting(
-        DEFAULT_GAIN, above=0, high=100,
-        help="gain of the Xavier uniform initialisation of query and key kernels",
-        init_from="taken")
-    value_gain: float = setting(
-        DEFAULT_GAIN, above=0, high=100,
-        help="gain of the Xavier uniform initialisation of value kernels", init_from="taken")
+    norm_epsilon: float = setting(1e-6, above=0, high=1,
+        help="added to the variance in every norm")
+    query_key_gain: float = setting(DEFAULT_GAIN, above=0, high=100, init_from="taken",
+        help="gain of the Xavier uniform initialisation of query and key kernels")
+    value_gain: float = setting(DEFAULT_GAIN, above=0, high=100, init_from="taken",
+        help="gain of the Xavier uniform initialisation of value kernels")
     # fmt: on
 
     @property
@@ -170,65 +146,53 @@ class DataConfig:
     measured on all pairs.
     """
 
-    train: tuple[str, ...] = setting(
-        (), help="training text: prefixes of PREFIX.LANG[.gz] or tables FILE.tsv[.gz], with "
-        ":SOURCE-TARGET if their languages differ from the run's; for other tasks, "
-        "files of trees or labelled sentences",
-        flag="--train PREFIX", card="never", init_from="own")
-    valid: tuple[str, ...] = setting(
-        (), help="dev text, in the same form",
-        flag="--valid PREFIX", card="never", init_from="own")
-    mix: str = setting(
-        "", help="weights of the training texts, such as 1:4, or temperature=5; empty: by size",
-        flag="--mix W:W", init_from="own")
-    tag: tuple[str, ...] = setting(
-        (), help="KEY=TAG: text put before each source, by target language or corpus, such as "
-        "de=<2de>", flag="--tag KEY=TAG", init_from="own")
-    symbols: tuple[str, ...] = setting(
-        (), help="words that a new tokenizer never splits, in addition to one-word tags",
-        init_from="own")
-    source: str = setting(
-        "", help="language to translate from, the suffix of its files",
-        flag="--source LANG", card="never")
-    target: str = setting(
-        "", help="language to translate to", flag="--target LANG", card="never")
-    bleu_tokenizer: str = setting(
-        "13a", choices=BLEU_TOKENIZERS, help="sacreBLEU's tokeniser for the target text: zh "
-        "for Chinese, char for others without blanks between words, none for tokenised text")
-    tokenizer: str = setting(
-        "", help="path of an existing SentencePiece model; empty trains one on both languages",
-        card="never", init_from="own")
-    separate_vocabularies: bool = setting(
-        False, help="a new tokenizer for each language; needs model.tie_embeddings=false",
-        init_from="own")
-    subword_sampling: float = setting(
-        0.0, low=0, below=1, help="resample subwords at each step: probability of BPE-dropout, "
-        "such as 0.05, or alpha of a unigram vocabulary, such as 0.2; 0: off")
-    join: float = setting(
-        0.0, low=0, high=1, help="probability that a training pair is joined with others of "
-        "its text, so that the model learns to translate several sentences at once; 0: off")
-    join_order: str = setting(
-        "file", choices=("file", "random"), help="which pairs are joined: those that follow in "
-        "the file, or random ones, as always with data.mix")
-    caps: float = setting(
-        0.0, low=0, high=1, help="probability that a training pair is in capitals, in title "
-        "case, or without its final mark; 0: off")
-    tokenizer_kind: str = setting(
-        "bpe", choices=("bpe", "unigram"), help="algorithm of a new tokenizer",
-        paper="5.1", init_from="own")
-    normalization: str | None = setting(
-        None, choices=NORMALIZATIONS, help="how a new tokenizer rewrites text; None: identity",
-        card="always", init_from="own")
-    character_coverage: float = setting(  # SentencePiece's bounds
-        1.0, low=0.98, high=1.0,
-        help="share of all characters that a new tokenizer has pieces for; others become bytes",
-        card="always", init_from="own")
-    max_length: int = setting(
-        256, low=8, high=MAX_TOKENS, help="longest side of a training pair, in tokens with EOS",
-        card="always")
-    max_ratio: float = setting(
-        4.0, low=1, high=MAX_FLOAT, help="largest length ratio of the sides of a training pair",
-        card="always")
+    train: tuple[str, ...] = setting((), flag="--train PREFIX", card="never", init_from="own",
+        help="training text: prefixes of PREFIX.LANG[.gz] or tables FILE.tsv[.gz], with "
+        ":SOURCE-TARGET if their languages differ from the run's; for other tasks, files of "
+        "trees or labelled sentences")
+    valid: tuple[str, ...] = setting((), flag="--valid PREFIX", card="never", init_from="own",
+        help="dev text, in the same form")
+    mix: str = setting("", flag="--mix W:W", init_from="own",
+        help="weights of the training texts, such as 1:4, or temperature=5; empty: by size")
+    tag: tuple[str, ...] = setting((), flag="--tag KEY=TAG", init_from="own",
+        help="KEY=TAG: text put before each source, by target language or corpus, such as "
+        "de=<2de>")
+    symbols: tuple[str, ...] = setting((), init_from="own",
+        help="words that a new tokenizer never splits, in addition to one-word tags")
+    source: str = setting("", flag="--source LANG", card="never",
+        help="language to translate from, the suffix of its files")
+    target: str = setting("", flag="--target LANG", card="never",
+        help="language to translate to")
+    bleu_tokenizer: str = setting("13a", choices=BLEU_TOKENIZERS,
+        help="sacreBLEU's tokeniser for the target text: zh for Chinese, char for others "
+        "without blanks between words, none for tokenised text")
+    tokenizer: str = setting("", card="never", init_from="own",
+        help="path of an existing SentencePiece model; empty trains one on both languages")
+    separate_vocabularies: bool = setting(False, init_from="own",
+        help="a new tokenizer for each language; needs model.tie_embeddings=false")
+    subword_sampling: float = setting(0.0, low=0, below=1,
+        help="resample subwords at each step: probability of BPE-dropout, such as 0.05, or "
+        "alpha of a unigram vocabulary, such as 0.2; 0: off")
+    join: float = setting(0.0, low=0, high=1,
+        help="probability that a training pair is joined with others of its text, so that the "
+        "model learns to translate several sentences at once; 0: off")
+    join_order: str = setting("file", choices=("file", "random"),
+        help="which pairs are joined: those that follow in the file, or random ones, as always "
+        "with data.mix")
+    caps: float = setting(0.0, low=0, high=1,
+        help="probability that a training pair is in capitals, in title case, or without its "
+        "final mark; 0: off")
+    tokenizer_kind: str = setting("bpe", choices=("bpe", "unigram"), paper="5.1",
+        init_from="own", help="algorithm of a new tokenizer")
+    normalization: str | None = setting(None, choices=NORMALIZATIONS, card="always",
+        init_from="own", help="how a new tokenizer rewrites text; None: identity")
+    # The bounds are SentencePiece's.
+    character_coverage: float = setting(1.0, low=0.98, high=1.0, card="always", init_from="own",
+        help="share of all characters that a new tokenizer has pieces for; others become bytes")
+    max_length: int = setting(256, low=8, high=MAX_TOKENS, card="always",
+        help="longest side of a training pair, in tokens with EOS")
+    max_ratio: float = setting(4.0, low=1, high=MAX_FLOAT, card="always",
+        help="largest length ratio of the sides of a training pair")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -256,82 +220,62 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 class TrainingConfig:
     """The recipe (paper 5). A batch is the data of one update, over all devices."""
 
-    steps: int = setting(
-        100_000, low=1, high=MAX_COUNT, help="updates in total",
-        paper="5.2", by_preset=True, resume="recorded")
-    batch_tokens: int = setting(
-        25_000, low=1, high=MAX_COUNT, help="tokens per side in one update, over all devices",
-        flag="--batch-tokens N", paper="5.1", resume="recorded")
-    max_tokens_per_device: int | None = setting(
-        None, low=0, high=MAX_COUNT,
+    steps: int = setting(100_000, low=1, high=MAX_COUNT, paper="5.2", by_preset=True,
+        resume="recorded", help="updates in total")
+    batch_tokens: int = setting(25_000, low=1, high=MAX_COUNT, flag="--batch-tokens N",
+        paper="5.1", resume="recorded", help="tokens per side in one update, over all devices")
+    max_tokens_per_device: int | None = setting(None, low=0, high=MAX_COUNT,
+        flag="--max-tokens-per-device N", resume="recorded", same_results=True,
         help="tokens per side that a device processes at once; larger batches accumulate "
-        "gradients, with the same result; 0: no limit; None: 4,096 on a CPU, 0 on a GPU",
-        flag="--max-tokens-per-device N", resume="recorded", same_results=True)
-    warmup_steps: int = setting(
-        4_000, low=1, high=MAX_COUNT, help="steps in which the learning rate grows linearly",
-        paper="5.3", resume="recorded")
-    learning_rate_scale: float = setting(
-        1.0, above=0, high=MAX_FLOAT, help="factor on the paper's learning rate (5.3)",
-        paper="5.3", resume="recorded")
-    beta_1: float = setting(
-        0.9, low=0, below=1, help="Adam's decay rate of the first moment", paper="5.3")
-    beta_2: float = setting(
-        0.98, low=0, below=1, help="Adam's decay rate of the second moment", paper="5.3")
-    epsilon: float = setting(
-        1e-9, above=0, high=1, help="term added to Adam's denominator", paper="5.3")
-    label_smoothing: float = setting(
-        0.1, low=0, below=1, help="probability spread over the vocabulary (5.4)", paper="5.4")
-    clip_norm: float = setting(
-        0.0, low=0, high=MAX_FLOAT, help="largest global norm of the gradient; 0: no clipping",
-        paper="5.3, which has none", resume="recorded")
-    ema_decay: float = setting(
-        0.0, low=0, below=1,
-        help="decay of a moving average, evaluated and saved instead of the weights; 0: off",
-        paper="6.1, which averages checkpoints")
-    evaluate_every: int = setting(
-        1_500, low=1, high=MAX_COUNT, help="steps between evaluations on the dev set",
-        paper="6.1, ten minutes", by_preset=True, resume="recorded")
-    best_by: str = setting(
-        "bleu", choices=BEST_BY, help="dev score that decides which weights are best")
-    keep_last: int = setting(
-        5, low=1, high=MAX_COUNT, help="newest checkpoints kept; at least average_last",
-        card="never", resume="recorded")
-    average_last: int = setting(
-        5, low=1, high=MAX_COUNT, help="newest checkpoints averaged at the end (6.1)",
-        paper="6.1", by_preset=True, resume="recorded")
-    patience: int = setting(
-        0, low=0, high=MAX_COUNT,
-        help="evaluations without a better score after which training ends; 0: off",
-        paper="5.2, a fixed number of steps", resume="recorded")
-    save_minutes: float = setting(
-        10.0, above=0, high=1_000_000, help="minutes between saves of the state for resuming",
-        card="never", resume="recorded", same_results=True)
+        "gradients, with the same result; 0: no limit; None: 4,096 on a CPU, 0 on a GPU")
+    warmup_steps: int = setting(4_000, low=1, high=MAX_COUNT, paper="5.3", resume="recorded",
+        help="steps in which the learning rate grows linearly")
+    learning_rate_scale: float = setting(1.0, above=0, high=MAX_FLOAT, paper="5.3",
+        resume="recorded", help="factor on the paper's learning rate (5.3)")
+    beta_1: float = setting(0.9, low=0, below=1, paper="5.3",
+        help="Adam's decay rate of the first moment")
+    beta_2: float = setting(0.98, low=0, below=1, paper="5.3",
+        help="Adam's decay rate of the second moment")
+    epsilon: float = setting(1e-9, above=0, high=1, paper="5.3",
+        help="term added to Adam's denominator")
+    label_smoothing: float = setting(0.1, low=0, below=1, paper="5.4",
+        help="probability spread over the vocabulary (5.4)")
+    clip_norm: float = setting(0.0, low=0, high=MAX_FLOAT, paper="5.3, which has none",
+        resume="recorded", help="largest global norm of the gradient; 0: no clipping")
+    ema_decay: float = setting(0.0, low=0, below=1, paper="6.1, which averages checkpoints",
+        help="decay of a moving average, evaluated and saved instead of the weights; 0: off")
+    evaluate_every: int = setting(1_500, low=1, high=MAX_COUNT, paper="6.1, ten minutes",
+        by_preset=True, resume="recorded", help="steps between evaluations on the dev set")
+    best_by: str = setting("bleu", choices=BEST_BY,
+        help="dev score that decides which weights are best")
+    keep_last: int = setting(5, low=1, high=MAX_COUNT, card="never", resume="recorded",
+        help="newest checkpoints kept; at least average_last")
+    average_last: int = setting(5, low=1, high=MAX_COUNT, paper="6.1", by_preset=True,
+        resume="recorded", help="newest checkpoints averaged at the end (6.1)")
+    patience: int = setting(0, low=0, high=MAX_COUNT, paper="5.2, a fixed number of steps",
+        resume="recorded",
+        help="evaluations without a better score after which training ends; 0: off")
+    save_minutes: float = setting(10.0, above=0, high=1_000_000, card="never",
+        resume="recorded", same_results=True,
+        help="minutes between saves of the state for resuming")
     precision: str = setting("float32", choices=PRECISIONS, help="Keras's dtype policy")
-    recompute: bool = setting(
-        False,
-        help="recompute layers in the backward pass: less memory, slower, the same result",
-        resume="recorded")
+    recompute: bool = setting(False, resume="recorded",
+        help="recompute layers in the backward pass: less memory, slower, the same result")
     jit_compile: bool = setting(False, help="compile the train step with XLA")
-    deterministic: bool = setting(
-        False, help="fix the order of additions on a GPU, which is slower; a CPU's always is",
-        card="never", resume="recorded")
-    init_from: str = setting(
-        "", help="run to start from: its best weights, its tokenizer and, without a model or "
-        "recipe, its training settings; empty: none",
-        flag="--init-from RUN", group="run", init_from="own")
-    freeze: tuple[str, ...] = setting(
-        (), help="layers not to train, as shell patterns: encoder, or !*norm for all but norms",
-        flag="--freeze PATTERN", group="run", init_from="own")
-    lora_rank: int = setting(
-        0, low=0, high=65_536,
-        help="train only LoRA adapters of this rank, on the weights of init_from; 0: off",
-        flag="--lora RANK", group="run", init_from="own")
-    schedule_start: int = setting(
-        0, low=0, high=MAX_COUNT, help="steps of the learning-rate schedule to skip",
-        init_from="own")
-    seed: int = setting(
-        1, low=0, high=2**32 - 1,
-        help="seed of initial weights, dropout and the order of batches", card="never")
+    deterministic: bool = setting(False, card="never", resume="recorded",
+        help="fix the order of additions on a GPU, which is slower; a CPU's always is")
+    init_from: str = setting("", flag="--init-from RUN", group="run", init_from="own",
+        help="run to start from: its best weights, its tokenizer and, without a model or "
+        "recipe, its training settings; empty: none")
+    freeze: tuple[str, ...] = setting((), flag="--freeze PATTERN", group="run", init_from="own",
+        help="layers not to train, as shell patterns: encoder, or !*norm for all but norms")
+    lora_rank: int = setting(0, low=0, high=65_536, flag="--lora RANK", group="run",
+        init_from="own",
+        help="train only LoRA adapters of this rank, on the weights of init_from; 0: off")
+    schedule_start: int = setting(0, low=0, high=MAX_COUNT, init_from="own",
+        help="steps of the learning-rate schedule to skip")
+    seed: int = setting(1, low=0, high=2**32 - 1, card="never",
+        help="seed of initial weights, dropout and the order of batches")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -356,36 +300,26 @@ TEMPERATURES = (0.01, 100.0)
 class DecodingConfig:
     """Beam search (paper 6.1)."""
 
-    beam_size: int = setting(
-        4, low=1, high=MAX_BEAM_SIZE, help="beam size: hypotheses kept; 1 is greedy",
-        flag="--beam W", paper="6.1", of_search=True)
-    alpha: float = setting(
-        0.6, low=0, high=MAX_ALPHA, help="exponent of the length penalty; 0 for none",
-        flag="--alpha A", paper="6.1", of_search=True)
-    max_extra_length: int = setting(
-        50, low=1, high=10_000, help="how many tokens the output may have more than the input",
-        paper="6.1")
-    max_source_length: int = setting(
-        1_024, low=1, high=MAX_TOKENS, help="most input tokens; the rest is cut off")
-    checkpoint: str = setting(
-        "best", choices=("best", "average", "last"), help="weights used by default",
-        init_from="own")
-    batch_tokens: int = setting(
-        4_096, low=1, high=MAX_COUNT, help="source tokens times beams in a batch",
-        flag="--batch-tokens N", same_results=True)
-    min_length: int = setting(
-        0, low=0, high=MAX_TOKENS, help="fewest output tokens, EOS included; 0: off",
-        flag="--min-length N")
-    max_length: int = setting(
-        0, low=0, high=MAX_TOKENS, help="most output tokens, EOS included; 0: off",
-        flag="--max-length N")
-    no_repeat_ngram: int = setting(
-        0, low=0, high=100, help="length of the n-grams that may occur only once; 0: off",
-        flag="--no-repeat-ngram N")
-    lookahead: int = setting(
-        0, low=0, high=MAX_TOKENS,
-        help="stop when no better hypothesis could end within this many tokens; 0: exact",
-        flag="--lookahead N", of_search=True)
+    beam_size: int = setting(4, low=1, high=MAX_BEAM_SIZE, flag="--beam W", paper="6.1",
+        of_search=True, help="beam size: hypotheses kept; 1 is greedy")
+    alpha: float = setting(0.6, low=0, high=MAX_ALPHA, flag="--alpha A", paper="6.1",
+        of_search=True, help="exponent of the length penalty; 0 for none")
+    max_extra_length: int = setting(50, low=1, high=10_000, paper="6.1",
+        help="how many tokens the output may have more than the input")
+    max_source_length: int = setting(1_024, low=1, high=MAX_TOKENS,
+        help="most input tokens; the rest is cut off")
+    checkpoint: str = setting("best", choices=("best", "average", "last"), init_from="own",
+        help="weights used by default")
+    batch_tokens: int = setting(4_096, low=1, high=MAX_COUNT, flag="--batch-tokens N",
+        same_results=True, help="source tokens times beams in a batch")
+    min_length: int = setting(0, low=0, high=MAX_TOKENS, flag="--min-length N",
+        help="fewest output tokens, EOS included; 0: off")
+    max_length: int = setting(0, low=0, high=MAX_TOKENS, flag="--max-length N",
+        help="most output tokens, EOS included; 0: off")
+    no_repeat_ngram: int = setting(0, low=0, high=100, flag="--no-repeat-ngram N",
+        help="length of the n-grams that may occur only once; 0: off")
+    lookahead: int = setting(0, low=0, high=MAX_TOKENS, flag="--lookahead N", of_search=True,
+        help="stop when no better hypothesis could end within this many tokens; 0: exact")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -406,18 +340,14 @@ class DecodingConfig:
 class SamplingConfig:
     """Sampling of translations, instead of a search for the best."""
 
-    temperature: float = setting(
-        1.0, low=TEMPERATURES[0], high=TEMPERATURES[1],
-        help="divides the logits: below 1 less random, above 1 more",
-        flag="--temperature T")
-    top_k: int = setting(
-        0, low=0, high=MAX_COUNT, help="draw from this many most probable tokens; 0: all",
-        flag="--top-k K")
-    top_p: float = setting(
-        1.0, above=0, high=1, help="of these, the fewest whose probabilities reach this sum",
-        flag="--top-p P")
-    seed: int = setting(
-        1, low=0, high=2**32 - 1, help="seed of the random numbers", flag="--seed N")
+    temperature: float = setting(1.0, low=TEMPERATURES[0], high=TEMPERATURES[1],
+        flag="--temperature T", help="divides the logits: below 1 less random, above 1 more")
+    top_k: int = setting(0, low=0, high=MAX_COUNT, flag="--top-k K",
+        help="draw from this many most probable tokens; 0: all")
+    top_p: float = setting(1.0, above=0, high=1, flag="--top-p P",
+        help="of these, the fewest whose probabilities reach this sum")
+    seed: int = setting(1, low=0, high=2**32 - 1, flag="--seed N",
+        help="seed of the random numbers")
     # fmt: on
 
     def __post_init__(self) -> None:
