@@ -9,8 +9,8 @@ TEXT ?= README.md
 demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen sentences
 	$(VENV)/bin/python train.py
 
-test: $(VENV)/ready  ## all tests, in processes by folders
-	$(VENV)/bin/python -m tools.run_tests
+test: $(VENV)/ready  ## all tests, in processes by folders; make test FAST=1: without the slow ones
+	$(VENV)/bin/python -m tools.run_tests $(if $(FAST),--fast)
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

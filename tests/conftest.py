@@ -39,6 +39,17 @@ tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfigu
 gc.set_threshold(100_000, 50, 100)
 
 
+_SLOW = {"trained_run", "parsing_run", "classification_run"}  # fixtures
+_SLOW_FOLDERS = {"claims", "notebooks", "benchmarks"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what `make test FAST=1` leaves out."""
+    for item in items:
+        if _SLOW & {*item.fixturenames} or item.path.parent.name in _SLOW_FOLDERS:
+            item.add_marker("slow")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def young_heap() -> Iterator[None]:
     """Exempts objects of earlier modules from the garbage collections of training.

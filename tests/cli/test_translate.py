@@ -104,7 +104,7 @@ def test_the_best_one_has_its_number_and_score_too(trained_run, four_lines, caps
     options = ["--n-best", "1", "--word-probs"]
     for line in translated(capsys, trained_run.path, four_lines, *options):
         words, probs = (column.split() for column in line.split("\t")[2:])
-        assert len(words) == len(probs) and all(0 < float(one) <= 1 for one in probs)
+        assert len(words) == len(probs) and all(0 <= float(one) <= 1 for one in probs)
 
 
 def test_samples_repeat_only_with_the_same_seed(trained_run, four_lines, capsys):

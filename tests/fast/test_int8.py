@@ -19,6 +19,11 @@ from tf_transformer.models.transformer import Transformer
 
 RNG = np.random.default_rng(1)
 
+# `ONEDNN_MAX_CPU_ISA=AVX2 make test` imitates processors on which these are skipped.
+needs_int8 = pytest.mark.skipif(
+    not int8_works(), reason="TensorFlow's int8 products need a processor with VNNI or AMX"
+)
+
 
 def normal(*shape: int) -> np.ndarray:
     return RNG.normal(size=shape).astype("float32")
@@ -30,6 +35,7 @@ def product(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     return Int8Kernel(*weights).multiply(tf.constant(x)).numpy()
 
 
+@needs_int8
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 16, 8), (5, 64, 300), (40, 512, 7)])
 def test_a_product_is_that_of_numpy_and_near_the_one_in_float32(rows, inner, columns):
     x, kernel = normal(rows, inner), normal(inner, columns)
@@ -39,6 +45,7 @@ def test_a_product_is_that_of_numpy_and_near_the_one_in_float32(rows, inner, col
     assert np.std(found - exact) < 0.015 * np.std(exact)
 
 
+@needs_int8
 def test_a_row_does_not_depend_on_its_neighbours():
     x, kernel = normal(6, 32), normal(32, 10)
     x[0] *= 1e6
@@ -47,6 +54,7 @@ def test_a_row_does_not_depend_on_its_neighbours():
         np.testing.assert_array_equal(row, product(alone[np.newaxis], kernel)[0])
 
 
+@needs_int8
 def test_kernels_side_by_side_give_their_products_side_by_side():
     x, kernels = normal(3, 16), [normal(16, size) for size in (4, 4, 6)]
     first, *others = (Int8Kernel(*map(tf.constant, rounded_columns(k))) for k in kernels)
@@ -78,6 +86,7 @@ def texts() -> list[str]:
     return [source for source, _ in builtin.pairs(16)]
 
 
+@needs_int8
 def test_a_translation_depends_on_its_sentence_alone(translator, texts):
     for text, found in zip(texts, translator.translate(texts), strict=True):
         alone = translator.translate(text)
@@ -85,6 +94,7 @@ def test_a_translation_depends_on_its_sentence_alone(translator, texts):
         assert alone.log_prob == pytest.approx(found.log_prob, abs=0.01)
 
 
+@needs_int8
 def test_every_kind_of_search_computes_in_int8(translator, trained_run, texts):
     exact = tf_transformer.load(trained_run.path)
     best, scored = translator.translate(texts), exact.score(texts, translator.translate(texts))
@@ -128,6 +138,7 @@ def log_probs(model, tokens: tf.Tensor) -> tf.Tensor:
     return -tf.reduce_sum(tf.where(tokens == 0, 0.0, losses), axis=1)
 
 
+@needs_int8
 @pytest.mark.parametrize("names", [*((name,) for name in MODELS), ("relative", "none")])
 def test_a_search_in_int8_finds_what_a_full_pass_in_int8_scores_alike(names):
     models = zip(*(random_pair(MODELS[name]) for name in names), strict=True)
@@ -162,6 +173,7 @@ def test_keras_saves_no_model_in_int8_and_scales_are_no_parameters(tmp_path):
     assert file.read_bytes() == before
 
 
+@needs_int8
 def test_an_export_in_int8_has_a_quarter_of_the_weights_once(translator, texts, tmp_path):
     folder = translator.export(tmp_path / "small")
     (weights,) = folder.glob("variables/*.data-*")
@@ -174,6 +186,7 @@ def test_an_export_in_int8_has_a_quarter_of_the_weights_once(translator, texts, 
     assert export.translate(texts[0], prefix="Ein").startswith("Ein")
 
 
+@needs_int8
 def test_a_classifier_computes_in_int8(classification_run, tmp_path):
     texts = ["How far is the moon ?", "Who wrote Faust ?"]
     exact = tf_transformer.load(classification_run.path).classify(texts)
@@ -183,20 +196,37 @@ def test_a_classifier_computes_in_int8(classification_run, tmp_path):
     assert classifier.export(tmp_path / "classifier").is_dir()
 
 
-def test_without_the_operation_int8_is_refused_in_one_line(trained_run, capsys, monkeypatch):
-    def absent(*arguments, **options):
-        raise tf.errors.NotFoundError(None, None, "No OpKernel was registered")
+def absent(*arguments, **options):
+    raise tf.errors.NotFoundError(None, None, "No OpKernel was registered")
 
-    assert int8_works()
-    monkeypatch.setattr(op_def_library, "_apply_op_helper", absent)
+
+def saturated(rows, columns, units):
+    """The product as with AVX2 alone: rows + 128, and pairs of products summed in 16 bits."""
+    unsigned, columns = (tf.cast(each, tf.int32) for each in (rows, columns))
+    products = (unsigned[:, tf.newaxis] + 128) * columns
+    pairs = tf.clip_by_value(products[..., ::2] + products[..., 1::2], -(2**15), 2**15 - 1)
+    sums = tf.reduce_sum(pairs, axis=-1) - 128 * tf.reduce_sum(columns, axis=-1)
+    return tf.cast(sums, tf.float32) * units / 127
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "instead"),
+    [(op_def_library, "_apply_op_helper", absent), (int8, "_quantized_product", saturated)],
+    ids=["absent", "saturated"],
+)
+def test_where_products_are_absent_or_wrong_int8_is_refused_in_one_line(
+    trained_run, capsys, monkeypatch, place, name, instead
+):
+    monkeypatch.setattr(place, name, instead)
     int8_works.cache_clear()
     try:
         line = ["translate", str(trained_run.path), "--precision", "int8"]
-        assert_refused(capsys, line, "for int8 in LiteRT, add --litert.", status=1)
+        assert_refused(capsys, line, "VNNI or AMX.*for int8 in LiteRT.*add --litert", status=1)
     finally:
         int8_works.cache_clear()
 
 
+@needs_int8
 def test_int8_is_exported_in_the_format_it_was_loaded_for(translator, tmp_path):
     with pytest.raises(tf_transformer.UserError, match="must be loaded with `litert=True`"):
         translator.export(tmp_path / "small", format="litert")
