@@ -5,6 +5,7 @@ import io
 import logging
 import resource
 import runpy
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -23,8 +24,9 @@ from tf_transformer.data import builtin
 from tf_transformer.export.publishing import publish
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.signatures import exportable
+from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator, load_translator
+from tf_transformer.tasks.translation.translator import Translator
 
 keep_freed_memory()
 
@@ -148,6 +150,12 @@ def trained_run(tmp_path_factory) -> TrainedRun:
         return TrainedRun(folder / "run", folder, options, stdout, stderr)
 
     return made_once(tmp_path_factory, "trained", make)
+
+
+@pytest.fixture
+def run(trained_run, tmp_path) -> Run:
+    """A copy of the trained run, to change."""
+    return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,7 @@ def test_no_modules_import_each_other_in_a_cycle():
 GENERAL = ("accuracy", "bleu", "chrf")
 
 # Defaults and presets are data that name their task.
-MAY_NAME_TASKS = ("tasks", "api", "cli", "config")
+MAY_NAME_TASKS = ("tasks", "loading", "api", "cli", "config")
 
 # Words of one task: its files, its scores, the sizes of its model.
 WORDS_OF_TASKS = {

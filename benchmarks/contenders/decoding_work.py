@@ -20,10 +20,9 @@ from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import read_lines
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.models.transformer import Transformer
+from tf_transformer.models.transformer import Transformer, build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights, save_weights
-from tf_transformer.tasks.models import build_model
 
 _NEVER = -1e4  # logit of pad and BOS, which the package's search never chooses
 

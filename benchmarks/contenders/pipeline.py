@@ -16,7 +16,7 @@ from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.plan import BatchPlan
 from tf_transformer.data.text import read_pairs
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.tasks.models import build_model
+from tf_transformer.models.transformer import build_model
 from tf_transformer.training.trainer import compile_model
 
 

@@ -6,7 +6,7 @@ from harness.arrays import load_batches, real_tokens
 from harness.child import serve
 
 from tf_transformer.config import Config, ModelConfig, TrainingConfig
-from tf_transformer.tasks.models import build_model
+from tf_transformer.models.transformer import build_model
 from tf_transformer.training.trainer import compile_model
 
 

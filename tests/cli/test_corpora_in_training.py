@@ -8,14 +8,13 @@ import tensorflow as tf
 from command_line import assert_refused, run_here, translated
 from helpers import bits_of
 
-from tf_transformer.api.load import load
 from tf_transformer.data import builtin
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.loading.load import load, load_translator
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
-from tf_transformer.tasks.translation.translator import load_translator
 from tools.storm.lab import stdin_of
 
 STEPS = 8

@@ -8,8 +8,8 @@ import pytest
 
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.versions import CARD
+from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import load_translator
 
 
 def mean_of_last_two(run: Run) -> dict[str, np.ndarray]:

@@ -179,8 +179,8 @@ def test_labelled_sentences_are_scored_as_in_training(classifier, capsys):
     [
         ("translate run", "for runs of --task translation. .*tf-transformer classify run", 1),
         ("parse run", "for runs of --task parsing. .*tf-transformer classify run", 1),
-        ("export run --no-text --output e", "--no-text is not for runs", 1),
-        ("serve run --litert", "--litert is not for runs of --task classification", 1),
+        ("export run --no-text --output e", "--no-text is not for a run", 1),
+        ("serve run --litert", "--litert is not for a run of task classification", 1),
         ("classify run --labelled in", "in:1: .*no TAB", 1),
         ("classify run --labelled other", "other:1: .*label 'plant'. They have", 1),
         ("classify run --n-best 4", "between 1 and 3, the labels of run", 1),

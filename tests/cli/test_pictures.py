@@ -11,8 +11,8 @@ from command_line import assert_refused, translated
 from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import load_translator
 
 pytest.importorskip("matplotlib")
 

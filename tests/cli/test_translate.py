@@ -23,8 +23,9 @@ from tf_transformer.cli.generate import search_origin
 from tf_transformer.cli.main import main
 from tf_transformer.config import DataConfig, DecodingConfig
 from tf_transformer.data.text import corpora
+from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator, load_translator
+from tf_transformer.tasks.translation.translator import Translator
 from tools.storm.lab import stdin_of
 
 

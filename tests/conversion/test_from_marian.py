@@ -19,8 +19,9 @@ from tf_transformer.conversion.from_marian import from_marian
 from tf_transformer.export.publishing import publish
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.signatures import exportable
+from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator, load_translator
+from tf_transformer.tasks.translation.translator import Translator
 
 pytest.importorskip("safetensors")
 

@@ -33,10 +33,10 @@ from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.self_test import check_translator
 from tf_transformer.export.signatures import exportable, requests
 from tf_transformer.export.versions import CARD, new_version, read_card, versions
+from tf_transformer.loading.load import card_of
 from tf_transformer.run import Run
 from tf_transformer.run.best import save_best
 from tf_transformer.run.run import evaluation_of
-from tf_transformer.tasks.models import card_of
 
 # --- The files ---------------------------------------------------------------------------
 

@@ -27,7 +27,6 @@ from tf_transformer.litert.file import kept_lite_file, lite_file
 from tf_transformer.litert.interpreter import LiteInterpreter, LiteModel
 from tf_transformer.litert.search import _best_of_many, host_search
 from tf_transformer.run import Run
-from tf_transformer.tasks import models
 from tf_transformer.tasks.translation.translator import Translator
 
 
@@ -241,7 +240,9 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(
 def test_litert_in_float32_is_an_option_of_loading_and_exports_as_usual(
     translator, trained_run, texts, in_float32, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(models, "kept_lite_file", lambda *_: in_float32.content)
+    monkeypatch.setattr(
+        "tf_transformer.loading.load.kept_lite_file", lambda *_: in_float32.content
+    )
     loaded = load(trained_run.path, litert=True)
     expected = translator.translate(texts)
     monkeypatch.setattr(GraphEngine, "search_ids", None)  # only TensorFlow uses it

@@ -13,6 +13,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID, DecodingConfig
 from tf_transformer.evaluation import bleu
 from tf_transformer.layers.attention import MultiHeadAttention
+from tf_transformer.loading.load import load_translator
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.paper.heads import (
@@ -28,7 +29,7 @@ from tf_transformer.paper.heads import (
     remembered,
 )
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator, load_translator
+from tf_transformer.tasks.translation.translator import Translator
 
 # --- Masks ---------------------------------------------------------------------------------
 

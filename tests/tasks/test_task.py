@@ -11,10 +11,10 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import train_tokenizer
+from tf_transformer.loading.load import load_translator
+from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import build_model
 from tf_transformer.tasks.task import SequenceTask
-from tf_transformer.tasks.translation.translator import load_translator
 
 
 def with_settings(run: Run, settings: dict[str, object]) -> Run:

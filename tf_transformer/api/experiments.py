@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.api.load import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import write_text
 from tf_transformer.base.output import MARKDOWN, Part, ProgressBars, Table, joined
@@ -168,6 +167,9 @@ def _names(paths: Sequence[str]) -> list[str]:
 
 def _translated(path: Path, sources: Sequence[str], tag: str | None = None) -> list[str]:
     import_tensorflow()
+
+    from tf_transformer.loading.load import load
+
     translator = load(path, task="translation", tag=tag)
     with ProgressBars(len(sources)) as bars:
         outputs = translator.translate([*sources], progress=lambda n: bars(str(path), n))

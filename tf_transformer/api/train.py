@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.api.load import load_run
 from tf_transformer.base.errors import UserError, pairs, quoted
 from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SETTINGS, Config, presets
 from tf_transformer.config.config import read_settings_file
 from tf_transformer.config.settings import nearest, parse_assignments
 from tf_transformer.data.text import ROLES, SIDES, write_pairs
+from tf_transformer.loading.kinds import load_run
 from tf_transformer.run import Run
 from tf_transformer.run.run import PAIRS_FOLDER, require_created_by
 from tf_transformer.tasks.registry import settings_from, task_named

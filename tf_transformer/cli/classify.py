@@ -18,6 +18,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import integer
 from tf_transformer.data.text import is_visible
 from tf_transformer.decoding.streams import use_threads
+from tf_transformer.loading.kinds import load_run
 from tf_transformer.tasks.classification.labelled import read_examples, read_labels
 
 
@@ -51,10 +52,7 @@ def run_classify(options: argparse.Namespace) -> None:
     run.weights(options.checkpoint)
     import_tensorflow_quietly()
     use_threads()
-
-    from tf_transformer.tasks.classification.predictor import load_classifier
-
-    classifier = load_classifier(run, options.checkpoint)
+    classifier = load_run(run, options.checkpoint)
     if file:
         sentences, right = ([example[i] for example in examples] for i in (0, 1))
         with ProgressBars(len(examples)) as bars:

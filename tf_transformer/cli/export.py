@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.api.load import load_run
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import (
@@ -18,11 +17,12 @@ from tf_transformer.cli.options import (
     decoding_config,
     decoding_options,
     open_run,
-    refuse_unsupported,
+    refuse_unsuited,
 )
 from tf_transformer.cli.parser import float_from, given, int_from
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.export.versions import check_readable, find_export
+from tf_transformer.loading.kinds import load_run, of_run
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
 from tf_transformer.tasks.registry import EXPORTED, task_named
@@ -87,13 +87,13 @@ def run_export(options: argparse.Namespace) -> None:
     runs += [open_run(path, task) for path in options.run[1:]]
     published = _published(options, runs[0])
     decoding_config(options, runs[0])  # refuses values that do not go together
-    refuse_unsupported(options, runs[0])
+    source = of_run(runs[0])
+    refuse_unsuited(options, source)
     loading = given(options, "precision", "tag")
     if (options.precision, options.format) == ("int8", "litert"):
         loading["litert"] = True
     if len(runs) > 1:
-        if "ensemble" not in task_named(task).options:
-            raise UserError(f"An ensemble is not for runs of --task {task}.")
+        source.refuse(["ensemble"], lambda _: "An ensemble")
         loading["ensemble"] = runs[1:]
     exporting = given(options, "format", "fixed_length", "version") | decoding_options(options)
     if options.no_text:

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.api.load import load, load_run
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
 from tf_transformer.base.output import ProgressBars
@@ -23,6 +22,7 @@ from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import arriving_lines, read_lines, read_pairs
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import find_export
+from tf_transformer.loading.kinds import Source, load_run, of_export, of_run
 from tf_transformer.plots import SUFFIXES, new_figure
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import task_named
@@ -69,7 +69,6 @@ _MODEL: dict[str, dict[str, Any]] = {
 
 _SEARCH = {name.removeprefix("decoding."): it for name, it in options_of("search").items()}
 _SAMPLING = options_of("sampling")
-_OF_RUNS = ("precision", "litert", "threads", "tag", "ensemble")  # see `load_run`
 
 
 # --- Declaring options -------------------------------------------------------------------
@@ -161,6 +160,12 @@ def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run
     return run
 
 
+def open_source(path: str, task: str | Sequence[str]) -> Source:
+    """Returns the export at a path, or the run of such a task."""
+    export = find_export(Path(path))
+    return of_export(export) if export else of_run(open_run(path, task))
+
+
 def open_model(options: argparse.Namespace, task: str = "translation", **more: Any) -> Any:
     """Loads the model of a run or an export of `task`, with the options of the command.
 
@@ -169,39 +174,26 @@ def open_model(options: argparse.Namespace, task: str = "translation", **more: A
         task: the task that the command is for.
         **more: further arguments of `load_run`.
     """
-    if export := find_export(Path(options.run)):
-        names = ("checkpoint", "alignments", *_OF_RUNS)
-        _refuse(options, names, f"an export, but for the run it was made from: {export}")
-        import_tensorflow_quietly()
-        use_threads()
-        model = load(export, task=task)  # type: ignore[call-overload]
-        model.decoding = dataclasses.replace(model.decoding, **decoding_options(options))
-        return model
-    run = open_run(options.run, task)
-    loading = given(options, *_OF_RUNS)
+    source = open_source(options.run, task)
+    source.require_task(task)
+    refuse_unsuited(options, source)
+    loading = given(options, "precision", "litert", "threads", "tag", "ensemble")
     if paths := loading.get("ensemble"):
         loading["ensemble"] = [open_run(path, task) for path in paths]
     import_tensorflow_quietly()
     use_threads(loading.get("threads"))
-    decoding = decoding_config(options, run)
-    return load_run(run, options.checkpoint, decoding=decoding, **loading, **more)
+    if source.run:
+        decoding = decoding_config(options, source.run)
+        return load_run(source.run, options.checkpoint, decoding=decoding, **loading, **more)
+    model = source.task.loader("exported_")(source.path)
+    model.decoding = dataclasses.replace(model.decoding, **decoding_options(options))
+    return model
 
 
-def refuse_unsupported(options: argparse.Namespace, run: Run) -> None:
-    """Raises UserError for an option of export or serve that the run's task lacks."""
-    needs = {"no_text": "text", **dict.fromkeys(_SEARCH, "decoding")}
-    supported = task_named(run.config.task).options
-    names = ("precision", "litert", "tag", "format", *needs)
-    wrong = [name for name in names if needs.get(name, name) not in supported]
-    _refuse(options, wrong, f"runs of --task {run.config.task}. Received: {run.path}")
-
-
-def _refuse(options: argparse.Namespace, names: Sequence[str], what: str) -> None:
-    """Raises UserError if one of these options is given, which is not for `what`."""
-    wrong = given(options).keys() & {*names}
-    for action in actions(options.parser):
-        if action.dest in wrong:
-            raise UserError(f"{flag(action)} is not for {what}. Leave it out.")
+def refuse_unsuited(options: argparse.Namespace, source: Source, *names: str) -> None:
+    """Raises UserError for an option, one of `names` if given, that does not suit `source`."""
+    flags = {action.dest: flag(action) for action in actions(options.parser)}
+    source.refuse(given(options, *names), flags.__getitem__)
 
 
 def picture(output: str) -> Path:

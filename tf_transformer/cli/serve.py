@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from tf_transformer.api.load import load_run
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import ending_signals
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import (
     add_model_options,
-    open_run,
-    refuse_unsupported,
+    open_source,
+    refuse_unsuited,
 )
 from tf_transformer.cli.parser import float_from, given, int_from
 from tf_transformer.decoding.streams import use_threads
-from tf_transformer.export.versions import find_export, is_version, versions
+from tf_transformer.export.versions import is_version, versions
+from tf_transformer.loading.kinds import load_run
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import EXPORTED
 
@@ -100,18 +100,9 @@ def run_serve(options: argparse.Namespace) -> None:
 
 def _source(options: argparse.Namespace) -> Path | Run:
     """Returns the export to serve, or the run to export first; refuses wrong options."""
-    exported = find_export(Path(options.model))
-    for_runs = given(options, "precision", "litert", "tag")
-    if exported and for_runs:
-        advice = "Serve the run itself." if options.litert else "Give it to export."
-        raise UserError(
-            f"--{min(for_runs)} is for a run. Received: {options.model}, a SavedModel. {advice}"
-        )
-    if exported:
-        return exported
-    run = open_run(options.model, EXPORTED)
-    refuse_unsupported(options, run)
-    return run
+    source = open_source(options.model, EXPORTED)
+    refuse_unsuited(options, source, "precision", "litert", "tag")
+    return source.run or source.path
 
 
 def _name(options: argparse.Namespace, source: Path | Run) -> str:
@@ -220,7 +211,7 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[P
     from tf_transformer.export.saved_model import SavedModelSession
     from tf_transformer.litert.engine import LiteEngine
     from tf_transformer.litert.session import LiteSession
-    from tf_transformer.tasks.models import load_engine
+    from tf_transformer.loading.load import load_engine
 
     loading = given(options, "precision", "tag")
     if (options.precision, options.litert) == ("int8", True):  # of LiteRT alone

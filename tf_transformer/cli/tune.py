@@ -47,7 +47,7 @@ def run_tune(options: argparse.Namespace) -> None:
     import_tensorflow_quietly()
     use_threads()
 
-    from tf_transformer.tasks.translation.tuning import ALPHAS, tune
+    from tf_transformer.api.tuning import ALPHAS, tune
 
     tuning = tune(
         run,

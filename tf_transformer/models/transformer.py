@@ -8,7 +8,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from tf_transformer.config import ModelConfig
+from tf_transformer.config import Config, ModelConfig
 from tf_transformer.config.config import DEFAULT_GAIN
 from tf_transformer.fast.keras_hooks import sublayers
 from tf_transformer.fast.projections import Inference
@@ -384,6 +384,12 @@ def _embeddings(config, policy):
         for side in ("source", "target")
     )
     return source, target, projection
+
+
+def build_model(config: Config, precision: str | None = None) -> Transformer:
+    """Builds the model of a configuration, in its training precision by default."""
+    dtype = precision or config.training.precision
+    return Transformer(**vars(config.model), dtype=dtype, name="transformer")
 
 
 def _own_history(ancestry, width):

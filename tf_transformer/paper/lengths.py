@@ -13,9 +13,9 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.evaluation import Interval, bleu_interval
+from tf_transformer.loading.load import load_engine
 from tf_transformer.plots import STYLES, new_figure, short_names
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import load_engine
 
 logger = logging.getLogger(__name__)
 

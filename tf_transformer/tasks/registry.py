@@ -1,18 +1,23 @@
 """The tasks by name, and what they check before training; nothing here imports TensorFlow."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.config import Config, settings_with
+from tf_transformer.config import Config, DecodingConfig, settings_with
 from tf_transformer.config.settings import find_named
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import read_labels
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from tf_transformer.tasks.task import SequenceTask
+
+
+# Options of loading that suit every task whose model has a decoder.
+SEARCH = frozenset(vars(DecodingConfig())) - {"checkpoint"}
+_DECODER = SEARCH | {"checkpoint", "ensemble", "precision"}
 
 
 @dataclass(frozen=True)
@@ -24,19 +29,21 @@ class Entry:
         scores: names for `training.best_by`, with their display labels; the first is the main
             score.
         command: command of `tf-transformer` that uses a trained run.
+        user: what uses a trained run, as in `load_translator` of `loading.load`.
         search: settings of the search that a preset of another task gets.
         languages: whether its data is text in two languages; otherwise it has its own format.
         encoder_alone: whether its model has no decoder.
-        options: options for loading and exporting its runs, in addition to the checkpoint.
+        options: options for loading and exporting its runs that suit them.
     """
 
     name: str
     scores: dict[str, str]
     command: str
+    user: str
     search: dict[str, Any] = field(default_factory=dict)
     languages: bool = False
     encoder_alone: bool = False
-    options: frozenset[str] = frozenset(("ensemble", "precision"))
+    options: frozenset[str] = _DECODER
 
     @property
     def main_score(self) -> str:
@@ -53,28 +60,36 @@ class Entry:
         module = importlib.import_module(f"tf_transformer.tasks.{self.name}.task")
         return getattr(module, f"{self.name.capitalize()}Task")
 
+    def loader(self, kind: str = "") -> Callable[..., Any]:
+        """Imports TensorFlow; returns the function that loads its runs, or "exported_" ones."""
+        module = importlib.import_module("tf_transformer.loading.load")
+        return getattr(module, f"load_{kind}{self.user}")
+
 
 _ENTRIES = (
     Entry(
         "translation",
         {"bleu": "BLEU", "chrf": "chrF"},
         "translate",
+        "translator",
         {"decoding.alpha": 0.6, "decoding.max_extra_length": 50},  # section 6.1
         languages=True,
-        options=Entry.options | {"decoding", "tag", "text", "format", "litert"},
+        options=_DECODER | {"tag", "litert", "threads", "alignments", "format", "no_text"},
     ),
     Entry(
         "parsing",
         {"f1": "F1"},
         "parse",
+        "parser",
         {"decoding.alpha": 0.3, "decoding.max_extra_length": 300},  # section 6.3
     ),
     Entry(
         "classification",
         {"accuracy": "accuracy", "f1": "macro F1"},
         "classify",
+        "classifier",
         encoder_alone=True,
-        options=frozenset(("precision",)),
+        options=frozenset(("checkpoint", "precision")),
     ),
 )
 TASKS = {entry.name: entry for entry in _ENTRIES}
@@ -84,6 +99,11 @@ EXPORTED = ("translation", "classification")  # tasks whose runs can be exported
 def task_named(name: str) -> Entry:
     """Returns the task of a configuration; UserError if there is no such task."""
     return find_named("task", name, TASKS)
+
+
+def task_of(run: Run) -> Entry:
+    """Returns the task of a run."""
+    return task_named(run.config.task)
 
 
 def check_training(config: Config) -> None:
@@ -113,7 +133,7 @@ def check_training(config: Config) -> None:
 
 def encoder_outputs(run: Run) -> int:
     """Returns the number of classes of a run's encoder-only model; 0 if it has a decoder."""
-    return len(read_labels(run)) if task_named(run.config.task).encoder_alone else 0
+    return len(read_labels(run)) if task_of(run).encoder_alone else 0
 
 
 # --- Training that starts from the weights of another run -------------------------------------

@@ -42,9 +42,10 @@ from tf_transformer.data.vocabulary import (
 )
 from tf_transformer.evaluation import DevText
 from tf_transformer.models.token_model import TokenModel
+from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.run.run_tokenizer import load_tokenizer
-from tf_transformer.tasks.models import begin, build_model, record_positions
+from tf_transformer.training.fine_tuning import begin, record_positions
 from tf_transformer.training.trainer import Result
 
 logger = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from tf_transformer.data.plan import BatchPlan
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
+from tf_transformer.loading.load import load_classifier
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
@@ -24,7 +25,7 @@ from tf_transformer.tasks.classification.labelled import (
     read_examples,
     read_labels,
 )
-from tf_transformer.tasks.classification.predictor import build_classifier, load_classifier
+from tf_transformer.tasks.classification.predictor import build_classifier
 from tf_transformer.tasks.classification.task import (
     ClassificationTask,
     LabelledCorpus,

@@ -71,8 +71,8 @@ def test_the_self_test_compares_every_output_and_detects_a_wrong_weight(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--beam", "2"], "--beam is not for runs of --task classification"),
-        (["RUN"], "An ensemble is not for runs of --task classification"),
+        (["--beam", "2"], "--beam is not for a run of task classification"),
+        (["RUN"], "An ensemble is not for a run of task classification"),
     ],
 )
 def test_options_that_classifiers_lack_are_refused(

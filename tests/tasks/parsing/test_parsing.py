@@ -17,9 +17,10 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.loading.load import load_engine
+from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.tasks.models import build_model, load_engine
 from tf_transformer.tasks.parsing.brackets import score_lines, summarise
 from tf_transformer.tasks.parsing.linearisation import (
     LEXICON_FILE,

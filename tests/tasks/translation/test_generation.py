@@ -12,9 +12,10 @@ import pytest
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import SamplingConfig
 from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.generation import Filters, Recipe, generate, summary
-from tf_transformer.tasks.translation.translator import Translator, load_translator
+from tf_transformer.tasks.translation.translator import Translator
 
 ALL = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=-math.inf)
 DRAW = SamplingConfig(seed=3)

@@ -15,16 +15,16 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import PAD_ID, Config
 from tf_transformer.data.text import corpora
+from tf_transformer.loading.load import load_translator
+from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.tasks.models import build_model
 from tf_transformer.tasks.translation.task import (
     Overlap,
     TranslationTask,
     describe_overlaps,
     overlaps,
 )
-from tf_transformer.tasks.translation.translator import load_translator
 
 
 def task_of(run: Run, progress: Callable = lambda *_: None) -> TranslationTask:

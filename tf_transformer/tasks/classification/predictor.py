@@ -1,9 +1,9 @@
 """Classification of sentences by a trained model, and its export."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import tensorflow as tf
@@ -17,12 +17,9 @@ from tf_transformer.export.publishing import Exportable, Gate, Request, publish
 from tf_transformer.export.saved_model import column, open_export
 from tf_transformer.export.self_test import TEXTS, check_classifier
 from tf_transformer.export.signatures import Outputs, in_groups, of_vectors
-from tf_transformer.fast.int8 import to_int8
 from tf_transformer.models.classifier import Classifier, without_decoder
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.classification.labelled import ClassScores, read_labels, score_classes
-from tf_transformer.tasks.models import Card, card_of, float_type
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +128,9 @@ class SentenceClassifier:
     """
 
     def __init__(
-        self, engine: GraphClassifier | ExportClassifier, card: Card | None = None
+        self,
+        engine: GraphClassifier | ExportClassifier,
+        card: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         self.engine, self.labels, self._card = engine, engine.labels, card or dict
 
@@ -224,34 +223,6 @@ def build_classifier(run: Run, precision: str | None = None) -> Classifier:
         dtype=precision or config.training.precision,
         name="classifier",
     )
-
-
-def load_classifier(
-    run: Run,
-    checkpoint: str | Path | None = None,
-    *,
-    name: str = "",
-    precision: str = "float32",
-) -> SentenceClassifier:
-    """Loads a classifier with the weights of a checkpoint; see `Run.weights`.
-
-    Args:
-        run: the run.
-        checkpoint: one of its checkpoints, or a file; None for the run's configured choice.
-        name: description of the weights in the card; the checkpoint by default.
-        precision: float32, bfloat16 or int8, regardless of the training precision.
-
-    Raises:
-        UserError: if the run lacks the checkpoint, its tokenizer or its labels.
-    """
-    card = card_of(run, checkpoint, name, precision=precision)
-    path = run.weights(checkpoint)
-    tokenizer = Tokenizer(run.require_tokenizer())
-    model = build_classifier(run, float_type(precision))
-    load_weights(path, model)
-    if precision == "int8":
-        to_int8(model)
-    return SentenceClassifier(classifier_of(run, model, tokenizer), card)
 
 
 def classifier_of(run: Run, model: Classifier, tokenizer: Tokenizer) -> GraphClassifier:

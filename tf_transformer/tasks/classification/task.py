@@ -40,9 +40,9 @@ from tf_transformer.tasks.classification.predictor import (
     build_classifier,
     classifier_of,
 )
-from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.task import SequenceTask
+from tf_transformer.training.fine_tuning import check_positions
 
 logger = logging.getLogger(__name__)
 

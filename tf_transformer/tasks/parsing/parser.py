@@ -2,8 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, Self, overload
+from typing import Self, overload
 
 import numpy as np
 import tensorflow as tf
@@ -16,11 +15,8 @@ from tf_transformer.decoding.alignment import Attention
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.run import Run
-from tf_transformer.tasks.models import load_engine
 from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
 from tf_transformer.tasks.parsing.linearisation import (
-    LEXICON_FILE,
     Lexicon,
     Parse,
     delinearise,
@@ -362,32 +358,3 @@ def score_parses(gold: Iterable[Tree], parses: Iterable[Parse]) -> Bracketing:
         score_sentence((tree,), (parse.tree,) if parse.tree else ())
         for tree, parse in zip(gold, parses, strict=True)
     )
-
-
-def load_parser(
-    run: Run,
-    checkpoint: str | Path | None = None,
-    *,
-    decoding: DecodingConfig | None = None,
-    constraint: str = "tags",
-    **options: Any,
-) -> Parser:
-    """Loads the parser of a run.
-
-    Args:
-        run: the run.
-        checkpoint: see `load_engine`.
-        decoding: settings of the search; None for those of the run.
-        constraint: "tags" to search only for trees with tags that training saw for each word,
-            "words" for trees with any tags, "none" for any sequence, which is then repaired.
-        **options: `ensemble` and `precision`; see `load_engine`.
-
-    Raises:
-        UserError: if a run lacks the checkpoint, a tokenizer or the lexicon.
-    """
-    engine = load_engine(run, checkpoint, **options)
-    grammar = None
-    if constraint != "none":
-        lexicon = Lexicon.load(run.path / LEXICON_FILE)
-        grammar = TreeGrammar(engine.tokenizer, lexicon, any_tag=constraint == "words")
-    return Parser(engine, decoding or run.config.decoding, grammar)

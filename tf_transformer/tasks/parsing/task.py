@@ -12,7 +12,6 @@ from tf_transformer.data.text import all_pairs, corpora
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
 from tf_transformer.tasks.parsing.brackets import Bracketing
 from tf_transformer.tasks.parsing.linearisation import (
@@ -31,6 +30,7 @@ from tf_transformer.tasks.parsing.parser import (
 )
 from tf_transformer.tasks.parsing.trees import Tree, check_treebank, read_treebank
 from tf_transformer.tasks.task import Progress, SequenceTask
+from tf_transformer.training.fine_tuning import check_positions
 
 WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
 SAMPLES, LONGEST_SAMPLE = 3, 12  # sentences, words

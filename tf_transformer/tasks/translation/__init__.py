@@ -1,1 +1,1 @@
-"""Translation of text: the task, the translator, tuning of its search, synthetic pairs."""
+"""Translation of text: the task, the translator, synthetic pairs."""

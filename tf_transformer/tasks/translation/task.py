@@ -20,9 +20,9 @@ from tf_transformer.data.vocabulary import check_tags, require_whole, symbols_of
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.evaluation import DevText, Scores, make_metric, score_translations
 from tf_transformer.run import Run
-from tf_transformer.tasks.models import check_positions
 from tf_transformer.tasks.task import Progress, SequenceTask
 from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.training.fine_tuning import check_positions
 
 logger = logging.getLogger(__name__)
 

@@ -3,17 +3,14 @@
 import dataclasses
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, overload
-
-import keras
 
 from tf_transformer.base.errors import Strings, UserError, one_or_more, pairs, quoted, strings
 from tf_transformer.config import SAMPLING, SETTINGS, DecodingConfig, SamplingConfig
 from tf_transformer.config.combinations import check
 from tf_transformer.config.settings import Bounds, Setting, nearest
-from tf_transformer.data import builtin
 from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
@@ -22,16 +19,12 @@ from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import TextCodec, TranslatedText, Translation
 from tf_transformer.evaluation import Scores, score_translations
 from tf_transformer.export.publishing import Gate, publish
-from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.signatures import exportable
-from tf_transformer.export.versions import read_config
 from tf_transformer.fast.int8 import is_int8
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.export import export_lite
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.run import Run
-from tf_transformer.tasks.models import Card, card_of, load_engine
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +61,7 @@ class Translator:
         decoding: DecodingConfig | None = None,
         *,
         engine: Engine | None = None,
-        card: Card | None = None,
+        card: Callable[[], dict[str, Any]] | None = None,
         bleu_tokenizer: str = "13a",
         language: str = "",
         joins: bool = True,
@@ -414,84 +407,3 @@ def search_settings(
     search = {name: value for name, value in values.items() if name in _DECODING}
     decoding = dataclasses.replace(decoding, **search)
     return decoding, SamplingConfig(**sampling) if sample else None
-
-
-def load_translator(
-    run: Run,
-    checkpoint: str | Path | None = None,
-    *,
-    name: str = "",
-    decoding: DecodingConfig | None = None,
-    ensemble: Sequence[Run] = (),
-    precision: str = "float32",
-    tag: str | None = None,
-    **options: Any,
-) -> Translator:
-    """Loads the translator of a run.
-
-    Args:
-        run: the run.
-        checkpoint: see `load_engine`, as for the next arguments that are not described.
-        name: description of the weights in the card of exports; the checkpoint by default.
-        decoding: settings of the search; None for those of the run.
-        ensemble: further runs.
-        precision: precision of weights and computation.
-        tag: text to put before each source.
-        **options: `litert` and `threads`.
-    """
-    card = card_of(run, checkpoint, name, ensemble, precision=precision, tag=tag)
-    engine = load_engine(
-        run, checkpoint, ensemble=ensemble, precision=precision, tag=tag, **options
-    )
-    return Translator(
-        decoding=decoding or run.config.decoding,
-        engine=engine,
-        card=card,
-        bleu_tokenizer=run.config.data.bleu_tokenizer,
-        language=builtin.languages(run.config)[0],
-        joins=run.config.data.join > 0,
-    )
-
-
-def load_exported_translator(path: Path) -> Translator:
-    """Loads a translator from the folder of a SavedModel; UserError if it holds none."""
-    engine, config = ExportEngine(path), read_config(path)
-    tokenize = config.data.bleu_tokenizer if config else "13a"
-    return Translator(
-        decoding=engine.decoding,
-        engine=engine,
-        bleu_tokenizer=tokenize,
-        language=builtin.languages(config)[0] if config else "",
-        joins=not config or config.data.join > 0,
-    )
-
-
-def load_keras_file(path: Path, tokenizer: str | Path | None = None) -> Translator:
-    """Loads a .keras file of a `Transformer`.
-
-    Args:
-        path: the file.
-        tokenizer: its SentencePiece model, or the run that has it; by default tokenizer.model
-            beside the file.
-
-    Raises:
-        UserError: if the file does not hold such a model, or there is no tokenizer.
-    """
-    try:
-        model = keras.saving.load_model(path, compile=False)
-    except (ValueError, TypeError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path} does not hold a model that Keras can load: {reason}") from None
-    if not isinstance(model, Transformer):
-        raise UserError(
-            f"{path} must hold a Transformer. Received: a {type(model).__name__}, which only "
-            "Keras can use."
-        )
-    file = Path(tokenizer or path.parent)
-    file = file / "tokenizer.model" if file.is_dir() else file
-    if not file.exists():
-        raise UserError(
-            f"{path} has no tokenizer beside it: expected {file}. Give `tokenizer`, a "
-            "SentencePiece model or the run that has it."
-        )
-    return Translator(model, file)

@@ -1,11 +1,9 @@
-"""Models of runs: built, loaded for decoding, begun from another run, frozen, adapted."""
+"""Training that begins with another run's weights; frozen and adapted ones, and positions."""
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -13,163 +11,15 @@ import numpy as np
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import sha256, write_text
 from tf_transformer.config import Config
-from tf_transformer.config.settings import split_tags
 from tf_transformer.data.plan import bucket_boundaries
-from tf_transformer.data.text import SIDES, SideName, always_tagged
+from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.vocabulary import require_known
-from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.streams import lite_threads
-from tf_transformer.export.publishing import model_card
-from tf_transformer.export.saved_model import require_int8
-from tf_transformer.fast.int8 import to_int8
-from tf_transformer.litert.engine import LiteEngine
-from tf_transformer.litert.file import kept_lite_file
-from tf_transformer.litert.interpreter import LiteModel
-from tf_transformer.models.ensemble import Ensemble
-from tf_transformer.models.transformer import BaseTransformer, Transformer
+from tf_transformer.models.transformer import BaseTransformer
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import load_some, load_weights
+from tf_transformer.run.checkpoints import load_some
 from tf_transformer.run.run import evaluation_of
 
 logger = logging.getLogger(__name__)
-
-Card = Callable[[], dict[str, Any]]
-
-
-def build_model(config: Config, precision: str | None = None) -> Transformer:
-    """Builds the model of a configuration, in its training precision by default."""
-    dtype = precision or config.training.precision
-    return Transformer(**vars(config.model), dtype=dtype, name="transformer")
-
-
-def load_engine(
-    run: Run,
-    checkpoint: str | Path | None,
-    *,
-    ensemble: Sequence[Run] = (),
-    precision: str = "float32",
-    litert: bool = False,
-    threads: int | None = None,
-    tag: str | None = None,
-) -> GraphEngine:
-    """Builds the model and the tokenizer of a run, and loads the weights of a checkpoint.
-
-    Args:
-        run: a run whose model has a decoder.
-        checkpoint: best, average, last, a step or a file; None for each run's setting
-            `decoding.checkpoint`.
-        ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
-        precision: float32, bfloat16 or int8, for computation and weights, regardless of the
-            training precision. With `litert` float32 or int8, while scores are in float32.
-        litert: whether to search in LiteRT; see `litert`.
-        threads: number of LiteRT threads; by default by the model's width.
-        tag: text to put before each source; "" if the sources already have their tags; see
-            `data.vocabulary`.
-
-    Raises:
-        UserError: if a run lacks the checkpoint or a tokenizer; if the tokenizers differ; if a
-            run was not trained with the tag; if TensorFlow cannot multiply int8 here; or if
-            training replaces the weights meanwhile.
-    """
-    file = run.weights(checkpoint)
-    before = _version(file)
-    dtype = "float32" if litert else precision
-    models = [_load_model(member, checkpoint, dtype) for member in (run, *ensemble)]
-    tokenizer = _shared_tokenizer(run, ensemble, tag)
-    engine = GraphEngine(Ensemble(models) if ensemble else models[0], tokenizer)
-    if litert:
-        if _version(file) != before:  # the kept file is found by their hash
-            raise _replaced(file)
-        content = kept_lite_file(models[0], precision, file)
-        threads = threads or lite_threads(run.config.model.d_model)
-        engine = LiteEngine(models[0], tokenizer, LiteModel(content, threads, precision))
-    engine.longest_trained = run.longest_source
-    return engine
-
-
-def card_of(
-    run: Run,
-    checkpoint: str | Path | None,
-    name: str = "",
-    ensemble: Sequence[Run] = (),
-    **options: Any,
-) -> Card:
-    """Returns a function that creates the model card of an export; call it before loading.
-
-    The function raises UserError if the weights have been replaced since.
-
-    Args:
-        run: the exported run.
-        checkpoint: as in `load_engine`.
-        name: description of the weights; the checkpoint by default.
-        ensemble: further runs in the export.
-        **options: passed to `model_card`: `precision` and `tag`.
-    """
-    name = name or str(checkpoint or run.config.decoding.checkpoint)
-    weights = {str(other.path): other.weights(checkpoint) for other in ensemble}
-    file = run.weights(checkpoint)
-    before = {path: _version(path) for path in (file, *weights.values())}
-
-    def card() -> dict[str, Any]:
-        if changed := [path for path in before if _version(path) != before[path]]:
-            raise _replaced(changed[0])
-        task = {"task": run.config.task}
-        return task | model_card(run, name, file, ensemble=weights, **options)
-
-    return card
-
-
-def _version(path: Path) -> tuple[int, int, int]:
-    """Returns numbers that change when a file is replaced."""
-    state = path.stat()
-    return state.st_ino, state.st_mtime_ns, state.st_size
-
-
-def _replaced(path: Path) -> UserError:
-    return UserError(f"{path} has been replaced since the model was loaded. Load it again.")
-
-
-def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Tokenizer:
-    """Returns the tokenizer of a run, which all runs of an ensemble must share."""
-    for member in (run, *others):
-        tags = dict.fromkeys(split_tags(member.config.data.tag).values())
-        if tag is None and always_tagged(member.config.data):
-            logger.warning(
-                "%s was trained only on sources that begin with a tag: begin each line with "
-                "one of %s, or give --tag to a command that has it",
-                member.path, ", ".join(tags),
-            )  # fmt: skip
-    file = run.require_tokenizer()
-    tokenizer = Tokenizer(file, require_known(tag, run.config.data, file))
-    for other in others:
-        require_known(tag, other.config.data, other.require_tokenizer())
-        if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
-            raise UserError(
-                "The runs of an ensemble must have the same tokenizer. Received: different "
-                f"ones in {run.path} and {other.path}. Train the latter with "
-                f"--set data.tokenizer={run.tokenizer}."
-            )
-    return tokenizer
-
-
-def _load_model(run: Run, checkpoint: str | Path | None, precision: str) -> Transformer:
-    path = run.weights(checkpoint)
-    run.require_tokenizer()
-    model = build_model(run.config, float_type(precision))
-    load_weights(path, model)
-    if precision == "int8":
-        to_int8(model)
-    return model
-
-
-def float_type(precision: str) -> str:
-    """Returns the data type that a model is built in; UserError if int8 is not possible."""
-    if precision == "int8":
-        require_int8("--precision int8")
-        return "float32"
-    return precision
-
 
 # --- Learned positions (paper Table 3, row E), usable up to the longest training sentence -----
 
@@ -306,7 +156,7 @@ def _take_weights(
     if is_chief:
         origin = {
             "run": str(source.path),
-            "task": source.config.task,
+            "task": source.config.flat()["task"],
             "sha256": sha256(file),
             "evaluation": evaluation_of(source, file),
             "anew": missing,

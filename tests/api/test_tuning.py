@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from command_line import assert_refused, tree
 
+from tf_transformer.api.tuning import compare_settings
 from tf_transformer.cli.main import main
 from tf_transformer.evaluation import bleu, bleu_and_length, make_metric, paired_bootstrap
+from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import load_translator
-from tf_transformer.tasks.translation.tuning import compare_settings
 
 MISLED = {"decoding.alpha": 8.0, "decoding.max_extra_length": 10}  # prefers long output
 SENTENCES = 25

@@ -22,9 +22,9 @@ from tf_transformer.evaluation import (
     make_metric,
     paired_bootstrap,
 )
+from tf_transformer.loading.load import load_engine
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_arrays
-from tf_transformer.tasks.models import load_engine
 from tf_transformer.tasks.task import Progress
 from tf_transformer.tasks.translation.task import TranslationTask
 

@@ -15,13 +15,14 @@ from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.export.signatures import Signatures
+from tf_transformer.loading.load import load_translator
 from tf_transformer.models.classifier import Classifier
-from tf_transformer.models.transformer import Transformer
+from tf_transformer.models.transformer import Transformer, build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights, save_state, save_weights
-from tf_transformer.tasks.models import begin, build_model, freeze
 from tf_transformer.tasks.translation.task import TranslationTask
-from tf_transformer.tasks.translation.translator import Translator, load_translator
+from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.training.fine_tuning import begin, freeze
 from tf_transformer.training.trainer import compile_model
 
 TEXT = ["the cat sat on the mat", "a dog ran to the cat", "the dogs and cats run"] * 20

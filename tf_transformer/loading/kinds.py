@@ -1,0 +1,97 @@
+"""Kinds of things to load, and the options that suit each; no framework is imported here."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.export.versions import find_export, read_card
+from tf_transformer.run import Run
+from tf_transformer.tasks.registry import SEARCH, TASKS, Entry, task_named, task_of
+
+_OF_KERAS_FILES = frozenset(("tokenizer",))
+_KNOWN = SEARCH.union(_OF_KERAS_FILES, *(entry.options for entry in TASKS.values()))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run, an export or a .keras file.
+
+    Attributes:
+        path: its folder or file; for an export the folder of its version.
+        kind: what it is, for messages.
+        task: its task.
+        options: names of the options that suit it.
+        run: the run, if it is one.
+    """
+
+    path: Path
+    kind: str
+    task: Entry
+    options: frozenset[str]
+    run: Run | None = None
+
+    def require_task(self, name: str) -> None:
+        """Raises UserError if the task is another."""
+        if self.task.name != name:
+            raise UserError(
+                f"{self.path} must be of task {quoted(name)}. Received: {self.kind}."
+            )
+
+    def refuse(self, chosen: Iterable[str], written: Callable[[str], str]) -> None:
+        """Raises UserError for the first option that is for other things to load.
+
+        Args:
+            chosen: names of options; those that are about no loading are ignored.
+            written: returns an option as the user writes it, such as "--tag".
+        """
+        for name in chosen:
+            if name in _KNOWN - self.options:
+                of_run = ", but for the run it was made from" * (name in self.task.options)
+                raise UserError(
+                    f"{written(name)} is not for {self.kind}{of_run}. Received: {self.path}."
+                )
+
+
+def find(path: Path) -> Source:
+    """Returns what a path holds; UserError if it is nothing that can be loaded."""
+    if path.suffix == ".keras" and path.is_file():
+        return Source(path, "a .keras file", task_named("translation"), _OF_KERAS_FILES)
+    export = find_export(path)
+    return of_export(export) if export else of_run(run_at(path))
+
+
+def of_run(run: Run) -> Source:
+    """Returns a run as a `Source`."""
+    task = task_of(run)
+    return Source(run.path, f"a run of task {task.name}", task, task.options, run)
+
+
+def of_export(path: Path) -> Source:
+    """Returns the folder of a SavedModel as a `Source`; without a card it translates."""
+    task = task_named(read_card(path).get("task", "translation"))
+    return Source(path, "an export", task, SEARCH)
+
+
+def load_run(run: Run, checkpoint: str | Path | None = None, **options: Any) -> Any:
+    """Loads a run of any task with its function of `loading.load`, which imports TensorFlow.
+
+    Args:
+        run: the run.
+        checkpoint: best, average, last, a step or a file; None for the run's own setting.
+        **options: see `load_translator`, `load_parser` and `load_classifier`.
+    """
+    return task_of(run).loader()(run, checkpoint, **options)
+
+
+def run_at(path: Path) -> Run:
+    """Returns the run in a folder; UserError names what else could have been given."""
+    if not (path / "config.json").exists():
+        received = "no such path"
+        if path.exists():
+            received = f"a {'folder' if path.is_dir() else 'file'} that is none of them"
+        raise UserError(
+            f"{path} must be a run directory, an export or a .keras file. Received: {received}."
+        )
+    return Run.open(path)

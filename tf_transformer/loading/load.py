@@ -1,0 +1,402 @@
+"""Loading: `load` for any path, and a function for each task's runs and exports."""
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, overload
+
+import keras
+
+from tf_transformer.base.errors import Strings, UserError, quoted, strings
+from tf_transformer.config import DecodingConfig
+from tf_transformer.config.combinations import check
+from tf_transformer.config.config import DECODING_PRECISIONS
+from tf_transformer.config.settings import split_tags
+from tf_transformer.data import builtin
+from tf_transformer.data.text import always_tagged
+from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.vocabulary import require_known
+from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.streams import lite_threads
+from tf_transformer.export.publishing import model_card
+from tf_transformer.export.saved_model import ExportEngine, require_int8
+from tf_transformer.export.versions import read_config
+from tf_transformer.fast.int8 import to_int8
+from tf_transformer.litert.engine import LiteEngine
+from tf_transformer.litert.file import kept_lite_file
+from tf_transformer.litert.interpreter import LiteModel
+from tf_transformer.loading.kinds import find, run_at
+from tf_transformer.models.ensemble import Ensemble
+from tf_transformer.models.transformer import Transformer, build_model
+from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.tasks.classification.predictor import (
+    ExportClassifier,
+    SentenceClassifier,
+    build_classifier,
+    classifier_of,
+)
+from tf_transformer.tasks.parsing.linearisation import LEXICON_FILE, Lexicon
+from tf_transformer.tasks.parsing.parser import Parser, TreeGrammar
+from tf_transformer.tasks.registry import task_of
+from tf_transformer.tasks.translation.translator import Translator
+
+logger = logging.getLogger(__name__)
+
+Card = Callable[[], dict[str, Any]]
+Model = TypeVar("Model", bound=keras.Model)
+
+
+# fmt: off
+@overload
+def load(path: str | Path, *, task: Literal["translation"] | None = None,
+         checkpoint: str | int | None = None, ensemble: Strings = (),
+         tag: str | None = None, precision: str = "float32", litert: bool = False,
+         tokenizer: str | Path | None = None) -> Translator: ...
+@overload
+def load(path: str | Path, *, task: Literal["parsing"], checkpoint: str | int | None = None,
+         ensemble: Strings = (), precision: str = "float32") -> Parser: ...
+@overload
+def load(path: str | Path, *, task: Literal["classification"],
+         checkpoint: str | int | None = None,
+         precision: str = "float32") -> SentenceClassifier: ...
+# fmt: on
+def load(
+    path: str | Path,
+    *,
+    task: str | None = None,
+    checkpoint: str | int | None = None,
+    ensemble: Strings = (),
+    tag: str | None = None,
+    precision: str = "float32",
+    litert: bool = False,
+    tokenizer: str | Path | None = None,
+) -> Translator | Parser | SentenceClassifier:
+    """Loads a run, an export or a .keras file.
+
+    Args:
+        path: a run directory; a SavedModel, or a folder of versions, of which the newest is
+            loaded; or a .keras file of a `Transformer`.
+        task: "translation", "parsing" or "classification": refuses any other task, and tells
+            type checkers which classes to expect. By default the path decides, and type
+            checkers expect translation.
+        checkpoint: for runs: best, average, last or a step; by default the setting
+            decoding.checkpoint.
+        ensemble: for runs: other runs with the same tokenizer, to decode with the mean of
+            all probabilities.
+        tag: for runs: text before each source, one of the tags it was trained with.
+        precision: for runs: float32, bfloat16 or int8, for weights and computation.
+        litert: for runs: whether to search in LiteRT, which is faster for one sentence.
+        tokenizer: for .keras files: its SentencePiece model, or a run that has it; by default
+            tokenizer.model beside the file.
+
+    Returns:
+        A `Translator`, `Parser` or `SentenceClassifier`. Those of an export refuse what needs
+        the original model.
+
+    Raises:
+        UserError: if the path is none of these, or does not support an option.
+    """
+    source, others = find(Path(path)), strings("ensemble", ensemble)
+    if task:
+        source.require_task(task)
+    options: dict[str, Any] = {
+        "checkpoint": None if checkpoint is None else str(checkpoint),
+        "ensemble": others,
+        "tag": tag, "tokenizer": tokenizer, "litert": litert,
+        "precision": "" if precision == "float32" else precision,
+    }  # fmt: skip
+    chosen = {name: value for name, value in options.items() if value}
+    source.refuse(chosen, "`{}`".format)
+    if precision not in DECODING_PRECISIONS:
+        raise UserError(
+            f"`precision` must be one of {DECODING_PRECISIONS}. Received: {quoted(precision)}."
+        )
+    check(chosen)
+    if others:
+        chosen["ensemble"] = [run_at(Path(other)) for other in others]
+    if source.run:
+        return source.task.loader()(source.run, **chosen)
+    if "tokenizer" in source.options:
+        return load_keras_file(source.path, tokenizer)
+    return source.task.loader("exported_")(source.path)
+
+
+# --- What uses a trained model, by task --------------------------------------------------
+
+
+def load_translator(
+    run: Run,
+    checkpoint: str | Path | None = None,
+    *,
+    name: str = "",
+    decoding: DecodingConfig | None = None,
+    ensemble: Sequence[Run] = (),
+    precision: str = "float32",
+    tag: str | None = None,
+    **options: Any,
+) -> Translator:
+    """Loads the translator of a run.
+
+    Args:
+        run: the run.
+        checkpoint: see `load_engine`, as for the next arguments that are not described.
+        name: description of the weights in the card of exports; the checkpoint by default.
+        decoding: settings of the search; None for those of the run.
+        ensemble: further runs.
+        precision: precision of weights and computation.
+        tag: text to put before each source.
+        **options: `litert` and `threads`.
+    """
+    card = card_of(run, checkpoint, name, ensemble, precision=precision, tag=tag)
+    engine = load_engine(
+        run, checkpoint, ensemble=ensemble, precision=precision, tag=tag, **options
+    )
+    return Translator(
+        decoding=decoding or run.config.decoding,
+        engine=engine,
+        card=card,
+        bleu_tokenizer=run.config.data.bleu_tokenizer,
+        language=builtin.languages(run.config)[0],
+        joins=run.config.data.join > 0,
+    )
+
+
+def load_exported_translator(path: Path) -> Translator:
+    """Loads a translator from the folder of a SavedModel; UserError if it holds none."""
+    engine, config = ExportEngine(path), read_config(path)
+    return Translator(
+        decoding=engine.decoding,
+        engine=engine,
+        bleu_tokenizer=config.data.bleu_tokenizer if config else "13a",
+        language=builtin.languages(config)[0] if config else "",
+        joins=not config or config.data.join > 0,
+    )
+
+
+def load_keras_file(path: Path, tokenizer: str | Path | None = None) -> Translator:
+    """Loads a .keras file of a `Transformer`.
+
+    Args:
+        path: the file.
+        tokenizer: its SentencePiece model, or the run that has it; by default tokenizer.model
+            beside the file.
+
+    Raises:
+        UserError: if the file does not hold such a model, or there is no tokenizer.
+    """
+    try:
+        model = keras.saving.load_model(path, compile=False)
+    except (ValueError, TypeError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} does not hold a model that Keras can load: {reason}") from None
+    if not isinstance(model, Transformer):
+        raise UserError(
+            f"{path} must hold a Transformer. Received: a {type(model).__name__}, which only "
+            "Keras can use."
+        )
+    file = Path(tokenizer or path.parent)
+    file = file / "tokenizer.model" if file.is_dir() else file
+    if not file.exists():
+        raise UserError(
+            f"{path} has no tokenizer beside it: expected {file}. Give `tokenizer`, a "
+            "SentencePiece model or the run that has it."
+        )
+    return Translator(model, file)
+
+
+def load_parser(
+    run: Run,
+    checkpoint: str | Path | None = None,
+    *,
+    decoding: DecodingConfig | None = None,
+    constraint: str = "tags",
+    **options: Any,
+) -> Parser:
+    """Loads the parser of a run.
+
+    Args:
+        run: the run.
+        checkpoint: see `load_engine`.
+        decoding: settings of the search; None for those of the run.
+        constraint: "tags" to search only for trees with tags that training saw for each word,
+            "words" for trees with any tags, "none" for any sequence, which is then repaired.
+        **options: `ensemble` and `precision`; see `load_engine`.
+
+    Raises:
+        UserError: if a run lacks the checkpoint, a tokenizer or the lexicon.
+    """
+    engine = load_engine(run, checkpoint, **options)
+    grammar = None
+    if constraint != "none":
+        lexicon = Lexicon.load(run.path / LEXICON_FILE)
+        grammar = TreeGrammar(engine.tokenizer, lexicon, any_tag=constraint == "words")
+    return Parser(engine, decoding or run.config.decoding, grammar)
+
+
+def load_classifier(
+    run: Run,
+    checkpoint: str | Path | None = None,
+    *,
+    name: str = "",
+    precision: str = "float32",
+) -> SentenceClassifier:
+    """Loads the classifier of a run.
+
+    Args:
+        run: the run.
+        checkpoint: see `load_engine`.
+        name: description of the weights in the card; the checkpoint by default.
+        precision: float32, bfloat16 or int8, regardless of the training precision.
+
+    Raises:
+        UserError: if the run lacks the checkpoint, its tokenizer or its labels.
+    """
+    card = card_of(run, checkpoint, name, precision=precision)
+    build = functools.partial(build_classifier, run)
+    model = _load_model(run, checkpoint, precision, build)
+    return SentenceClassifier(classifier_of(run, model, Tokenizer(run.tokenizer)), card)
+
+
+def load_exported_classifier(path: Path) -> SentenceClassifier:
+    """Loads a classifier from the folder of a SavedModel; UserError if it holds none."""
+    return SentenceClassifier(ExportClassifier(path))
+
+
+# --- Models, tokenizers and weights ------------------------------------------------------
+
+
+def load_engine(
+    run: Run,
+    checkpoint: str | Path | None,
+    *,
+    ensemble: Sequence[Run] = (),
+    precision: str = "float32",
+    litert: bool = False,
+    threads: int | None = None,
+    tag: str | None = None,
+) -> GraphEngine:
+    """Builds the model and the tokenizer of a run, and loads the weights of a checkpoint.
+
+    Args:
+        run: a run whose model has a decoder.
+        checkpoint: best, average, last, a step or a file; None for each run's setting
+            `decoding.checkpoint`.
+        ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
+        precision: float32, bfloat16 or int8, for computation and weights, regardless of the
+            training precision. With `litert` float32 or int8, while scores are in float32.
+        litert: whether to search in LiteRT; see `litert`.
+        threads: number of LiteRT threads; by default by the model's width.
+        tag: text to put before each source; "" if the sources already have their tags; see
+            `data.vocabulary`.
+
+    Raises:
+        UserError: if a run lacks the checkpoint or a tokenizer; if the tokenizers differ; if a
+            run was not trained with the tag; if TensorFlow cannot multiply int8 here; or if
+            training replaces the weights meanwhile.
+    """
+    file = run.weights(checkpoint)
+    before = _version(file)
+    models = [
+        _load_model(
+            member,
+            checkpoint,
+            "float32" if litert else precision,
+            functools.partial(build_model, member.config),
+        )
+        for member in (run, *ensemble)
+    ]
+    tokenizer = _shared_tokenizer(run, ensemble, tag)
+    engine = GraphEngine(Ensemble(models) if ensemble else models[0], tokenizer)
+    if litert:
+        if _version(file) != before:  # the kept file is found by their hash
+            raise _replaced(file)
+        content = kept_lite_file(models[0], precision, file)
+        threads = threads or lite_threads(run.config.model.d_model)
+        engine = LiteEngine(models[0], tokenizer, LiteModel(content, threads, precision))
+    engine.longest_trained = run.longest_source
+    return engine
+
+
+def _load_model(
+    run: Run, checkpoint: str | Path | None, precision: str, build: Callable[[str], Model]
+) -> Model:
+    """Builds the model of a run and loads its weights; UserError if int8 is not possible."""
+    file, in_int8 = run.weights(checkpoint), precision == "int8"
+    run.require_tokenizer()
+    if in_int8:
+        require_int8("--precision int8")
+    model = build("float32" if in_int8 else precision)
+    load_weights(file, model)
+    if in_int8:
+        to_int8(model)
+    return model
+
+
+def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Tokenizer:
+    """Returns the tokenizer of a run, which all runs of an ensemble must share."""
+    for member in (run, *others):
+        tags = dict.fromkeys(split_tags(member.config.data.tag).values())
+        if tag is None and always_tagged(member.config.data):
+            logger.warning(
+                "%s was trained only on sources that begin with a tag: begin each line with "
+                "one of %s, or give --tag to a command that has it",
+                member.path, ", ".join(tags),
+            )  # fmt: skip
+    file = run.require_tokenizer()
+    tokenizer = Tokenizer(file, require_known(tag, run.config.data, file))
+    for other in others:
+        require_known(tag, other.config.data, other.require_tokenizer())
+        if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
+            raise UserError(
+                "The runs of an ensemble must have the same tokenizer. Received: different "
+                f"ones in {run.path} and {other.path}. Train the latter with "
+                f"--set data.tokenizer={run.tokenizer}."
+            )
+    return tokenizer
+
+
+# --- The card of an export ---------------------------------------------------------------
+
+
+def card_of(
+    run: Run,
+    checkpoint: str | Path | None,
+    name: str = "",
+    ensemble: Sequence[Run] = (),
+    **options: Any,
+) -> Card:
+    """Returns a function that creates the model card of an export; call it before loading.
+
+    The function raises UserError if the weights have been replaced since.
+
+    Args:
+        run: the exported run.
+        checkpoint: as in `load_engine`.
+        name: description of the weights; the checkpoint by default.
+        ensemble: further runs in the export.
+        **options: passed to `model_card`: `precision` and `tag`.
+    """
+    name = name or str(checkpoint or run.config.decoding.checkpoint)
+    weights = {str(other.path): other.weights(checkpoint) for other in ensemble}
+    file = run.weights(checkpoint)
+    before = {path: _version(path) for path in (file, *weights.values())}
+
+    def card() -> dict[str, Any]:
+        if changed := [path for path in before if _version(path) != before[path]]:
+            raise _replaced(changed[0])
+        task = {"task": task_of(run).name}
+        return task | model_card(run, name, file, ensemble=weights, **options)
+
+    return card
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    """Returns numbers that change when a file is replaced."""
+    state = path.stat()
+    return state.st_ino, state.st_mtime_ns, state.st_size
+
+
+def _replaced(path: Path) -> UserError:
+    return UserError(f"{path} has been replaced since the model was loaded. Load it again.")
