@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import ROOT
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import locked, new_folder, replacing, write_text
@@ -81,8 +82,7 @@ with replacing(Path(sys.argv[1])) as temporary:
 def test_a_killed_writer_leaves_the_old_content(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    root = Path(__file__).parents[1]
-    writer = subprocess.run([sys.executable, "-c", WRITER, path], cwd=root, check=False)
+    writer = subprocess.run([sys.executable, "-c", WRITER, path], cwd=ROOT, check=False)
     assert writer.returncode == -signal.SIGKILL
     assert path.read_text() == "old"
     write_text(path, "new")
@@ -103,7 +103,7 @@ def holder(folder: Path, code: str = HOLDER) -> subprocess.Popen:
     """Starts a process that locks `folder` until its input ends."""
     command = [sys.executable, "-c", code, str(folder)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = subprocess.Popen(command, cwd=Path(__file__).parents[1], **pipes)
+    process = subprocess.Popen(command, cwd=ROOT, **pipes)
     assert process.stdout.readline() == b"held\n"
     return process
 

@@ -1,11 +1,11 @@
 """Tests of base/memory.py: page faults of a process that allocates and frees the same size."""
 
-import os
 import platform
 import subprocess
 import sys
 
 import pytest
+from command_line import environment
 
 from tf_transformer.base.memory import SWITCH
 
@@ -28,13 +28,9 @@ run_process(lambda: exec({CHURN!r}) or 0)
 """
 
 
-def page_faults(code: str, **environment: str) -> int:
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | environment,
-        capture_output=True,
-        check=True,
-    )
+def page_faults(code: str, **more: str) -> int:
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment() | more, capture_output=True, check=True)
     return int(done.stdout)
 
 
@@ -43,9 +39,9 @@ def test_a_command_takes_memory_from_the_kernel_once():
 
 
 @pytest.mark.parametrize(
-    ("code", "environment"),
+    ("code", "more"),
     [(f"import tf_transformer\n{CHURN}", {}), (AS_A_COMMAND, {SWITCH: "0"})],
     ids=["import", "switched off"],
 )
-def test_an_import_and_the_switch_leave_the_allocator_as_it_is(code, environment):
-    assert page_faults(code, **environment) > ROUNDS * PAGES / 2
+def test_an_import_and_the_switch_leave_the_allocator_as_it_is(code, more):
+    assert page_faults(code, **more) > ROUNDS * PAGES / 2
