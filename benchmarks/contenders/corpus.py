@@ -61,7 +61,7 @@ def _pairs(corpus: str | None, source: str, target: str, most: int) -> list[tupl
     with tempfile.TemporaryDirectory() as folder:
         if corpus is None:
             source, target = builtin.LANGUAGES
-            corpus = str(builtin.write_corpus(Path(folder))["train"])
+            corpus = str(builtin.write_splits(Path(folder))["train"])
         files = [resolve_prefix(corpus, each) for each in (source, target)]
         return [pair for pair, _ in zip(read_pairs(*files), range(most), strict=False)]
 

@@ -123,7 +123,7 @@ def test_the_ids_of_an_example_are_those_of_its_text(corpus, tokenizer, texts, s
     seen = Counter()
     batches = make_dataset(corpus, plan, num_steps=plan.steps_per_epoch)
     for step, (inputs, labels) in enumerate(batches.as_numpy_iterator()):
-        for number, rows in enumerate(plan.batch(step).rows):
+        for number, rows in enumerate(plan.batch(step).indices):
             for side, ids, text in zip(
                 SIDES, (inputs["source"], labels), joined_texts(texts, rows), strict=True
             ):
@@ -137,7 +137,7 @@ def test_the_ids_of_an_example_are_those_of_its_text(corpus, tokenizer, texts, s
 def examples(plan: BatchPlan, epoch: int = 0) -> list[list[int]]:
     """The rows of each example of an epoch, in the order of the batches."""
     steps = range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch)
-    return [rows[rows >= 0].tolist() for step in steps for rows in plan.batch(step).rows]
+    return [rows[rows >= 0].tolist() for step in steps for rows in plan.batch(step).indices]
 
 
 def test_each_pair_begins_one_example_of_the_first_epoch(corpus, tokenizer):
@@ -200,7 +200,7 @@ def test_the_plan_depends_on_seed_and_step_alone(corpus, tokenizer, settings):
     steps = [0, 2 * one.steps_per_epoch + 5, 3, one.steps_per_epoch]
     backwards = {step: other.batch(step) for step in reversed(steps)}
     for step in steps:
-        np.testing.assert_array_equal(one.batch(step).rows, backwards[step].rows)
+        np.testing.assert_array_equal(one.batch(step).indices, backwards[step].indices)
     seeded = plan_of(corpus, tokenizer, seed=2, **settings)
     assert len({str(examples(one)), str(examples(one, 1)), str(examples(seeded))}) == 3
 

@@ -42,10 +42,10 @@ def test_dataset_holds_the_sentences_of_the_plan(corpus, plan):
         batch = plan.batch(step)
         assert labels.shape == inputs["source"].shape == (batch.num_rows, batch.length)
         for side, ids in (("source", inputs["source"]), ("target", labels)):
-            expected = corpus.padded(side, batch.rows, batch.length)
-            np.testing.assert_array_equal(ids[: len(batch.rows)], expected)
+            expected = corpus.padded(side, batch.indices, batch.length)
+            np.testing.assert_array_equal(ids[: len(batch.indices)], expected)
         unused = np.concatenate([inputs["source"], inputs["target"], labels], axis=1)
-        assert not unused[len(batch.rows) :].any()
+        assert not unused[len(batch.indices) :].any()
 
 
 def test_text_becomes_batches_whose_order_differs_in_each_epoch(corpus, letters, caplog):

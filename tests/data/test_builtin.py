@@ -16,7 +16,7 @@ def pairs() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> dict[str, tuple[list[str], list[str]]]:
-    prefixes = builtin.write_corpus(tmp_path_factory.mktemp("corpus"))
+    prefixes = builtin.write_splits(tmp_path_factory.mktemp("corpus"))
     return {
         split: tuple(_lines(Path(f"{prefix}.{language}")) for language in builtin.LANGUAGES)
         for split, prefix in prefixes.items()
@@ -58,11 +58,11 @@ def test_held_out_sentences_show_every_construction(corpus):
 
 def test_correct_files_are_left_alone_and_damaged_ones_repaired(tmp_path):
     sizes = {"train": 40, "dev": 10}
-    builtin.write_corpus(tmp_path, sizes=sizes)
+    builtin.write_splits(tmp_path, sizes=sizes)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     right = (tmp_path / "dev.de").read_bytes()
     (tmp_path / "dev.de").write_bytes(right[:-5])
-    builtin.write_corpus(tmp_path, sizes=sizes)
+    builtin.write_splits(tmp_path, sizes=sizes)
     assert (tmp_path / "dev.de").read_bytes() == right
     unchanged = [path for path, time in before.items() if path.stat().st_mtime_ns == time]
     assert {path.name for path in unchanged} == {"train.en", "train.de", "dev.en"}

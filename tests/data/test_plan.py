@@ -35,9 +35,9 @@ def plan_of(*lengths: Sequence[int], **options) -> BatchPlan:
     return BatchPlan(*sides, **{"max_length": 64, "seed": 1} | options)
 
 
-def epoch_rows(plan: BatchPlan, epoch: int) -> list[np.ndarray]:
+def epoch_pairs(plan: BatchPlan, epoch: int) -> list[np.ndarray]:
     first = epoch * plan.steps_per_epoch
-    return [plan.batch(first + index).rows for index in range(plan.steps_per_epoch)]
+    return [plan.batch(first + index).indices for index in range(plan.steps_per_epoch)]
 
 
 @pytest.mark.parametrize("max_length", [1, 4, 7, 8, 9, 30, 33, 100, 256, 1000, 1024])
@@ -55,7 +55,7 @@ def test_boundaries_are_few_close_and_end_at_max_length(max_length):
 @pytest.mark.parametrize("count", [1, 7, 1000])
 def test_each_pair_is_in_exactly_one_batch_of_an_epoch(count, epoch):
     plan = make_plan(count)
-    assert sorted(np.concatenate(epoch_rows(plan, epoch))) == list(range(count))
+    assert sorted(np.concatenate(epoch_pairs(plan, epoch))) == list(range(count))
 
 
 def test_batches_hold_at_most_batch_tokens_positions_of_a_side():
@@ -69,7 +69,7 @@ def test_pairs_fit_into_their_batch_on_both_sides():
     plan, (source, target) = make_plan(), random_lengths(1000)
     for step in range(plan.steps_per_epoch):
         batch = plan.batch(step)
-        assert max(source[batch.rows].max(), target[batch.rows].max()) <= batch.length
+        assert max(source[batch.indices].max(), target[batch.indices].max()) <= batch.length
 
 
 def test_only_one_batch_of_an_epoch_is_not_full():
@@ -77,7 +77,7 @@ def test_only_one_batch_of_an_epoch_is_not_full():
     partial = [
         batch
         for batch in map(plan.batch, range(plan.steps_per_epoch))
-        if len(batch.rows) < batch.num_rows
+        if len(batch.indices) < batch.num_rows
     ]
     assert len(partial) == 1
     assert partial[0].length == max(length for _, length in plan.shapes)
@@ -88,7 +88,8 @@ def test_shapes_and_steps_are_the_same_in_every_epoch_and_for_every_seed(mix):
     plan, other = make_plan(mix=mix), make_plan(mix=mix, seed=7)
     epochs = [
         Counter(
-            (batch.length, batch.num_rows, len(batch.rows)) for batch in map(plan.batch, steps)
+            (batch.length, batch.num_rows, len(batch.indices))
+            for batch in map(plan.batch, steps)
         )
         for steps in np.arange(4 * plan.steps_per_epoch).reshape(4, -1)
     ]
@@ -102,7 +103,7 @@ def test_shapes_and_steps_are_the_same_in_every_epoch_and_for_every_seed(mix):
 def test_pairs_left_over_join_the_next_longer_bucket():
     plan = plan_of([5] * 9 + [12] * 4, batch_tokens=60)
     assert plan.shapes == [(7, 8), (5, 12)]
-    assert sorted(map(len, epoch_rows(plan, 0))) == [1, 5, 7]
+    assert sorted(map(len, epoch_pairs(plan, 0))) == [1, 5, 7]
 
 
 @pytest.mark.parametrize("mix", ["", "1:4"])
@@ -111,13 +112,13 @@ def test_plan_depends_on_seed_and_step_alone(mix):
     steps = [0, 2 * one.steps_per_epoch + 5, 3, one.steps_per_epoch]
     backwards = {step: other.batch(step) for step in reversed(steps)}
     for step in steps:
-        np.testing.assert_array_equal(one.batch(step).rows, backwards[step].rows)
+        np.testing.assert_array_equal(one.batch(step).indices, backwards[step].indices)
 
 
 @pytest.mark.parametrize("mix", ["", "1:4"])
 def test_order_differs_between_epochs_and_seeds(mix):
     plan, other = make_plan(mix=mix), make_plan(mix=mix, seed=2)
-    epochs = [epoch_rows(plan, 0), epoch_rows(plan, 1), epoch_rows(other, 0)]
+    epochs = [epoch_pairs(plan, 0), epoch_pairs(plan, 1), epoch_pairs(other, 0)]
     assert len({tuple(np.concatenate(rows)) for rows in epochs}) == 3
 
 
@@ -141,10 +142,10 @@ def test_a_batch_too_small_for_the_longest_pair_is_refused():
 def test_the_shares_of_a_batch_have_each_pair_once_and_one_shape(num_pairs, num_replicas):
     batch = Batch(np.arange(10, 10 + num_pairs), num_rows=8, length=12)
     shares = [batch.share(replica, num_replicas) for replica in range(num_replicas)]
-    assert sorted(np.concatenate([share.rows for share in shares])) == batch.rows.tolist()
+    assert sorted(np.concatenate([share.indices for share in shares])) == batch.indices.tolist()
     (shape,) = {(share.num_rows, share.length) for share in shares}
     assert shape == (-(-8 // num_replicas), 12)
-    sizes = [len(share.rows) for share in shares]
+    sizes = [len(share.indices) for share in shares]
     assert max(sizes) - min(sizes) <= 1
     assert max(sizes) <= shape[0]
 
@@ -158,7 +159,7 @@ def test_a_pair_is_drawn_as_often_as_the_others_of_its_corpus_and_length(mix):
     mixture = Mixture([500, 500], mix, seed=3)
     for length in (8, 16, 24):
         pairs = np.flatnonzero(lengths == length)
-        drawn = [mixture.rows(pairs, length, epoch) for epoch in range(150)]
+        drawn = [mixture.draw(pairs, length, epoch) for epoch in range(150)]
         assert len({len(rows) for rows in drawn}) == 1
         counts = Counter(np.concatenate(drawn).tolist())
         for part in (pairs[pairs < 500], pairs[pairs >= 500]):

@@ -166,7 +166,7 @@ def test_batches_have_room_for_most_sentences(corpus, sampler, plan):
     changed = []
     batches = make_dataset(corpus, plan, sampler, num_steps=plan.steps_per_epoch)
     for step, (inputs, _) in enumerate(batches.as_numpy_iterator()):
-        rows = plan.batch(step).rows
+        rows = plan.batch(step).indices
         usual = corpus.padded("source", rows, plan.batch(step).length)
         changed += np.any(inputs["source"][: len(rows)] != usual, axis=1).tolist()
     free = np.any(sampler.padded("source", ROWS, 4 * LENGTH, (0, 0))[:, :LENGTH]

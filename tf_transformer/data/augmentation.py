@@ -20,7 +20,7 @@ from tf_transformer.config import DataConfig
 from tf_transformer.data.text import ParallelText
 
 MOST_JOINED = 8  # pairs in an example
-# Forms of a pair. In the encoding of all forms, form f of pair p is row f * pairs + p.
+# Forms of a pair. In the encoding of all forms, form f of pair p has the index f * pairs + p.
 AS_IT_IS, CAPITALS, TITLE_CASE, UNMARKED = FORMS = range(4)
 _FIRST_LETTER = re.compile(r"(?<![\w'’])\w")  # not the t of "don't"
 _CASES = str, str.upper, lambda text: _FIRST_LETTER.sub(lambda first: first[0].title(), text)
@@ -48,25 +48,25 @@ def pairs_in_form(
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples of an epoch; example i begins with the i-th pair of `order`.
+    """Examples of an epoch; example i begins with the i-th of `pairs`.
 
     Attributes:
-        order: int64 [examples], rows of the encoding of all forms.
+        pairs: int64 [examples], indices of pairs in the encoding of all forms.
         counts: [examples], number of pairs in each.
         shifts: int64 [examples], from a pair to its form in the example.
         lengths: int [sides, examples], in tokens with EOS.
     """
 
-    order: np.ndarray
+    pairs: np.ndarray
     counts: np.ndarray
     shifts: np.ndarray
     lengths: np.ndarray
 
-    def rows(self, examples: np.ndarray) -> np.ndarray:
-        """Returns the rows of examples, int64 [len(examples), MOST_JOINED]; -1 for none."""
+    def indices(self, examples: np.ndarray) -> np.ndarray:
+        """Returns the pairs of examples, int64 [len(examples), MOST_JOINED]; -1 for none."""
         places = examples[:, np.newaxis] + np.arange(MOST_JOINED)
-        rows = self.order.take(places, mode="clip") + self.shifts[examples, np.newaxis]
-        return np.where(np.arange(MOST_JOINED) < self.counts[examples, np.newaxis], rows, -1)
+        indices = self.pairs.take(places, mode="clip") + self.shifts[examples, np.newaxis]
+        return np.where(np.arange(MOST_JOINED) < self.counts[examples, np.newaxis], indices, -1)
 
 
 class Augmentation:
@@ -81,21 +81,21 @@ class Augmentation:
         tags: number of ids of each text's tag, which only the first source of an example has.
 
     Attributes:
-        pairs: number of all pairs.
+        num_pairs: number of all pairs, in one form.
     """
 
     def __init__(self, data: DataConfig, sizes: Sequence[int], tags: Sequence[int]) -> None:
-        self.pairs = sum(sizes)
+        self.num_pairs = sum(sizes)
         self._ends, self._tags = np.cumsum(sizes), np.array(tags)
         self._join, self._caps = data.join, data.caps
         self._in_order = data.join_order == "file" and not data.mix
 
-    def _text_of(self, rows: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self._ends, rows % self.pairs, side="right")
+    def _text_of(self, indices: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._ends, indices % self.num_pairs, side="right")
 
-    def tags(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the length of the tag of each example, int [len(rows)], given its rows."""
-        return self._tags[self._text_of(rows[:, 0])]
+    def tags(self, indices: np.ndarray) -> np.ndarray:
+        """Returns the tag's length of each example, int [B], given its pairs [B, N]."""
+        return self._tags[self._text_of(indices[:, 0])]
 
     def draw(
         self, pairs: np.ndarray, lengths: np.ndarray, limits: np.ndarray, rng: Generator
@@ -104,26 +104,26 @@ class Augmentation:
 
         Args:
             pairs: the pairs of the epoch, ascending in the order of the file.
-            lengths: int [sides, rows] of the encoding of all forms, source first.
+            lengths: int [sides, indices] of the encoding of all forms, source first.
             limits: longest joined example on each side, in tokens with EOS, int [sides, 1].
             rng: source of randomness.
         """
-        order = pairs if self._in_order else rng.permutation(pairs)
-        order = order[np.argsort(self._text_of(order), kind="stable")]
-        texts, number = self._text_of(order), len(order)
+        pairs = pairs if self._in_order else rng.permutation(pairs)
+        pairs = pairs[np.argsort(self._text_of(pairs), kind="stable")]
+        texts, number = self._text_of(pairs), len(pairs)
         room = np.searchsorted(texts, texts, side="right") - np.arange(number)
         wanted = np.minimum(1 + rng.geometric(0.5, number), np.minimum(room, MOST_JOINED))
         wanted[rng.random(number) >= self._join] = 1
         forms = rng.integers(1, len(FORMS), number)
-        shifts = np.where(rng.random(number) < self._caps, forms * self.pairs, 0)
+        shifts = np.where(rng.random(number) < self._caps, forms * self.num_pairs, 0)
         counts = np.ones(number, np.int8)
-        totals = lengths[:, order + shifts]
+        totals = lengths[:, pairs + shifts]
         for count in range(1, MOST_JOINED):
             growing = np.flatnonzero((counts == count) & (wanted > count))
-            rows = order[growing + count] + shifts[growing]
-            longer = totals[:, growing] + lengths[:, rows] - 1
+            added = pairs[growing + count] + shifts[growing]
+            longer = totals[:, growing] + lengths[:, added] - 1
             longer[0] -= self._tags[texts[growing]]
             fit = np.all(longer <= limits, axis=0)
             counts[growing[fit]] += 1
             totals[:, growing[fit]] = longer[:, fit]
-        return Examples(order, counts, shifts, totals)
+        return Examples(pairs, counts, shifts, totals)

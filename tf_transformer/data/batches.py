@@ -21,18 +21,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.base.errors import Strings
-from tf_transformer.base.errors import pairs as both_sides
+from tf_transformer.base.errors import Strings, pairs
 from tf_transformer.config import BOS_ID, PAD_ID, DataConfig, TrainingConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.plan import Batch, BatchPlan
-from tf_transformer.data.subword_sampling import SubwordSampler
+from tf_transformer.data.subword_sampling import StepAndReplica, SubwordSampler
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-
-Key = tuple[int, int]  # step and replica
 
 _BATCHES_AHEAD = 2  # prepared while an earlier one is trained on
 
@@ -54,13 +51,13 @@ def make_dataset(
         by the labels without EOS.
     """
 
-    def arrays(batch: Batch, key: Key) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        padded = padding_of(corpus, sampler, key)
-        fill = ((0, batch.num_rows - len(batch.rows)), (0, 0))
-        tags = {"source": plan.tags(batch.rows), "target": 0}
+    def arrays(batch: Batch, at: StepAndReplica) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        padded = padding_of(corpus, sampler, at)
+        fill = ((0, batch.num_rows - len(batch.indices)), (0, 0))
+        tags = {"source": plan.tags(batch.indices), "target": 0}
         source, labels = (
             np.pad(
-                padded(side, batch.rows, batch.length, tags=tags[side]),
+                padded(side, batch.indices, batch.length, tags=tags[side]),
                 fill,
                 constant_values=PAD_ID,
             )
@@ -107,7 +104,7 @@ def text_dataset(
         ValueError: if they differ in length.
         UserError: if no pair is left, or one does not fit into `batch_tokens`.
     """
-    _, sources, targets = both_sides(source=source, target=target)
+    _, sources, targets = pairs(source=source, target=target)
     with tempfile.TemporaryDirectory() as folder:  # its files stay mapped when it is deleted
         corpus = encode_corpus(
             [zip(sources, targets, strict=True)],
@@ -124,15 +121,15 @@ def text_dataset(
 
 
 def padding_of(
-    corpus: EncodedCorpus, sampler: SubwordSampler | None, key: Key
+    corpus: EncodedCorpus, sampler: SubwordSampler | None, at: StepAndReplica
 ) -> Callable[..., np.ndarray]:
     """Returns `padded` of the corpus, or that of the sampler for a step and replica."""
-    return functools.partial(sampler.padded, key=key) if sampler else corpus.padded
+    return functools.partial(sampler.padded, at=at) if sampler else corpus.padded
 
 
 def dataset_of(
     plan: BatchPlan,
-    arrays: Callable[[Batch, Key], Any],
+    arrays: Callable[[Batch, StepAndReplica], Any],
     signature: Any,
     *,
     start_step: int = 0,

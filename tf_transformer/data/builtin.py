@@ -9,13 +9,13 @@ import bz2
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
-from tf_transformer.base.files import write_text
 from tf_transformer.config import Config
+from tf_transformer.data.text import write_pairs
 
 LANGUAGES = ("en", "de")
 
@@ -45,7 +45,7 @@ def pairs(number: int | None = None) -> list[tuple[str, str]]:
     return [(english, german) for english, german in columns]
 
 
-def write_corpus(directory: Path, sizes: Mapping[str, int] = SIZES) -> dict[str, Path]:
+def write_splits(directory: Path, sizes: Mapping[str, int] = SIZES) -> dict[str, Path]:
     """Writes each split as two files of aligned lines, DIRECTORY/SPLIT.en and .de.
 
     `sizes` maps each split to its number of pairs; no sentence is in two splits, and pairs
@@ -58,16 +58,8 @@ def write_corpus(directory: Path, sizes: Mapping[str, int] = SIZES) -> dict[str,
     prefixes = {}
     for split, size in sizes.items():
         prefixes[split] = directory / split
-        sides = zip(*itertools.islice(ordered, size), strict=True)
-        for language, lines in zip(LANGUAGES, sides, strict=True):
-            _write_if_changed(directory / f"{split}.{language}", lines)
+        write_pairs(prefixes[split], LANGUAGES, itertools.islice(ordered, size))
     return prefixes
-
-
-def _write_if_changed(path: Path, lines: Sequence[str]) -> None:
-    text = "".join(f"{line}\n" for line in lines)
-    if not path.is_file() or path.read_bytes() != text.encode():
-        write_text(path, text)
 
 
 def _rare_words_first(corpus: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # corpora are read without TensorFlow
 INFO_FILE = "corpus.json"
 CHUNK_PAIRS = 2048  # tokenised at once, by all cores
 
-Pairs = Sequence[tuple[str, ...]]
+TextPairs = Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -72,30 +72,30 @@ class Side:
         start = self.offsets[index]
         return self.ids[start : start + self.lengths[index]].astype(np.int32)
 
-    def padded(self, rows: np.ndarray, length: int, tags: np.ndarray | int = 0) -> np.ndarray:
-        """Returns sentences as int32 [len(rows), length]; see `EncodedCorpus.padded`."""
-        if rows.ndim == 2:
-            return self._joined(rows, length, tags)
+    def padded(self, indices: np.ndarray, length: int, tags: np.ndarray | int) -> np.ndarray:
+        """Returns sentences as int32 [len(indices), length]; see `EncodedCorpus.padded`."""
+        if indices.ndim == 2:
+            return self._joined(indices, length, tags)
         columns = np.arange(length)
-        real = columns < self.lengths[rows, np.newaxis]  # [rows, length]
-        positions = self.offsets[rows, np.newaxis] + columns
+        real = columns < self.lengths[indices, np.newaxis]  # [B, length]
+        positions = self.offsets[indices, np.newaxis] + columns
         result = np.full(real.shape, PAD_ID, np.int32)
         result[real] = self.ids[positions[real]]
         return result
 
-    def _joined(self, rows: np.ndarray, length: int, tags: np.ndarray | int) -> np.ndarray:
-        left_out = np.zeros_like(rows)
+    def _joined(self, indices: np.ndarray, length: int, tags: np.ndarray | int) -> np.ndarray:
+        left_out = np.zeros_like(indices)  # [B, N], like counts, ends and starts
         left_out[:, 1:] = np.reshape(tags, [-1, 1])
-        counts = np.where(rows < 0, 0, self.lengths[rows] - 1 - left_out)  # without EOS
+        counts = np.where(indices < 0, 0, self.lengths[indices] - 1 - left_out)  # without EOS
         ends = np.cumsum(counts)  # of all sentences in a row
-        starts = self.offsets[rows] + left_out
+        starts = self.offsets[indices] + left_out
         positions = np.repeat(starts.ravel() - ends + counts.ravel(), counts.ravel())
         totals = counts.sum(axis=1)
-        result = np.full([len(rows), length], PAD_ID, np.int32)
+        result = np.full([len(indices), length], PAD_ID, np.int32)
         result[np.arange(length) < totals[:, np.newaxis]] = self.ids[
             positions + np.arange(len(positions))
         ]
-        result[np.arange(len(rows)), totals] = EOS_ID
+        result[np.arange(len(indices)), totals] = EOS_ID
         return result
 
 
@@ -148,18 +148,18 @@ class EncodedCorpus:
         return self._sides[side].lengths
 
     def padded(
-        self, side: SideName, rows: np.ndarray, length: int, tags: np.ndarray | int = 0
+        self, side: SideName, indices: np.ndarray, length: int, tags: np.ndarray | int = 0
     ) -> np.ndarray:
-        """Returns sentences of a side as int32 [len(rows), length], padded with PAD.
+        """Returns sentences of a side as int32 [len(indices), length], padded with PAD.
 
         Args:
             side: "source" or "target".
-            rows: indices of sentences [B], or of sentences to join [B, N]; -1 for none.
+            indices: those of sentences [B], or of sentences to join [B, N]; -1 for none.
             length: at least that of the longest result.
             tags: number of ids left out at the start of all joined sentences but the first,
                 one for all or [B].
         """
-        return self._sides[side].padded(rows, length, tags)
+        return self._sides[side].padded(indices, length, tags)
 
 
 def fingerprint(texts: Sequence[Path], models: Iterable[bytes], settings: str) -> str:
@@ -200,7 +200,7 @@ def encode_corpus(
         UserError: if no pair is left, the disk is full, or `directory` holds something else.
     """
 
-    def encode(pairs: Pairs) -> Chunk:
+    def encode(pairs: TextPairs) -> Chunk:
         chunk = encoded([pair[:2] for pair in pairs])
         if all(len(pair) == 2 for pair in pairs):
             return chunk
@@ -209,7 +209,7 @@ def encode_corpus(
         chosen = [pair[:2] if bad else pair[2:] for pair, bad in zip(pairs, unfit, strict=True)]
         return Chunk(encoded(chosen).sides, chunk.dropped)
 
-    def encoded(pairs: Pairs) -> Chunk:
+    def encoded(pairs: TextPairs) -> Chunk:
         sides = []
         for side, sentences in zip(SIDES, zip(*pairs, strict=True), strict=True):
             ids, _ = tokenizer.encode(sentences, side)
@@ -219,7 +219,7 @@ def encode_corpus(
 
     dtype = id_dtype(tokenizer.vocab_size)
     limits = {"max_length": max_length, "max_ratio": max_ratio}
-    write_corpus(directory, texts, encode, dtype, fingerprint, progress, limits)
+    write_encoded(directory, texts, encode, dtype, fingerprint, progress, limits)
     return EncodedCorpus.open(directory)
 
 
@@ -248,10 +248,10 @@ class Chunk(NamedTuple):
     cut: int = 0
 
 
-def write_corpus(
+def write_encoded(
     directory: Path,
     texts: Sequence[Iterable[tuple[str, ...]]],
-    encode: Callable[[Pairs], Chunk],
+    encode: Callable[[TextPairs], Chunk],
     dtype: str,
     fingerprint: str,
     progress: Callable[[int], None] | None,

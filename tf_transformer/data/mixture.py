@@ -40,7 +40,7 @@ class Mixture:
         self.shares = weights / weights.sum()
         self.times = self.shares * sum(sizes) / np.array(sizes)
 
-    def rows(self, pairs: np.ndarray, length: int, epoch: int) -> np.ndarray:
+    def draw(self, pairs: np.ndarray, length: int, epoch: int) -> np.ndarray:
         """Selects an epoch's pairs from those of a bucket.
 
         Every epoch gets the same number, with at least 1 of each corpus in `pairs`.
@@ -51,12 +51,12 @@ class Mixture:
             epoch: counted from 0.
         """
         corpora = np.split(pairs, np.searchsorted(pairs, self._starts))
-        drawn = [
+        segments = [
             _segment(corpus, max(1, round(len(corpus) * times)), epoch, [self._seed, length, i])
             for i, (corpus, times) in enumerate(zip(corpora, self.times, strict=True))
             if len(corpus)
         ]
-        return np.concatenate(drawn)
+        return np.concatenate(segments)
 
     def summary(self, names: Sequence[str]) -> str:
         """Describes the mix in a line."""

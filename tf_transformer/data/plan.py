@@ -1,7 +1,7 @@
 """Plans of batches: which pairs each holds, limited in tokens, in few shapes (paper 5.1)."""
 
-import functools
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,8 +9,6 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.data.augmentation import Augmentation, Examples
 from tf_transformer.data.mixture import Mixture
 from tf_transformer.data.text import SIDES
-
-_Bucket = tuple[np.ndarray, int, int]  # pairs, rows of a batch, and the length to pad them to
 
 
 def bucket_boundaries(max_length: int) -> list[int]:
@@ -34,38 +32,34 @@ def _round_up(length: float) -> int:
 class Batch:
     """Pairs of a batch of shape [num_rows, length].
 
-    `rows` are indices into the corpus, or [pairs, N] of those to join, -1 for none; if there
-    are fewer than `num_rows`, PAD fills the rest.
+    `indices` are those of pairs in the corpus [P], or of those to join in each row [P, N], -1
+    for none; if there are fewer than `num_rows`, PAD fills the rest.
     """
 
-    rows: np.ndarray
+    indices: np.ndarray
     num_rows: int
     length: int
 
     def share(self, replica: int, num_replicas: int) -> "Batch":
         """Returns a replica's share: every `num_replicas`-th pair, in one shape for all."""
         num_rows = -(-self.num_rows // num_replicas)
-        return Batch(self.rows[replica::num_replicas], num_rows, self.length)
+        return Batch(self.indices[replica::num_replicas], num_rows, self.length)
 
 
-def _fill_buckets(lengths: np.ndarray, batch_tokens: int, max_length: int) -> list[_Bucket]:
-    """Sorts pairs into buckets, shortest first; UserError if one does not fit."""
-    boundaries = np.array(bucket_boundaries(max_length))
-    bucket = np.searchsorted(boundaries, lengths)
-    longest = boundaries[bucket.max()]
-    if batch_tokens < longest:
-        raise UserError(
-            f"`batch_tokens` must be at least {longest}, the length that the longest "
-            f"sentence pair is padded to. Received: batch_tokens={batch_tokens}. Use "
-            f"--set training.batch_tokens={longest} or more."
-        )
-    order = np.argsort(bucket, kind="stable")
-    ends = np.searchsorted(bucket[order], np.arange(len(boundaries)), side="right")
-    return [
-        (pairs, batch_tokens // int(length), int(length))
-        for pairs, length in zip(np.split(order, ends[:-1]), boundaries, strict=True)
-        if len(pairs)
-    ]
+class _Bucket(NamedTuple):
+    """Pairs of similar length, by their indices, and the shape of a batch of them."""
+
+    pairs: np.ndarray
+    num_rows: int
+    length: int
+
+
+class _Epoch(NamedTuple):
+    """Batches of an epoch; with `examples`, they hold the indices of these."""
+
+    number: int
+    batches: list[Batch]
+    examples: Examples | None
 
 
 class BatchPlan:
@@ -106,74 +100,105 @@ class BatchPlan:
         mixture: Mixture | None = None,
         augmentation: Augmentation | None = None,
     ):
-        sides = [source_lengths, *([] if target_lengths is None else [target_lengths])]
-        self._lengths = np.stack(sides)  # [sides, rows]
-        self._fill = functools.partial(
-            _fill_buckets, batch_tokens=batch_tokens, max_length=max_length
-        )
-        lengths = self._lengths.max(axis=0)
-        self._buckets = self._fill(lengths)
-        if augmentation:
-            self._buckets = self._fill(lengths[: augmentation.pairs])
-        self._seed, self._mixture, self._augmentation = seed, mixture, augmentation
-        fitting = [b for b in bucket_boundaries(max_length) if b <= batch_tokens]
-        self._limits = np.full([len(sides), 1], min(max_length, fitting[-1]))
-        self.steps_per_epoch = 0  # as many as there are
-        self._current = (0, *self._plan_epoch(0))
-        _, batches, examples = self._current
-        planned = examples.lengths if examples else self._lengths
+        sides = [source_lengths] if target_lengths is None else [source_lengths, target_lengths]
+        self._lengths = np.stack(sides)  # [sides, pairs of the encoding]
+        self._batch_tokens, self._seed = batch_tokens, seed
+        self._boundaries = np.array(bucket_boundaries(max_length))
+        self._mixture, self._augmentation = mixture, augmentation
+        longer = self._lengths.max(axis=0)
+        self._require_room(longer.max())
+        # Pairs in other forms are in no bucket: the augmentation chooses them.
+        self._buckets = self._fill(longer[: augmentation.num_pairs if augmentation else None])
+
+        largest = self._boundaries[self._boundaries <= batch_tokens][-1]
+        limits = np.full([len(sides), 1], min(max_length, largest))
+        first = self._epoch = self._plan_epoch(0, limits)
+        planned = first.examples.lengths if first.examples else self._lengths
         # Later epochs join pairs up to here as well: the first has the longest batch of all.
         self._limits = np.maximum(self._lengths.max(axis=1), planned.max(axis=1))[:, np.newaxis]
         self.longest = self._limits[:, 0].tolist()
-        self.steps_per_epoch = len(batches)
-        self.shapes = sorted({(b.num_rows, b.length) for b in batches}, key=lambda s: s[1])
+        self.steps_per_epoch = len(first.batches)
+        shapes = {(batch.num_rows, batch.length) for batch in first.batches}
+        self.shapes = sorted(shapes, key=lambda shape: shape[1])
+        self._positions = sum(batch.num_rows * batch.length for batch in first.batches)
         self._tokens = {
-            name: sum(int(lengths[batch.rows].sum()) for batch in batches)
-            for name, lengths in zip(SIDES, planned, strict=False)
+            side: sum(int(lengths[batch.indices].sum()) for batch in first.batches)
+            for side, lengths in zip(SIDES, planned, strict=False)
         }
-        self._positions = sum(batch.num_rows * batch.length for batch in batches)
 
     def batch(self, step: int) -> Batch:
         """Returns the batch of a step, counted from 0 over all epochs."""
-        epoch, index = divmod(step, self.steps_per_epoch)
+        number, index = divmod(step, self.steps_per_epoch)
         # Read and replaced as one tuple: threads may ask for different epochs at once.
-        current = self._current
-        if current[0] != epoch:
-            current = self._current = (epoch, *self._plan_epoch(epoch))
-        _, batches, examples = current
-        batch = batches[index]
-        return replace(batch, rows=examples.rows(batch.rows)) if examples else batch
+        epoch = self._epoch
+        if epoch.number != number:
+            epoch = self._plan_epoch(number, self._limits, self.steps_per_epoch)
+            self._epoch = epoch
+        batch = epoch.batches[index]
+        if epoch.examples is None:
+            return batch
+        return replace(batch, indices=epoch.examples.indices(batch.indices))
 
-    def tags(self, rows: np.ndarray) -> np.ndarray | int:
+    def tags(self, indices: np.ndarray) -> np.ndarray | int:
         """Returns how many ids of a tag joined sources leave out; see `Augmentation.tags`."""
-        return self._augmentation.tags(rows) if self._augmentation else 0
+        return self._augmentation.tags(indices) if self._augmentation else 0
 
-    def _plan_epoch(self, epoch: int) -> tuple[list[Batch], Examples | None]:
-        """Returns batches; with an augmentation, their rows are indices into the examples."""
-        rng = np.random.default_rng([self._seed, epoch])
+    def _require_room(self, length: int) -> None:
+        """Raises UserError if a batch has no room for a pair whose longer side is `length`."""
+        padded = self._boundaries[np.searchsorted(self._boundaries, length)]
+        if self._batch_tokens < padded:
+            raise UserError(
+                f"`batch_tokens` must be at least {padded}, the length that the longest "
+                f"sentence pair is padded to. Received: batch_tokens={self._batch_tokens}. Use "
+                f"--set training.batch_tokens={padded} or more."
+            )
+
+    def _fill(self, lengths: np.ndarray) -> list[_Bucket]:
+        """Sorts pairs of these lengths, or examples, into buckets, shortest first."""
+        bucket_of = np.searchsorted(self._boundaries, lengths)
+        order = np.argsort(bucket_of, kind="stable")
+        numbers = np.arange(len(self._boundaries))
+        ends = np.searchsorted(bucket_of[order], numbers, side="right")
+        return [
+            _Bucket(pairs, self._batch_tokens // length, length)
+            for pairs, length in zip(
+                np.split(order, ends[:-1]), self._boundaries.tolist(), strict=True
+            )
+            if len(pairs)
+        ]
+
+    def _plan_epoch(
+        self, number: int, limits: np.ndarray, num_batches: int | None = None
+    ) -> _Epoch:
+        """Draws an epoch.
+
+        Args:
+            number: the epoch, counted from 0.
+            limits: longest joined example on each side, in tokens with EOS, int [sides, 1].
+            num_batches: leave out or repeat batches to have as many; None for all of them.
+        """
+        rng = np.random.default_rng([self._seed, number])
         buckets, examples = self._buckets, None
-        if self._mixture:
+        if mixture := self._mixture:
             buckets = [
-                (self._mixture.rows(pairs, length, epoch), rows, length)
-                for pairs, rows, length in buckets
+                b._replace(pairs=mixture.draw(b.pairs, b.length, number)) for b in buckets
             ]
         if self._augmentation:
-            pairs = np.sort(np.concatenate([bucket[0] for bucket in buckets]))
-            examples = self._augmentation.draw(pairs, self._lengths, self._limits, rng)
+            pairs = np.sort(np.concatenate([bucket.pairs for bucket in buckets]))
+            examples = self._augmentation.draw(pairs, self._lengths, limits, rng)
             buckets = self._fill(examples.lengths.max(axis=0))
         batches: list[Batch] = []
         left = np.empty(0, np.int64)
         for pairs, num_rows, length in buckets:
             pairs = np.concatenate([left, rng.permutation(pairs)])
             full = len(pairs) // num_rows * num_rows
-            rows_of_batches = pairs[:full].reshape(-1, num_rows)
-            batches += [Batch(rows, num_rows, length) for rows in rows_of_batches]
+            whole = pairs[:full].reshape(-1, num_rows)
+            batches += [Batch(indices, num_rows, length) for indices in whole]
             left = pairs[full:]
         if len(left):
             batches.append(Batch(left, num_rows, length))
-        order = rng.permutation(len(batches))
-        steps = self.steps_per_epoch or len(batches)
-        return [batches[index] for index in np.resize(order, steps)], examples
+        order = np.resize(rng.permutation(len(batches)), num_batches or len(batches))
+        return _Epoch(number, [batches[index] for index in order], examples)
 
     def padding_waste(self) -> float:
         """Returns the fraction of all positions, on both sides, that are PAD."""

@@ -22,8 +22,9 @@ from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
 
-Ids: TypeAlias = tuple[int, ...]
-Draw: TypeAlias = Callable[[Random], Ids]  # draws a segmentation of one word
+StepAndReplica: TypeAlias = tuple[int, int]  # they determine what is drawn
+Pieces: TypeAlias = tuple[int, ...]  # the ids of a word
+Draw: TypeAlias = Callable[[Random], Pieces]  # draws a segmentation of one word
 Known: TypeAlias = dict[str, tuple[int, float]]  # id and score of each piece
 
 _CACHED_WORDS = 1 << 16
@@ -63,21 +64,21 @@ class Segmenter:
         longest = max(map(len, known))
         make = _bpe if kind == _BPE else functools.partial(_unigram, longest=longest)
 
-        def word(usual: Ids) -> Draw:
+        def word(usual: Pieces) -> Draw:
             return make("".join(map(self._texts.__getitem__, usual)), usual, known, rate)
 
         self._draw_of = functools.lru_cache(_CACHED_WORDS)(word)
 
     def draw(self, ids: Sequence[int], random: Random) -> list[int]:
         """Draws a segmentation of the text with these ids, which hold neither BOS nor EOS."""
-        drawn: list[int] = []
+        result: list[int] = []
         for word in self._words(ids):
             if word[0] in self._texts:
                 word = self._draw_of(word)(random)
-            drawn += word
-        return drawn
+            result += word
+        return result
 
-    def _words(self, ids: Sequence[int]) -> Iterator[Ids]:
+    def _words(self, ids: Sequence[int]) -> Iterator[Pieces]:
         """Yields the ids of each word, and runs of bytes and other symbols."""
         texts, start = self._texts, 0
         for index in range(1, len(ids)):
@@ -89,13 +90,13 @@ class Segmenter:
             yield tuple(ids[start:])
 
 
-def _bpe(text: str, usual: Ids, known: Known, rate: float) -> Draw:
+def _bpe(text: str, usual: Pieces, known: Known, rate: float) -> Draw:
     """Returns the draw of a word by BPE-dropout."""
     if any(character not in known for character in text):
         return lambda random: usual
     _, number = _merged(text, known, itertools.repeat(False))
 
-    def draw(random: Random) -> Ids:
+    def draw(random: Random) -> Pieces:
         skipped = [random.random() < rate for _ in range(number)]
         if not any(skipped):
             return usual
@@ -105,7 +106,7 @@ def _bpe(text: str, usual: Ids, known: Known, rate: float) -> Draw:
     return draw
 
 
-def _merged(text: str, known: Known, skipped: Iterator[bool]) -> tuple[Ids, int]:
+def _merged(text: str, known: Known, skipped: Iterator[bool]) -> tuple[Pieces, int]:
     """Merges characters, best pair first; returns the ids and the number of merges offered."""
     symbols, end = list(text), len(text)
     before, after = list(range(-1, end - 1)), list(range(1, end + 1))
@@ -137,7 +138,7 @@ def _merged(text: str, known: Known, skipped: Iterator[bool]) -> tuple[Ids, int]
     return tuple(known[symbol][0] for symbol in symbols if symbol), number
 
 
-def _unigram(text: str, usual: Ids, known: Known, rate: float, longest: int) -> Draw:
+def _unigram(text: str, usual: Pieces, known: Known, rate: float, longest: int) -> Draw:
     """Returns the draw of a word's segmentations in proportion to probability ** rate."""
     totals = [0.0]  # log of the sum over the segmentations of each prefix
     last: list[tuple[list[int], list[float]]] = [([], [])]  # starts, and sums of their weights
@@ -154,7 +155,7 @@ def _unigram(text: str, usual: Ids, known: Known, rate: float, longest: int) -> 
     if not last[-1][0]:
         return lambda random: usual
 
-    def draw(random: Random) -> Ids:
+    def draw(random: Random) -> Pieces:
         ids: list[int] = []
         end = len(text)
         while end:
@@ -192,17 +193,17 @@ class SubwordSampler:
         models = {side: tokenizer.models.get(side, tokenizer.model_bytes) for side in sides}
         self._segmenters = {side: Segmenter(models[side], rate) for side in sides}
         number = min(len(corpus), _TRIED_PAIRS)
-        rows = np.arange(number) * len(corpus) // number
-        lengths = [corpus.lengths(side)[rows] for side in sides]
-        drawn = [
+        tried = np.arange(number) * len(corpus) // number
+        lengths = [corpus.lengths(side)[tried] for side in sides]
+        counts = [
             len(ids) + 1
             for side, longest in zip(sides, map(np.max, lengths), strict=True)
-            for ids in self._drawn(side, corpus.padded(side, rows, longest), (0, 0))
+            for ids in self._segmented(side, corpus.padded(side, tried, longest), (0, 0))
         ]
         plain = np.concatenate(lengths)
-        ratios = np.array(drawn) / plain
+        ratios = np.array(counts) / plain
         self.stretch = float(np.percentile(ratios, _FITTING))
-        self._longer = float(np.sum(drawn) / np.sum(plain))
+        self._longer = float(np.sum(counts) / np.sum(plain))
 
     def lengths(self, side: SideName, max_length: int) -> np.ndarray:
         """Returns the lengths to plan batches by: int32 [pairs], at most `max_length`."""
@@ -212,17 +213,14 @@ class SubwordSampler:
     def padded(
         self,
         side: SideName,
-        rows: np.ndarray,
+        indices: np.ndarray,
         length: int,
-        key: tuple[int, int],
+        at: StepAndReplica,
         tags: np.ndarray | int = 0,
     ) -> np.ndarray:
-        """Returns sentences like `EncodedCorpus.padded`, segmented anew.
-
-        `key` is the step and replica, which determine the segmentations.
-        """
-        result = self._corpus.padded(side, rows, length, tags)
-        for row, ids in zip(result, self._drawn(side, result, key), strict=True):
+        """Returns sentences like `EncodedCorpus.padded`, segmented anew."""
+        result = self._corpus.padded(side, indices, length, tags)
+        for row, ids in zip(result, self._segmented(side, result, at), strict=True):
             if len(ids) < length:
                 row[: len(ids)] = ids
                 row[len(ids)] = EOS_ID
@@ -236,11 +234,11 @@ class SubwordSampler:
             f"sentences {self.stretch:.2f} times as long, longer ones keep their usual pieces"
         )
 
-    def _drawn(
-        self, side: SideName, usual: np.ndarray, key: tuple[int, int]
+    def _segmented(
+        self, side: SideName, usual: np.ndarray, at: StepAndReplica
     ) -> Iterator[list[int]]:
         """Draws new ids of padded sentences, without EOS."""
-        seeds = np.random.SeedSequence([self._seed, *key, SIDES.index(side)])
+        seeds = np.random.SeedSequence([self._seed, *at, SIDES.index(side)])
         random = Random(int(seeds.generate_state(1, np.uint64)[0]))
         segmenter = self._segmenters[side]
         ends = np.argmax(usual == EOS_ID, axis=1)

@@ -267,7 +267,7 @@ def test_sentences_may_be_segmented_anew_at_each_step(tokenizer, corpus):
     (_, _), (last, classes) = batches.as_numpy_iterator()
     ((expected, _),) = again.as_numpy_iterator()
     np.testing.assert_array_equal(last["source"], expected["source"])
-    rows = plan.batch(1).rows
+    rows = plan.batch(1).indices
     usual = [corpus.source(row).tolist() for row in rows]
     drawn = [ids[ids != PAD_ID].tolist() for ids in last["source"][: len(rows)]]
     assert drawn != usual

@@ -12,16 +12,16 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import PAD_ID, Config, DataConfig, settings_with
-from tf_transformer.data.batches import Key, dataset_of, padding_of
+from tf_transformer.data.batches import dataset_of, padding_of
 from tf_transformer.data.encoded_corpus import (
     Chunk,
     EncodedCorpus,
-    Pairs,
+    TextPairs,
     id_dtype,
-    write_corpus,
+    write_encoded,
 )
 from tf_transformer.data.plan import Batch, BatchPlan
-from tf_transformer.data.subword_sampling import SubwordSampler
+from tf_transformer.data.subword_sampling import StepAndReplica, SubwordSampler
 from tf_transformer.data.text import SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.evaluation import DevText, Ratio
@@ -117,7 +117,7 @@ def encode_labelled(
     """
     class_of = {label: index for index, label in enumerate(labels, start=1)}
 
-    def encode(chunk: Pairs) -> Chunk:
+    def encode(chunk: TextPairs) -> Chunk:
         texts, named = zip(*chunk, strict=True)
         ids, cut = tokenizer.encode(tf.constant(texts), limit=max_length)
         lengths = ids.row_lengths().numpy().astype(np.int32)
@@ -127,7 +127,7 @@ def encode_labelled(
 
     dtype = id_dtype(max(tokenizer.vocab_size, len(labels) + 1))
     limits = {"max_length": max_length, "max_ratio": 0.0}
-    write_corpus(directory, texts, encode, dtype, fingerprint, progress, limits)
+    write_encoded(directory, texts, encode, dtype, fingerprint, progress, limits)
     return LabelledCorpus.open(directory)
 
 
@@ -146,10 +146,10 @@ def labelled_dataset(
         `({"source": [B, S]}, classes [B])`, all int32 and padded with PAD.
     """
 
-    def arrays(batch: Batch, key: Key) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        missing = (0, batch.num_rows - len(batch.rows))
-        source = padding_of(corpus, sampler, key)("source", batch.rows, batch.length)
-        classes = corpus.padded("target", batch.rows, 1)[:, 0]
+    def arrays(batch: Batch, at: StepAndReplica) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        missing = (0, batch.num_rows - len(batch.indices))
+        source = padding_of(corpus, sampler, at)("source", batch.indices, batch.length)
+        classes = corpus.padded("target", batch.indices, 1)[:, 0]
         source = np.pad(source, (missing, (0, 0)), constant_values=PAD_ID)
         return {"source": source}, np.pad(classes, missing, constant_values=PAD_ID)
 

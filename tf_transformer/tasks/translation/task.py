@@ -14,7 +14,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.encoded_corpus import EncodedCorpus
-from tf_transformer.data.text import Role, SideName, all_pairs, corpora, read_pairs
+from tf_transformer.data.text import ROLES, Role, SideName, all_pairs, corpora, read_pairs
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import check_tags, require_whole, symbols_of
 from tf_transformer.decoding.engine import GraphEngine
@@ -107,18 +107,17 @@ class TranslationTask(SequenceTask):
 
     @staticmethod
     def effective_data(run: Run, *, may_write: bool = True) -> DataConfig:
-        """Returns the run's data; without files, writes the built-in corpus into the run.
-
-        A worker finds that corpus unchanged, so it writes nothing.
-        """
+        """Returns the run's data; without files, writes the built-in corpus into the run."""
         data = run.config.data
         if data.train or data.valid:
             return data
-        prefixes = builtin.write_corpus(run.data / "builtin")
+        folder = run.data / "builtin"
+        if may_write:
+            builtin.write_splits(folder)
         return dataclasses.replace(
             data,
-            train=(str(prefixes["train"]),),
-            valid=(str(prefixes["dev"]),),
+            train=(str(folder / "train"),),
+            valid=(str(folder / "dev"),),
             source=builtin.LANGUAGES[0],
             target=builtin.LANGUAGES[1],
         )
@@ -141,7 +140,7 @@ class TranslationTask(SequenceTask):
         super().__init__(run, progress, may_encode=may_encode)
         source = run.config.training.init_from
         before = Run.open(source) if source else run
-        self._old_dev = _old_dev_pairs(run, before, self.dev_pairs)
+        self._old_dev = _old_dev_pairs(run, before, self.dev_pairs, may_encode)
         self._old_tokenizer = before.config.data.bleu_tokenizer
 
     def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
@@ -168,12 +167,14 @@ class TranslationTask(SequenceTask):
         return evaluate
 
 
-def _old_dev_pairs(run: Run, before: Run, dev: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _old_dev_pairs(
+    run: Run, before: Run, dev: list[tuple[str, str]], may_write: bool
+) -> list[tuple[str, str]]:
     """Reads the dev set of the run that training starts from, if it differs from `dev`."""
     same_task = before.config.task == run.config.task
     if before is run or not same_task or before.has_no_text:
         return []
-    old = TranslationTask.effective_data(Run(run.path, before.config))
+    old = TranslationTask.effective_data(Run(run.path, before.config), may_write=may_write)
     try:
         pairs = list(all_pairs(corpora(old.valid, old)))
     except UserError as error:
@@ -183,9 +184,6 @@ def _old_dev_pairs(run: Run, before: Run, dev: list[tuple[str, str]]) -> list[tu
         return []
     logger.info("the dev set of %s is scored as well: %s pairs", before.path, f"{len(pairs):,}")
     return pairs
-
-
-_NAMES: dict[Role, str] = {"train": "training text", "valid": "dev text"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +221,7 @@ def overlaps(
         _with_eos(tokenizer.tokenize_target(tf.constant(list(lines)))) for lines in references
     ]
     result = {}
-    for role in _NAMES:
+    for role in ROLES:
         corpus = EncodedCorpus.open(run.data / role)
         targets = [_seen(corpus, "target", rows) for rows in target_ids]
         result[role] = Overlap(
@@ -236,7 +234,7 @@ def describe_overlaps(overlaps: dict[Role, Overlap], number: int) -> str:
     """Describes the overlaps of `number` test sentences; "" if there are none."""
     parts = [
         f"{overlap.sources:,} sources and {overlap.references:,} references are in the "
-        f"{_NAMES[role]}"
+        f"{ROLES[role]}"
         for role, overlap in overlaps.items()
         if overlap.sources or overlap.references
     ]
