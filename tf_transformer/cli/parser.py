@@ -122,21 +122,26 @@ def options_of(group: str) -> dict[str, Setting]:
     return {name: it for name, it in known.items() if it.flag and it.group == group}
 
 
-def add_setting(group, dest: str, setting: Setting, end: str = "") -> None:
-    """Adds the option of a setting, with its bounds and help, followed by `end`.
+def add_setting(group, dest: str, setting: Setting, end: str = "", **more: Any) -> None:
+    """Adds the option of a setting, with its bounds and help.
 
-    An option whose value is a list may be repeated.
+    A list is an option that may be repeated.
+
+    Args:
+        group: the parser, or a group of its options.
+        dest: name of the attribute that holds the value.
+        setting: the setting.
+        end: text after the help.
+        **more: another `flag`, and arguments of `add_argument` that replace others.
     """
-    option, metavar = setting.flag.split(" ", 1)
-    repeatable = setting.type == tuple[str, ...]
-    group.add_argument(
-        option,
-        dest=dest,
-        action="append" if repeatable else "store",
-        type=None if repeatable or str in setting.types else _reader(setting),
-        metavar=metavar,
-        help=setting.help + "; repeatable" * repeatable + end,
-    )
+    option, _, metavar = more.pop("flag", setting.flag).partition(" ")
+    how: dict[str, Any] = {"dest": dest, "help": setting.help + end}
+    how |= {"choices": setting.choices} if setting.choices else {"metavar": metavar}
+    if setting.type == tuple[str, ...]:
+        how |= {"action": "append", "help": f"{setting.help}; repeatable{end}"}
+    elif {int, float} & {*setting.types}:
+        how["type"] = _reader(setting)
+    group.add_argument(option, **how | more)
 
 
 def value_of(name: str) -> Reader:

@@ -3,11 +3,12 @@
 import argparse
 import logging
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.options import require_writable
-from tf_transformer.cli.parser import value_of
-from tf_transformer.config import NORMALIZATIONS
+from tf_transformer.cli.parser import add_setting
+from tf_transformer.config import SETTINGS
 from tf_transformer.config.settings import require_words
 from tf_transformer.data.text import read_lines
 from tf_transformer.data.vocabulary import VocabularyTooLarge, symbol_pieces, train_tokenizer
@@ -17,21 +18,19 @@ logger = logging.getLogger(__name__)
 
 def add_tokenizer(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `tokenizer`."""
-    add = parser.add_argument
-    add("files", nargs="+", metavar="FILE", help="text, plain or .gz")
-    add("--output", required=True, metavar="FILE", help="the .model to write")
-    size = value_of("model.vocab_size")
-    add("--vocab-size", type=size, required=True, metavar="V", help="number of pieces")
-    add("--kind", choices=("bpe", "unigram"), default="bpe", help="algorithm (default: bpe)")
-    text = "how to rewrite text first (default: identity); see docs/guides/vocabulary.md"
-    add("--normalization", choices=NORMALIZATIONS, default=NORMALIZATIONS[0], help=text)
-    coverage = value_of("data.character_coverage")
-    text = (
-        "share of all characters that have pieces, from 0.98 to 1 (default); others are bytes"
-    )
-    add("--character-coverage", type=coverage, default=1.0, metavar="SHARE", help=text)
-    text = "words that are never split, such as the tags '<2de>' '<2fr>'"
-    add("--symbols", nargs="+", action="extend", default=[], metavar="WORD", help=text)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="text, plain or .gz")
+    parser.add_argument("--output", required=True, metavar="FILE", help="the .model to write")
+
+    def add(option: str, name: str, end: str = "", **how: Any) -> None:
+        dest = option.partition(" ")[0].strip("-").replace("-", "_")
+        add_setting(parser, dest, SETTINGS[name], end, flag=option, **how)
+
+    add("--vocab-size V", "model.vocab_size", required=True)
+    add("--kind", "data.tokenizer_kind", " (default: bpe)", default="bpe")
+    end = " (default: identity); see docs/guides/vocabulary.md"
+    add("--normalization", "data.normalization", end, default="identity")
+    add("--character-coverage SHARE", "data.character_coverage", " (default: 1)", default=1.0)
+    add("--symbols WORD", "data.symbols", nargs="+", action="extend", default=[])
 
 
 def run_tokenizer(options: argparse.Namespace) -> None:

@@ -39,7 +39,7 @@ class ModelConfig:
     """The architecture (paper 3), with the paper's base model as defaults."""
 
     vocab_size: int = setting(37_000, low=EOS_ID + 2, high=1_000_000, paper="5.1",
-        by_preset=True, help="V, shared by source and target")
+        by_preset=True, help="V, the number of word pieces, shared by source and target")
     num_layers: int = setting(6, low=1, high=1_000, paper="3.1", by_preset=True,
         help="N, layers in the encoder, and in the decoder by default")
     decoder_layers: int | None = setting(None, low=1, high=1_000, paper="3.1", by_preset=True,
@@ -158,7 +158,7 @@ class DataConfig:
         help="KEY=TAG: text put before each source, by target language or corpus, such as "
         "de=<2de>")
     symbols: tuple[str, ...] = setting((), init_from="own",
-        help="words that a new tokenizer never splits, in addition to one-word tags")
+        help="words that a new tokenizer never splits; training adds its one-word tags")
     source: str = setting("", flag="--source LANG", card="never",
         help="language to translate from, the suffix of its files")
     target: str = setting("", flag="--target LANG", card="never",
@@ -185,7 +185,7 @@ class DataConfig:
     tokenizer_kind: str = setting("bpe", choices=("bpe", "unigram"), paper="5.1",
         init_from="own", help="algorithm of a new tokenizer")
     normalization: str | None = setting(None, choices=NORMALIZATIONS, card="always",
-        init_from="own", help="how a new tokenizer rewrites text; None: identity")
+        init_from="own", help="how a new tokenizer rewrites text; identity if None")
     # The bounds are SentencePiece's.
     character_coverage: float = setting(1.0, low=0.98, high=1.0, card="always", init_from="own",
         help="share of all characters that a new tokenizer has pieces for; others become bytes")

@@ -34,7 +34,7 @@ class Classifier(BaseTransformer):
     and metrics number classes from 0: give them `labels - 1`.
 
     Args:
-        vocab_size: V, shared by source and target.
+        vocab_size: V, the number of word pieces, shared by source and target.
         num_classes: C, at least 2.
         num_layers: N, layers in the encoder, and in the decoder by default.
         d_model: D, the width of every sublayer's output; even.

@@ -128,7 +128,7 @@ class Transformer(BaseTransformer):
     defaults are the paper's base model.
 
     Args:
-        vocab_size: V, shared by source and target.
+        vocab_size: V, the number of word pieces, shared by source and target.
         num_layers: N, layers in the encoder, and in the decoder by default.
         decoder_layers: layers in the decoder; num_layers if None.
         d_model: D, the width of every sublayer's output; even.
