@@ -9,7 +9,6 @@ from tf_transformer.config.config import (
     PAD_ID,
     SAMPLING,
     SETTINGS,
-    TEMPERATURES,
     UNK_ID,
     Config,
     DataConfig,
@@ -25,7 +24,7 @@ from tf_transformer.config.settings import MAX_COUNT, MAX_TOKENS
 __all__ = [
     "BOS_ID", "Config", "DataConfig", "DecodingConfig", "EOS_ID", "MAX_ALPHA",
     "MAX_BEAM_SIZE", "MAX_COUNT", "MAX_TOKENS", "ModelConfig", "NORMALIZATIONS", "PAD_ID",
-    "SAMPLING", "SETTINGS", "SamplingConfig", "TEMPERATURES", "TrainingConfig",
+    "SAMPLING", "SETTINGS", "SamplingConfig", "TrainingConfig",
     "UNK_ID", "settings_with",
 ]
 # fmt: on

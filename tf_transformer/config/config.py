@@ -210,10 +210,6 @@ class DataConfig:
 
 # --- Training ---------------------------------------------------------------------------------
 
-BEST_BY = ("bleu", "chrf", "perplexity", "f1", "accuracy")
-
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
-
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +242,7 @@ class TrainingConfig:
         help="decay of a moving average, evaluated and saved instead of the weights; 0: off")
     evaluate_every: int = setting(1_500, low=1, high=MAX_COUNT, paper="6.1, ten minutes",
         by_preset=True, resume="recorded", help="steps between evaluations on the dev set")
-    best_by: str = setting("bleu", choices=BEST_BY,
+    best_by: str = setting("bleu", choices=("bleu", "chrf", "perplexity", "f1", "accuracy"),
         help="dev score that decides which weights are best")
     keep_last: int = setting(5, low=1, high=MAX_COUNT, card="never", resume="recorded",
         help="newest checkpoints kept; at least average_last")
@@ -258,7 +254,8 @@ class TrainingConfig:
     save_minutes: float = setting(10.0, above=0, high=1_000_000, card="never",
         resume="recorded", same_results=True,
         help="minutes between saves of the state for resuming")
-    precision: str = setting("float32", choices=PRECISIONS, help="Keras's dtype policy")
+    precision: str = setting("float32", help="Keras's dtype policy",
+        choices=("float32", "mixed_bfloat16", "mixed_float16"))
     recompute: bool = setting(False, resume="recorded",
         help="recompute layers in the backward pass: less memory, slower, the same result")
     jit_compile: bool = setting(False, help="compile the train step with XLA")
@@ -291,8 +288,6 @@ DECODING_PRECISIONS = ("float32", "bfloat16", "int8")  # of a loaded model
 MAX_BEAM_SIZE = 1_000
 # A larger exponent of the length penalty could overflow.
 MAX_ALPHA = 10.0
-# Beyond these, logits divided by the temperature soon overflow or become equal.
-TEMPERATURES = (0.01, 100.0)
 
 
 # fmt: off
@@ -340,7 +335,8 @@ class DecodingConfig:
 class SamplingConfig:
     """Sampling of translations, instead of a search for the best."""
 
-    temperature: float = setting(1.0, low=TEMPERATURES[0], high=TEMPERATURES[1],
+    # Beyond the bounds, logits divided by it soon overflow or become equal.
+    temperature: float = setting(1.0, low=0.01, high=100.0,
         flag="--temperature T", help="divides the logits: below 1 less random, above 1 more")
     top_k: int = setting(0, low=0, high=MAX_COUNT, flag="--top-k K",
         help="draw from this many most probable tokens; 0: all")
