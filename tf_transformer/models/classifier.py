@@ -7,12 +7,7 @@ import keras
 from tf_transformer.config import ModelConfig, settings_with
 from tf_transformer.config.config import DEFAULT_GAIN
 from tf_transformer.layers import Encoder, MeanPooling, PositionalEmbedding
-from tf_transformer.models.transformer import (
-    BaseTransformer,
-    embedding_arguments,
-    settings_among,
-    stack_arguments,
-)
+from tf_transformer.models.transformer import BaseTransformer, arguments_of, settings_among
 
 
 def without_decoder(config: ModelConfig) -> dict[str, Any]:
@@ -118,10 +113,9 @@ class Classifier(BaseTransformer):
             raise ValueError(f"`num_classes` must be at least 2. Received: {num_classes}.")
         config = ModelConfig(**settings_among(locals()))
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        embedding = PositionalEmbedding(
-            **embedding_arguments(config), name="embedding", dtype=policy
-        )
-        encoder = Encoder(num_layers, **stack_arguments(config), name="encoder", dtype=policy)
+        arguments = arguments_of(PositionalEmbedding, config)
+        embedding = PositionalEmbedding(**arguments, name="embedding", dtype=policy)
+        encoder = Encoder(**arguments_of(Encoder, config), name="encoder", dtype=policy)
 
         source = keras.Input((None,), dtype="int32", name="source")
         mean = MeanPooling(name="pooling")(encoder(embedding(source)))

@@ -1,6 +1,7 @@
 """The Transformer as a functional Keras model (paper 3, Figure 1), and its cached decoding."""
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Self
@@ -83,36 +84,10 @@ def settings_among(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: arguments[name] for name in names if name in arguments}
 
 
-def embedding_arguments(config: ModelConfig) -> dict[str, Any]:
-    """Returns the arguments of a `PositionalEmbedding` without output bias."""
-    return {
-        "vocab_size": config.vocab_size,
-        "d_model": config.d_model,
-        "positions": config.positions,
-        "max_length": config.max_length,
-    }
-
-
-def stack_arguments(config: ModelConfig) -> dict[str, Any]:
-    """Returns the arguments of an `Encoder` or `Decoder`, without the number of layers."""
-    return {
-        "num_heads": config.num_heads,
-        "d_ff": config.d_ff,
-        "key_dim": config.key_dim,
-        "value_dim": config.value_dim,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.activation_dropout,
-        "activation": config.activation,
-        "norm_first": config.norm_first,
-        "norm_epsilon": config.norm_epsilon,
-        "norm": config.norm,
-        "attention_bias": config.attention_bias,
-        "query_key_gain": config.query_key_gain,
-        "value_gain": config.value_gain,
-        "positions": config.positions,
-        "attention_window": config.attention_window,
-    }
+def arguments_of(layer: type, config: ModelConfig) -> dict[str, Any]:
+    """Returns the settings that are arguments of a layer."""
+    taken = inspect.signature(layer).parameters
+    return {name: value for name, value in vars(config).items() if name in taken}
 
 
 # --- The model ---------------------------------------------------------------------------
@@ -220,9 +195,9 @@ class Transformer(BaseTransformer):
     ):
         config = ModelConfig(**settings_among(locals()))
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        stack = stack_arguments(config)
-        encoder = Encoder(config.num_layers, **stack, name="encoder", dtype=policy)
-        decoder = Decoder(config.num_decoder_layers, **stack, name="decoder", dtype=policy)
+        encoder = Encoder(**arguments_of(Encoder, config), name="encoder", dtype=policy)
+        stack = arguments_of(Decoder, config) | {"num_layers": config.num_decoder_layers}
+        decoder = Decoder(**stack, name="decoder", dtype=policy)
         source_embedding, target_embedding, projection = _embeddings(config, policy)
 
         source = keras.Input((None,), dtype="int32", name="source")
@@ -373,14 +348,14 @@ class Transformer(BaseTransformer):
 
 def _embeddings(config, policy):
     """Creates source embedding, target embedding and output projection; one layer if tied."""
-    arguments, bias = embedding_arguments(config) | {"dtype": policy}, config.output_bias
+    arguments = arguments_of(PositionalEmbedding, config) | {"dtype": policy}
     if config.tie_embeddings:
-        return (PositionalEmbedding(**arguments, output_bias=bias, name="embedding"),) * 3
+        return (PositionalEmbedding(**arguments, name="embedding"),) * 3
     projection = OutputProjection(
-        config.vocab_size, bias, name="output_projection", dtype=policy
+        config.vocab_size, config.output_bias, name="output_projection", dtype=policy
     )
     source, target = (
-        PositionalEmbedding(**arguments, name=f"{side}_embedding")
+        PositionalEmbedding(**arguments | {"output_bias": False}, name=f"{side}_embedding")
         for side in ("source", "target")
     )
     return source, target, projection
