@@ -165,8 +165,9 @@ def exported(trained_run, tmp_path_factory) -> Path:
     def make(folder: Path) -> Path:
         run, decoding = Run.open(trained_run.path), DecodingConfig()
         python = load_translator(run, "best", decoding=decoding)
-        model = exportable(python.engine, decoding, python)
-        return publish(model, folder / "small", card={"description": "a small model"})
+        return publish(
+            exportable(python), folder / "small", card={"description": "a small model"}
+        )
 
     return made_once(tmp_path_factory, "export", make)
 

@@ -168,7 +168,7 @@ def test_convert_writes_a_run_and_does_not_overwrite_it(checkpoint, tmp_path, ca
 def test_a_converted_run_is_exported_like_any_other(converted, tmp_path):
     """With biases, activation and both tokenizers; only signatures that differ in their use."""
     translator = translator_of(converted[2], beam_size=2, max_length=5)
-    whole = exportable(translator.engine, translator.decoding, translator)
+    whole = exportable(translator)
     names = ("serving_default", "attention", "score")
     functions = {name: whole.functions[name] for name in names}
     some = dataclasses.replace(

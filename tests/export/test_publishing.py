@@ -33,7 +33,6 @@ from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.self_test import check_translator
 from tf_transformer.export.signatures import exportable, requests
 from tf_transformer.export.versions import CARD, new_version, read_card, versions
-from tf_transformer.loading.load import card_of
 from tf_transformer.run import Run
 from tf_transformer.run.best import save_best
 from tf_transformer.run.run import evaluation_of
@@ -93,7 +92,7 @@ def test_weights_are_stored_once(translator, exported):
 @pytest.fixture(scope="module")
 def untested(translator):
     """The exportable model without warm-up and self-test."""
-    model = exportable(translator.engine, translator.decoding, translator)
+    model = exportable(translator)
     return dataclasses.replace(model, requests=(), checks=lambda session: ())
 
 
@@ -371,15 +370,6 @@ def test_the_best_weights_have_the_evaluation_that_chose_them(folder):
         card = model_card(run, "best", best)
         found = card["evaluation_of_these_weights"]
         assert (found and found["step"]) == expected
-
-
-def test_the_card_of_replaced_weights_is_refused(folder):
-    run = Run.open(folder)
-    card = card_of(run, "best")
-    assert card()["checkpoint"]["name"] == "best"
-    save_best(run.checkpoints.find("last"), run.checkpoints.best, {"bleu": 1000.0}, "dev")
-    with pytest.raises(UserError, match="best.npz has been replaced since .* Load it again"):
-        card()
 
 
 @pytest.mark.parametrize(("dev_set", "expected"), [("old", 80), ("new", 160)])

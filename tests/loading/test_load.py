@@ -268,7 +268,7 @@ def test_a_classifier_gives_labels_with_probabilities(classification_run):
         ({"checkpoint": 0}, "no checkpoint '0'. There are: best"),
         ({"tokenizer": "x"}, "`tokenizer` is not for a run of task translation"),
         ({"precision": "float16"}, "`precision` must be one of .* Received: 'float16'"),
-        ({"ensemble": ["nowhere"]}, "nowhere must be a run directory"),
+        ({"ensemble": ["nowhere"]}, "nowhere is not a run directory"),
     ],
 )
 def test_options_that_do_not_suit_the_path_are_refused(trained_run, options, message):

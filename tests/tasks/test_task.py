@@ -1,17 +1,15 @@
-"""The model, translator and corpora of a run."""
+"""The model and the corpora of a run."""
 
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import sentencepiece
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.config import EOS_ID, DecodingConfig
+from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import train_tokenizer
-from tf_transformer.loading.load import load_translator
 from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.tasks.task import SequenceTask
@@ -26,26 +24,6 @@ def test_the_model_computes_in_the_precision_of_the_run(run, precision):
     model = build_model(run.config.replace({"training.precision": precision}))
     assert model.dtype_policy.name == precision
     assert all(weight.dtype == "float32" for weight in model.trainable_weights)
-
-
-def test_translation_computes_in_float32_whatever_the_training(run):
-    mixed = with_settings(run, {"training.precision": "mixed_bfloat16"})
-    translator = load_translator(mixed, "best", decoding=DecodingConfig())
-    assert translator.model.dtype_policy.name == "float32"
-
-
-@pytest.mark.parametrize("which", ["best", "average", "last", "160"])
-def test_a_translator_has_the_weights_of_its_checkpoint(run, which):
-    translator = load_translator(run, which, decoding=DecodingConfig())
-    with np.load(run.checkpoints.find(which)) as arrays:
-        for weight in translator.model.trainable_weights:
-            np.testing.assert_array_equal(weight.numpy(), arrays[f"model/{weight.path}"])
-
-
-def test_a_run_without_tokenizer_cannot_translate(run):
-    run.tokenizer.unlink()
-    with pytest.raises(UserError, match="has no tokenizer.model"):
-        load_translator(run, "best", decoding=DecodingConfig())
 
 
 @pytest.fixture
@@ -82,15 +60,6 @@ def test_targets_are_segmented_by_a_model_of_their_own(trained_run, two_models, 
     assert not target_model_path(task.run.tokenizer).exists()
     assert again.train.target(0).tolist() != task.train.target(0).tolist()
     assert again.train.source(0).tolist() == task.train.source(0).tolist()
-
-
-def test_an_ensemble_must_have_one_model_of_the_target_too(run, tmp_path):
-    other = Run.open(shutil.copytree(run.path, tmp_path / "other"))
-    assert load_translator(run, "best", decoding=DecodingConfig(), ensemble=[other])
-    shutil.copy(other.tokenizer, target_model_path(other.tokenizer))
-    message = "must have the same tokenizer.*different ones in .*other"
-    with pytest.raises(UserError, match=message):
-        load_translator(run, "best", decoding=DecodingConfig(), ensemble=[other])
 
 
 def corpus_task(run: Run, **options) -> SequenceTask:

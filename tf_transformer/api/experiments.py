@@ -9,7 +9,6 @@ from typing import Any
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import write_text
 from tf_transformer.base.output import MARKDOWN, Part, ProgressBars, Table, joined
-from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import Config
 from tf_transformer.config.config import DataConfig
 from tf_transformer.data.vocabulary import usable_tag
@@ -166,9 +165,7 @@ def _names(paths: Sequence[str]) -> list[str]:
 
 
 def _translated(path: Path, sources: Sequence[str], tag: str | None = None) -> list[str]:
-    import_tensorflow()
-
-    from tf_transformer.loading.load import load
+    from tf_transformer import load  # imports TensorFlow
 
     translator = load(path, task="translation", tag=tag)
     with ProgressBars(len(sources)) as bars:

@@ -7,6 +7,7 @@ another; outputs are padded to the longest row.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -254,22 +255,17 @@ def _closed(
 
 
 def exportable(
-    engine: GraphEngine,
-    decoding: DecodingConfig,
-    translator: Any,
-    options: Mapping[str, Any] = MappingProxyType({}),
-    text: bool = True,
+    translator: Any, options: Mapping[str, Any] = MappingProxyType({}), text: bool = True
 ) -> Exportable:
     """Returns a translator as an `Exportable`.
 
     Args:
-        engine: the model to export.
-        decoding: settings of the search.
-        translator: a `Translator` of the same model, whose answers the export must give.
+        translator: a `Translator` that searches in TensorFlow; the export must answer like it.
         options: search settings that replace those of `translator`.
         text: whether the model takes text. Otherwise it takes only ids and needs only
             TensorFlow's operations, and its tokenizer is copied beside it.
     """
+    engine, decoding = translator.engine, replace(translator.decoding, **options)
     functions = Signatures(engine, decoding).functions(text)
     codec = engine.codec(decoding)
     return Exportable(

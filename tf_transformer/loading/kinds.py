@@ -10,8 +10,8 @@ from tf_transformer.export.versions import find_export, read_card
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import SEARCH, TASKS, Entry, task_named, task_of
 
-_OF_KERAS_FILES = frozenset(("tokenizer",))
-_KNOWN = SEARCH.union(_OF_KERAS_FILES, *(entry.options for entry in TASKS.values()))
+_OF_EXPORTS, _OF_KERAS_FILES = frozenset(SEARCH), frozenset(("tokenizer",))
+_KNOWN = _OF_EXPORTS.union(_OF_KERAS_FILES, *(entry.options for entry in TASKS.values()))
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,16 @@ def find(path: Path) -> Source:
     """Returns what a path holds; UserError if it is nothing that can be loaded."""
     if path.suffix == ".keras" and path.is_file():
         return Source(path, "a .keras file", task_named("translation"), _OF_KERAS_FILES)
-    export = find_export(path)
-    return of_export(export) if export else of_run(run_at(path))
+    if export := find_export(path):
+        return of_export(export)
+    if not (path / "config.json").exists():
+        received = "no such path"
+        if path.exists():
+            received = f"a {'folder' if path.is_dir() else 'file'} that is none of them"
+        raise UserError(
+            f"{path} must be a run directory, an export or a .keras file. Received: {received}."
+        )
+    return of_run(Run.open(path))
 
 
 def of_run(run: Run) -> Source:
@@ -71,7 +79,7 @@ def of_run(run: Run) -> Source:
 def of_export(path: Path) -> Source:
     """Returns the folder of a SavedModel as a `Source`; without a card it translates."""
     task = task_named(read_card(path).get("task", "translation"))
-    return Source(path, "an export", task, SEARCH)
+    return Source(path, "an export", task, _OF_EXPORTS)
 
 
 def load_run(run: Run, checkpoint: str | Path | None = None, **options: Any) -> Any:
@@ -80,18 +88,10 @@ def load_run(run: Run, checkpoint: str | Path | None = None, **options: Any) -> 
     Args:
         run: the run.
         checkpoint: best, average, last, a step or a file; None for the run's own setting.
-        **options: see `load_translator`, `load_parser` and `load_classifier`.
+        **options: `decoding`, settings of the search instead of the run's; `constraint`, see
+            `load_parser`; and those of `load_engine` that suit the task.
+
+    Raises:
+        UserError: if the run lacks the checkpoint, its tokenizer or another of its files.
     """
     return task_of(run).loader()(run, checkpoint, **options)
-
-
-def run_at(path: Path) -> Run:
-    """Returns the run in a folder; UserError names what else could have been given."""
-    if not (path / "config.json").exists():
-        received = "no such path"
-        if path.exists():
-            received = f"a {'folder' if path.is_dir() else 'file'} that is none of them"
-        raise UserError(
-            f"{path} must be a run directory, an export or a .keras file. Received: {received}."
-        )
-    return Run.open(path)

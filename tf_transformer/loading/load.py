@@ -2,8 +2,9 @@
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar, overload
 
 import keras
@@ -26,7 +27,7 @@ from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import kept_lite_file
 from tf_transformer.litert.interpreter import LiteModel
-from tf_transformer.loading.kinds import find, run_at
+from tf_transformer.loading.kinds import find
 from tf_transformer.models.ensemble import Ensemble
 from tf_transformer.models.transformer import Transformer, build_model
 from tf_transformer.run import Run
@@ -44,7 +45,6 @@ from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 
-Card = Callable[[], dict[str, Any]]
 Model = TypeVar("Model", bound=keras.Model)
 
 
@@ -115,7 +115,7 @@ def load(
         )
     check(chosen)
     if others:
-        chosen["ensemble"] = [run_at(Path(other)) for other in others]
+        chosen["ensemble"] = [Run.open(other) for other in others]
     if source.run:
         return source.task.loader()(source.run, **chosen)
     if "tokenizer" in source.options:
@@ -132,30 +132,16 @@ def load_translator(
     *,
     name: str = "",
     decoding: DecodingConfig | None = None,
-    ensemble: Sequence[Run] = (),
-    precision: str = "float32",
-    tag: str | None = None,
     **options: Any,
 ) -> Translator:
-    """Loads the translator of a run.
+    """Loads the translator of a run; see `load_run` and `load_engine`.
 
-    Args:
-        run: the run.
-        checkpoint: see `load_engine`, as for the next arguments that are not described.
-        name: description of the weights in the card of exports; the checkpoint by default.
-        decoding: settings of the search; None for those of the run.
-        ensemble: further runs.
-        precision: precision of weights and computation.
-        tag: text to put before each source.
-        **options: `litert` and `threads`.
+    `name` describes the weights in the card of exports; the checkpoint by default.
     """
-    card = card_of(run, checkpoint, name, ensemble, precision=precision, tag=tag)
-    engine = load_engine(
-        run, checkpoint, ensemble=ensemble, precision=precision, tag=tag, **options
-    )
+    card = card_of(run, checkpoint, name, options)
     return Translator(
         decoding=decoding or run.config.decoding,
-        engine=engine,
+        engine=load_engine(run, checkpoint, **options),
         card=card,
         bleu_tokenizer=run.config.data.bleu_tokenizer,
         language=builtin.languages(run.config)[0],
@@ -214,18 +200,10 @@ def load_parser(
     constraint: str = "tags",
     **options: Any,
 ) -> Parser:
-    """Loads the parser of a run.
+    """Loads the parser of a run; see `load_run` and `load_engine`.
 
-    Args:
-        run: the run.
-        checkpoint: see `load_engine`.
-        decoding: settings of the search; None for those of the run.
-        constraint: "tags" to search only for trees with tags that training saw for each word,
-            "words" for trees with any tags, "none" for any sequence, which is then repaired.
-        **options: `ensemble` and `precision`; see `load_engine`.
-
-    Raises:
-        UserError: if a run lacks the checkpoint, a tokenizer or the lexicon.
+    The `constraint` is "tags" to search only for trees with tags that training saw for each
+    word, "words" for trees with any tags, "none" for any sequence, which is then repaired.
     """
     engine = load_engine(run, checkpoint, **options)
     grammar = None
@@ -242,18 +220,8 @@ def load_classifier(
     name: str = "",
     precision: str = "float32",
 ) -> SentenceClassifier:
-    """Loads the classifier of a run.
-
-    Args:
-        run: the run.
-        checkpoint: see `load_engine`.
-        name: description of the weights in the card; the checkpoint by default.
-        precision: float32, bfloat16 or int8, regardless of the training precision.
-
-    Raises:
-        UserError: if the run lacks the checkpoint, its tokenizer or its labels.
-    """
-    card = card_of(run, checkpoint, name, precision=precision)
+    """Loads the classifier of a run; see `load_run` and `load_translator`."""
+    card = card_of(run, checkpoint, name, {"precision": precision})
     build = functools.partial(build_classifier, run)
     model = _load_model(run, checkpoint, precision, build)
     return SentenceClassifier(classifier_of(run, model, Tokenizer(run.tokenizer)), card)
@@ -297,7 +265,7 @@ def load_engine(
             training replaces the weights meanwhile.
     """
     file = run.weights(checkpoint)
-    before = _version(file)
+    require_kept = _watched(file)
     models = [
         _load_model(
             member,
@@ -310,8 +278,7 @@ def load_engine(
     tokenizer = _shared_tokenizer(run, ensemble, tag)
     engine = GraphEngine(Ensemble(models) if ensemble else models[0], tokenizer)
     if litert:
-        if _version(file) != before:  # the kept file is found by their hash
-            raise _replaced(file)
+        require_kept()  # the LiteRT file is found by the hash of the weights
         content = kept_lite_file(models[0], precision, file)
         threads = threads or lite_threads(run.config.model.d_model)
         engine = LiteEngine(models[0], tokenizer, LiteModel(content, threads, precision))
@@ -364,9 +331,8 @@ def card_of(
     run: Run,
     checkpoint: str | Path | None,
     name: str = "",
-    ensemble: Sequence[Run] = (),
-    **options: Any,
-) -> Card:
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Callable[[], dict[str, Any]]:
     """Returns a function that creates the model card of an export; call it before loading.
 
     The function raises UserError if the weights have been replaced since.
@@ -375,28 +341,36 @@ def card_of(
         run: the exported run.
         checkpoint: as in `load_engine`.
         name: description of the weights; the checkpoint by default.
-        ensemble: further runs in the export.
-        **options: passed to `model_card`: `precision` and `tag`.
+        options: those of `load_engine`.
     """
     name = name or str(checkpoint or run.config.decoding.checkpoint)
-    weights = {str(other.path): other.weights(checkpoint) for other in ensemble}
+    others = {str(one.path): one.weights(checkpoint) for one in options.get("ensemble", ())}
     file = run.weights(checkpoint)
-    before = {path: _version(path) for path in (file, *weights.values())}
+    require_kept = _watched(file, *others.values())
+    stated = {key: options[key] for key in ("precision", "tag") if key in options}
 
     def card() -> dict[str, Any]:
-        if changed := [path for path in before if _version(path) != before[path]]:
-            raise _replaced(changed[0])
-        task = {"task": task_of(run).name}
-        return task | model_card(run, name, file, ensemble=weights, **options)
+        require_kept()
+        return {"task": task_of(run).name} | model_card(
+            run, name, file, ensemble=others, **stated
+        )
 
     return card
 
 
-def _version(path: Path) -> tuple[int, int, int]:
-    """Returns numbers that change when a file is replaced."""
-    state = path.stat()
-    return state.st_ino, state.st_mtime_ns, state.st_size
+def _watched(*files: Path) -> Callable[[], None]:
+    """Returns a function that raises UserError if a file has been replaced since."""
 
+    def states() -> list[tuple[int, int, int]]:
+        return [(it.st_ino, it.st_mtime_ns, it.st_size) for it in map(Path.stat, files)]
 
-def _replaced(path: Path) -> UserError:
-    return UserError(f"{path} has been replaced since the model was loaded. Load it again.")
+    before = states()
+
+    def check() -> None:
+        for path, then, now in zip(files, before, states(), strict=True):
+            if now != then:
+                raise UserError(
+                    f"{path} has been replaced since the model was loaded. Load it again."
+                )
+
+    return check

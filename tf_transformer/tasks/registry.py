@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # it imports TensorFlow
     from tf_transformer.tasks.task import SequenceTask
 
 
-# Options of loading that suit every task whose model has a decoder.
-SEARCH = frozenset(vars(DecodingConfig())) - {"checkpoint"}
-_DECODER = SEARCH | {"checkpoint", "ensemble", "precision"}
+# Options of a search; the checkpoint is chosen when a run is loaded.
+SEARCH = tuple(name for name in vars(DecodingConfig()) if name != "checkpoint")
+_DECODER = frozenset((*SEARCH, "checkpoint", "ensemble", "precision"))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.export import export_lite
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.tasks.registry import SEARCH
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +33,7 @@ _SEVERAL_LINES = (
     "texts of several lines, each read as one sentence: %d; `translate_text` takes documents"
 )
 
-# Search settings that are options of methods, without their prefix.
-_DECODING = {name.partition(".")[2]: SETTINGS[name] for name in SETTINGS if "decoding." in name}
-del _DECODING["checkpoint"]  # chosen when a run is loaded
+_DECODING = {name: SETTINGS[f"decoding.{name}"] for name in SEARCH}  # options of methods
 
 
 class Translator:
@@ -358,10 +357,9 @@ class Translator:
         if format == "litert":
             fixed = fixed_length is not None
             return export_lite(engine, decoding, folder, version, card, fixed)
-        plain = GraphEngine(engine.model, engine.tokenizer)  # the test is not of LiteRT
-        in_tensorflow = Translator(engine=plain, decoding=self.decoding)
-        model = exportable(plain, decoding, in_tensorflow, options, text)
-        return publish(model, folder, version, card, gate=gate)
+        # The self-test is of TensorFlow, not of LiteRT, and quiet about long texts.
+        plain = Translator(engine.model, engine.tokenizer, self.decoding)
+        return publish(exportable(plain, options, text), folder, version, card, gate=gate)
 
 
 def _check_export(
