@@ -8,6 +8,7 @@ from tf_transformer.config.config import (
     NORMALIZATIONS,
     PAD_ID,
     SAMPLING,
+    SEARCH,
     SETTINGS,
     UNK_ID,
     Config,
@@ -24,7 +25,7 @@ from tf_transformer.config.settings import MAX_COUNT, MAX_TOKENS
 __all__ = [
     "BOS_ID", "Config", "DataConfig", "DecodingConfig", "EOS_ID", "MAX_ALPHA",
     "MAX_BEAM_SIZE", "MAX_COUNT", "MAX_TOKENS", "ModelConfig", "NORMALIZATIONS", "PAD_ID",
-    "SAMPLING", "SETTINGS", "SamplingConfig", "TrainingConfig",
+    "SAMPLING", "SEARCH", "SETTINGS", "SamplingConfig", "TrainingConfig",
     "UNK_ID", "settings_with",
 ]
 # fmt: on

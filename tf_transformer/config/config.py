@@ -440,14 +440,16 @@ _NAMES = {
     "preset": Setting(str, card="never", resume="recorded"),
     "task": Setting(str, card="never"),
 }
-# The settings of a run by "section.field", and the options of sampling. A fact given here is
-# that of every field of the section that does not say otherwise.
+# The settings of a run by "section.field", and the options of a search and of sampling. A fact
+# given here is that of every field of the section that does not say otherwise.
 SETTINGS = (
     settings_of(ModelConfig, "model.", init_from="same")
     | settings_of(DataConfig, "data.", group="training")
     | settings_of(TrainingConfig, "training.", group="training")
     | settings_of(DecodingConfig, "decoding.", group="search", resume="recorded")
 )
+SEARCH = settings_of(DecodingConfig, group="search")
+del SEARCH["checkpoint"]  # chosen when a run is loaded
 SAMPLING = settings_of(SamplingConfig, group="sampling")
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.config import SEARCH
 from tf_transformer.export.versions import find_export, read_card
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import SEARCH, TASKS, Entry, task_named, task_of
+from tf_transformer.tasks.registry import TASKS, Entry, task_named, task_of
 
 _OF_EXPORTS, _OF_KERAS_FILES = frozenset(SEARCH), frozenset(("tokenizer",))
 _KNOWN = _OF_EXPORTS.union(_OF_KERAS_FILES, *(entry.options for entry in TASKS.values()))

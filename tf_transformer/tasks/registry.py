@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.config import Config, DecodingConfig, settings_with
+from tf_transformer.config import SEARCH, Config, settings_with
 from tf_transformer.config.settings import find_named
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import read_labels
@@ -15,8 +15,6 @@ if TYPE_CHECKING:  # it imports TensorFlow
     from tf_transformer.tasks.task import SequenceTask
 
 
-# Options of a search; the checkpoint is chosen when a run is loaded.
-SEARCH = tuple(name for name in vars(DecodingConfig()) if name != "checkpoint")
 _DECODER = frozenset((*SEARCH, "checkpoint", "ensemble", "precision"))
 
 

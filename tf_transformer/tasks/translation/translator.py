@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from tf_transformer.base.errors import Strings, UserError, one_or_more, pairs, quoted, strings
-from tf_transformer.config import SAMPLING, SETTINGS, DecodingConfig, SamplingConfig
+from tf_transformer.config import SAMPLING, SEARCH, DecodingConfig, SamplingConfig
 from tf_transformer.config.combinations import check
 from tf_transformer.config.settings import Bounds, Setting, nearest
 from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
@@ -25,15 +25,12 @@ from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.export import export_lite
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.tasks.registry import SEARCH
 
 logger = logging.getLogger(__name__)
 
 _SEVERAL_LINES = (
     "texts of several lines, each read as one sentence: %d; `translate_text` takes documents"
 )
-
-_DECODING = {name: SETTINGS[f"decoding.{name}"] for name in SEARCH}  # options of methods
 
 
 class Translator:
@@ -395,13 +392,13 @@ def search_settings(
         UserError: if there is no such option, a value is out of range, a sampling option is
             given without `sample`, or a beam-search option with it.
     """
-    known = _DECODING | SAMPLING
+    known = SEARCH | SAMPLING
     for name in options:
         if name not in known:
             raise UserError(f"There is no option {quoted(name)}.{nearest(name, known)}")
     values = {name: known[name].check(name, value) for name, value in options.items()}
     sampling = {name: value for name, value in values.items() if name in SAMPLING}
     check(values | ({"sample": True} if sample else {}))
-    search = {name: value for name, value in values.items() if name in _DECODING}
+    search = {name: value for name, value in values.items() if name in SEARCH}
     decoding = dataclasses.replace(decoding, **search)
     return decoding, SamplingConfig(**sampling) if sample else None
