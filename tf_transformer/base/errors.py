@@ -18,6 +18,14 @@ class UserError(ValueError):
 
     Attributes:
         status: exit status of the command that it ends.
+
+    Example:
+        >>> import tf_transformer
+        >>> try:
+        ...     tf_transformer.load("runs/lost")
+        ... except tf_transformer.UserError as error:
+        ...     print(error)
+        runs/lost must be a run directory, an export or a .keras file. Received: no such path.
     """
 
     status = 1

@@ -293,7 +293,12 @@ MAX_ALPHA = 10.0
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
 class DecodingConfig:
-    """Beam search (paper 6.1)."""
+    """Beam search (paper 6.1).
+
+    Example:
+        >>> DecodingConfig(beam_size=8).alpha  # the paper's
+        0.6
+    """
 
     beam_size: int = setting(4, low=1, high=MAX_BEAM_SIZE, flag="--beam W", paper="6.1",
         of_search=True, help="beam size: hypotheses kept; 1 is greedy")
@@ -333,7 +338,12 @@ class DecodingConfig:
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig:
-    """Sampling of translations, instead of a search for the best."""
+    """Sampling of translations, instead of a search for the best.
+
+    Example:
+        >>> SamplingConfig(top_k=10).temperature
+        1.0
+    """
 
     # Beyond the bounds, logits divided by it soon overflow or become equal.
     temperature: float = setting(1.0, low=0.01, high=100.0,

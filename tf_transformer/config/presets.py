@@ -160,7 +160,12 @@ PRESETS = {
 
 
 def preset(name: str) -> Config:
-    """Returns a preset by name; UserError for an unknown one."""
+    """Returns a preset by name; UserError for an unknown one.
+
+    Example:
+        >>> preset("big").model.d_model
+        1024
+    """
     return dataclasses.replace(find_named("model", name, PRESETS), preset=name)
 
 

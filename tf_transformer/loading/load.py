@@ -97,6 +97,11 @@ def load(
 
     Raises:
         UserError: if the path is none of these, or does not support an option.
+
+    Example:
+        >>> import tf_transformer
+        >>> tf_transformer.load("runs/mine").translate("Good morning.")
+        '...'
     """
     source, others = find(Path(path)), strings("ensemble", ensemble)
     if task:

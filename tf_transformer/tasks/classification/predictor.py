@@ -125,6 +125,12 @@ class SentenceClassifier:
 
     Attributes:
         labels: names of the classes, in order.
+
+    Example:
+        >>> import tf_transformer
+        >>> classifier = tf_transformer.load("runs/topics", task="classification")
+        >>> classifier.classify("the cat is here .") in classifier.labels
+        True
     """
 
     def __init__(

@@ -224,6 +224,12 @@ class Parser:
 
     Raises:
         UserError: if the rules of the search conflict with the grammar.
+
+    Example:
+        >>> import tf_transformer
+        >>> parser = tf_transformer.load("runs/parser", task="parsing")
+        >>> print(parser.parse("the cat sees a dog ."))
+        (...
     """
 
     def __init__(

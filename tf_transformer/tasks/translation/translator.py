@@ -48,6 +48,15 @@ class Translator:
         bleu_tokenizer: sacreBLEU's tokeniser, the default of `evaluate`.
         language: code of the source language, the default of `translate_text`.
         joins: whether the model has learned to translate several sentences at once.
+
+    Example:
+        >>> import tf_transformer
+        >>> translator = tf_transformer.load("runs/mine")
+        >>> translator.translate(["Good morning.", "Thank you."])
+        ['...', '...']
+        >>> best, second = translator.translate("Good morning.", n_best=2)
+        >>> best.score >= second.score
+        True
     """
 
     def __init__(
