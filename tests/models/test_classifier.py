@@ -11,9 +11,9 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import ModelConfig
 from tf_transformer.fast.optimizers import Adam
 from tf_transformer.layers import MeanPooling
-from tf_transformer.models.classifier import Classifier, without_decoder
+from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy, TokenAccuracy
-from tf_transformer.models.transformer import Transformer
+from tf_transformer.models.transformer import Transformer, arguments_of
 
 SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 2}
 SOURCE = np.array([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]], "int32")
@@ -151,7 +151,7 @@ def test_every_setting_is_an_argument_with_its_default_and_its_help(cls):
 def test_the_arguments_make_a_config_that_checks_them():
     config = ModelConfig(**SETTINGS | LEARNED)
     assert Transformer(**SETTINGS, **LEARNED).config == config
-    classifier = Classifier(**without_decoder(config), num_classes=3)
+    classifier = Classifier(**arguments_of(Classifier, config), num_classes=3)
     assert classifier.config == config and classifier.num_classes == 3
     with pytest.raises(UserError, match="`d_model` must be even. Received: 7."):
         Transformer(**SETTINGS | {"d_model": 7, "num_heads": 1})

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tf_transformer.config import ModelConfig
 from tf_transformer.config.presets import PRESETS
-from tf_transformer.models.classifier import Classifier, without_decoder
-from tf_transformer.models.transformer import Transformer
+from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.transformer import Transformer, arguments_of
 from tf_transformer.reports.cost import (
     SUSTAINED_TFLOPS,
     TABLE2_FLOPS,
@@ -61,7 +61,7 @@ def test_the_parameter_count_is_that_of_the_transformer(config):
 def test_the_parameter_count_is_that_of_the_classifier(changes):
     config = dataclasses.replace(ModelConfig(vocab_size=50, d_model=6, num_heads=3), **changes)
     with keras.StatelessScope(initialize_variables=False):
-        model = Classifier(**without_decoder(config), num_classes=4)
+        model = Classifier(**arguments_of(Classifier, config), num_classes=4)
     assert parameter_count(config, 4) == model.count_params()
 
 
@@ -112,7 +112,7 @@ def test_flops_are_three_times_those_of_a_forward_pass(config):
 
 def test_flops_of_a_classifier_are_three_times_those_of_its_forward_pass():
     batch, source, classes = 2, 7, 5
-    model = Classifier(**without_decoder(SMALL), num_classes=classes)
+    model = Classifier(**arguments_of(Classifier, SMALL), num_classes=classes)
     lengths = Lengths.of(np.full(batch, source), np.ones(batch))
     forward = products_of(
         lambda ids: model({"source": ids}), tf.TensorSpec([batch, source], tf.int32)

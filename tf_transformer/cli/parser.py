@@ -123,16 +123,10 @@ def options_of(group: str) -> dict[str, Setting]:
 
 
 def add_setting(group, dest: str, setting: Setting, end: str = "", **more: Any) -> None:
-    """Adds the option of a setting, with its bounds and help.
+    """Adds the option of a setting to a group, with its bounds and help, followed by `end`.
 
-    A list is an option that may be repeated.
-
-    Args:
-        group: the parser, or a group of its options.
-        dest: name of the attribute that holds the value.
-        setting: the setting.
-        end: text after the help.
-        **more: another `flag`, and arguments of `add_argument` that replace others.
+    An option of a list may be repeated. `more` may have another flag, and arguments of
+    `add_argument` that replace others.
     """
     option, _, metavar = more.pop("flag", setting.flag).partition(" ")
     how: dict[str, Any] = {"dest": dest, "help": setting.help + end}

@@ -28,8 +28,7 @@ from tf_transformer.cli.options import (
     stdin_chunks,
     write_lines,
 )
-from tf_transformer.cli.parser import given, int_from
-from tf_transformer.config import MAX_BEAM_SIZE
+from tf_transformer.cli.parser import given, int_from, value_of
 from tf_transformer.data.text import read_lines, read_text
 
 logger = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
     add_line_buffered_option(parser)
     add(
         "--n-best",
-        type=int_from(1, MAX_BEAM_SIZE),
+        type=value_of("decoding.beam_size"),
         metavar="N",
         help="print the N best translations of each sentence, each on a line of sentence "
         "number, score and text, separated by tabs",

@@ -3,8 +3,6 @@
 from tf_transformer.config.config import (
     BOS_ID,
     EOS_ID,
-    MAX_ALPHA,
-    MAX_BEAM_SIZE,
     NORMALIZATIONS,
     PAD_ID,
     SAMPLING,
@@ -23,9 +21,8 @@ from tf_transformer.config.settings import MAX_COUNT, MAX_TOKENS
 
 # fmt: off
 __all__ = [
-    "BOS_ID", "Config", "DataConfig", "DecodingConfig", "EOS_ID", "MAX_ALPHA",
-    "MAX_BEAM_SIZE", "MAX_COUNT", "MAX_TOKENS", "ModelConfig", "NORMALIZATIONS", "PAD_ID",
-    "SAMPLING", "SEARCH", "SETTINGS", "SamplingConfig", "TrainingConfig",
-    "UNK_ID", "settings_with",
+    "BOS_ID", "Config", "DataConfig", "DecodingConfig", "EOS_ID", "MAX_COUNT", "MAX_TOKENS",
+    "ModelConfig", "NORMALIZATIONS", "PAD_ID", "SAMPLING", "SEARCH", "SETTINGS",
+    "SamplingConfig", "TrainingConfig", "UNK_ID", "settings_with",
 ]
 # fmt: on

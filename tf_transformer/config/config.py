@@ -285,9 +285,6 @@ class TrainingConfig:
 # --- Decoding ---------------------------------------------------------------------------------
 
 DECODING_PRECISIONS = ("float32", "bfloat16", "int8")  # of a loaded model
-MAX_BEAM_SIZE = 1_000
-# A larger exponent of the length penalty could overflow.
-MAX_ALPHA = 10.0
 
 
 # fmt: off
@@ -300,9 +297,10 @@ class DecodingConfig:
         0.6
     """
 
-    beam_size: int = setting(4, low=1, high=MAX_BEAM_SIZE, flag="--beam W", paper="6.1",
+    beam_size: int = setting(4, low=1, high=1_000, flag="--beam W", paper="6.1",
         of_search=True, help="beam size: hypotheses kept; 1 is greedy")
-    alpha: float = setting(0.6, low=0, high=MAX_ALPHA, flag="--alpha A", paper="6.1",
+    # A larger exponent could overflow.
+    alpha: float = setting(0.6, low=0, high=10.0, flag="--alpha A", paper="6.1",
         of_search=True, help="exponent of the length penalty; 0 for none")
     max_extra_length: int = setting(50, low=1, high=10_000, paper="6.1",
         help="how many tokens the output may have more than the input")

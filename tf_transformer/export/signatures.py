@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import EOS_ID, MAX_ALPHA, PAD_ID, UNK_ID, DecodingConfig
+from tf_transformer.config import EOS_ID, PAD_ID, SETTINGS, UNK_ID, DecodingConfig
 from tf_transformer.data.text import SideName
 from tf_transformer.decoding.alignment import nearest_pieces
 from tf_transformer.decoding.beam_search import Hypotheses, length_penalty
@@ -140,10 +140,11 @@ class Signatures:
         limits = tf.where(max_length > 0, max_length, tf.int32.max)
         lengths = tf.cast(source.row_lengths(), tf.int32)
         prefix_ids, prefix_cut = self._codec.encode_prefix(prefix, lengths, limits)
+        most = SETTINGS["decoding.alpha"].bounds.high
         hypotheses = self._n_best_search(
             ids,
             # NaN is not above 0 either.
-            tf.where(alpha >= 0, tf.minimum(alpha, MAX_ALPHA), self._decoding.alpha),
+            tf.where(alpha >= 0, tf.minimum(alpha, most), self._decoding.alpha),
             prefix_ids.to_tensor(PAD_ID),
             limits,
         )

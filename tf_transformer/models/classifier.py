@@ -1,19 +1,11 @@
 """A sentence classifier: the Transformer's encoder (paper 3.1), pooling and a projection."""
 
-from typing import Any
-
 import keras
 
-from tf_transformer.config import ModelConfig, settings_with
+from tf_transformer.config import ModelConfig
 from tf_transformer.config.config import DEFAULT_GAIN
 from tf_transformer.layers import Encoder, MeanPooling, PositionalEmbedding
 from tf_transformer.models.transformer import BaseTransformer, arguments_of, settings_among
-
-
-def without_decoder(config: ModelConfig) -> dict[str, Any]:
-    """Returns the settings that are arguments of a `Classifier`."""
-    ignored = settings_with(of_decoders=True)
-    return {name: it for name, it in vars(config).items() if f"model.{name}" not in ignored}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -129,5 +121,5 @@ class Classifier(BaseTransformer):
         self.encoder = encoder
 
     def get_config(self):
-        settings = without_decoder(self.config)
+        settings = arguments_of(Classifier, self.config)
         return super().get_config() | settings | {"num_classes": self.num_classes}

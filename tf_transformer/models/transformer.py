@@ -85,7 +85,7 @@ def settings_among(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def arguments_of(layer: type, config: ModelConfig) -> dict[str, Any]:
-    """Returns the settings that are arguments of a layer."""
+    """Returns the settings that are arguments of a layer or model."""
     taken = inspect.signature(layer).parameters
     return {name: value for name, value in vars(config).items() if name in taken}
 

@@ -17,7 +17,8 @@ from tf_transformer.export.publishing import Exportable, Gate, Request, publish
 from tf_transformer.export.saved_model import column, open_export
 from tf_transformer.export.self_test import TEXTS, check_classifier
 from tf_transformer.export.signatures import Outputs, in_groups, of_vectors
-from tf_transformer.models.classifier import Classifier, without_decoder
+from tf_transformer.models.classifier import Classifier
+from tf_transformer.models.transformer import arguments_of
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import ClassScores, read_labels, score_classes
 
@@ -224,7 +225,7 @@ def build_classifier(run: Run, precision: str | None = None) -> Classifier:
     """Builds the model of a run, in its training precision by default."""
     config = run.config
     return Classifier(
-        **without_decoder(config.model),  # `check_config` has warned of the others
+        **arguments_of(Classifier, config.model),  # `check_config` has warned of the others
         num_classes=len(read_labels(run)),
         dtype=precision or config.training.precision,
         name="classifier",

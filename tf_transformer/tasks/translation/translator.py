@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 from tf_transformer.base.errors import Strings, UserError, one_or_more, pairs, quoted, strings
 from tf_transformer.config import SAMPLING, SEARCH, DecodingConfig, SamplingConfig
 from tf_transformer.config.combinations import check
-from tf_transformer.config.settings import Bounds, Setting, nearest
+from tf_transformer.config.settings import Bounds, Setting, find_named
 from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment, Attention
@@ -402,10 +402,10 @@ def search_settings(
             given without `sample`, or a beam-search option with it.
     """
     known = SEARCH | SAMPLING
-    for name in options:
-        if name not in known:
-            raise UserError(f"There is no option {quoted(name)}.{nearest(name, known)}")
-    values = {name: known[name].check(name, value) for name, value in options.items()}
+    values = {
+        name: find_named("option", name, known).check(name, value)
+        for name, value in options.items()
+    }
     sampling = {name: value for name, value in values.items() if name in SAMPLING}
     check(values | ({"sample": True} if sample else {}))
     search = {name: value for name, value in values.items() if name in SEARCH}
