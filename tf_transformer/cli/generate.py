@@ -1,7 +1,6 @@
 """The command `generate`."""
 
 import argparse
-import dataclasses
 import functools
 import logging
 from pathlib import Path
@@ -21,7 +20,7 @@ from tf_transformer.cli.options import (
     sampling_config,
 )
 from tf_transformer.cli.parser import float_from, int_from, value_of
-from tf_transformer.config import DecodingConfig, settings_with
+from tf_transformer.config import SEARCH, DecodingConfig
 from tf_transformer.data.text import content_hash, read_lines
 
 logger = logging.getLogger(__name__)
@@ -114,7 +113,8 @@ def run_generate(options: argparse.Namespace) -> None:
 
 def search_origin(decoding: DecodingConfig, *, sampled: bool) -> dict[str, Any]:
     """Returns the settings of the search that the translations depend on."""
-    without = {"decoding.checkpoint", *settings_with(same_results=True)}  # weights have a hash
-    without |= {*settings_with(of_search=True)} if sampled else set()
-    settings = dataclasses.asdict(decoding)
-    return {name: settings[name] for name in settings if f"decoding.{name}" not in without}
+    return {  # but for the weights, which have a hash
+        name: getattr(decoding, name)
+        for name, setting in SEARCH.items()
+        if not (setting.same_results or (sampled and setting.of_search))
+    }

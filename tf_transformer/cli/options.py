@@ -67,7 +67,7 @@ _MODEL: dict[str, dict[str, Any]] = {
     },
 }
 
-_SEARCH = {name.removeprefix("decoding."): it for name, it in options_of("search").items()}
+_SEARCH = options_of("search")
 _SAMPLING = options_of("sampling")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from tf_transformer.base.errors import one_line, quoted
-from tf_transformer.config import MAX_COUNT, SAMPLING, SETTINGS
+from tf_transformer.config import MAX_COUNT, SAMPLING, SEARCH, SETTINGS
 from tf_transformer.config.combinations import conflict
 from tf_transformer.config.settings import Bounds, Setting
 
@@ -118,7 +118,7 @@ def assignment(text: str) -> str:
 
 def options_of(group: str) -> dict[str, Setting]:
     """Returns the settings that have an option in a group of --help, by their names."""
-    known = SETTINGS | SAMPLING
+    known = SETTINGS | SEARCH | SAMPLING
     return {name: it for name, it in known.items() if it.flag and it.group == group}
 
 

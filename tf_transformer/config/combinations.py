@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.config.config import SAMPLING, settings_with
+from tf_transformer.config.config import SAMPLING, SEARCH
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ CONDITIONS = (
     # translate, generate
     Condition(
         "sample",
-        excludes=tuple(name.partition(".")[2] for name in settings_with(of_search=True)),
+        excludes=tuple(name for name, setting in SEARCH.items() if setting.of_search),
         why="it does not search",
     ),
     *(Condition(name, needs=("sample",)) for name in SAMPLING),

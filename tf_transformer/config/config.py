@@ -328,8 +328,7 @@ class DecodingConfig:
 
     def canonical(self) -> Self:
         """Returns that search of those with the same results whose other settings are least."""
-        settings = settings_of(type(self))
-        least: Any = {name: it.bounds.low for name, it in settings.items() if it.same_results}
+        least: Any = {name: it.bounds.low for name, it in SEARCH.items() if it.same_results}
         return dataclasses.replace(self, **least)
 
 
@@ -454,7 +453,7 @@ SETTINGS = (
     settings_of(ModelConfig, "model.", init_from="same")
     | settings_of(DataConfig, "data.", group="training")
     | settings_of(TrainingConfig, "training.", group="training")
-    | settings_of(DecodingConfig, "decoding.", group="search", resume="recorded")
+    | settings_of(DecodingConfig, "decoding.", resume="recorded")
 )
 SEARCH = settings_of(DecodingConfig, group="search")
 del SEARCH["checkpoint"]  # chosen when a run is loaded
