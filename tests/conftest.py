@@ -57,11 +57,13 @@ def young_heap() -> Iterator[None]:
     """Exempts objects of earlier modules from the garbage collections of training.
 
     Scanning everything that a process has accumulated would take longer than most trainings
-    here. Commands do the same after importing TensorFlow.
+    here. Commands do the same after importing TensorFlow. What a module leaves, its models and
+    graphs, is freed at its end.
     """
     gc.freeze()
     yield
     gc.unfreeze()
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,7 @@ OPTION_SPECS = {
 }
 
 
-@functools.cache
+@functools.lru_cache(8)
 def compiled_search(vocabulary_size: int, find: Callable, names: tuple, settings: tuple):
     """A search as one graph for any batch; it also returns the number of rows computed.
 

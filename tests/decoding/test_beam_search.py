@@ -32,25 +32,15 @@ B = 5  # an ordinary token, like A
 
 @pytest.mark.parametrize(
     ("vocabulary_size", "beam_size", "num_hypotheses", "alpha"),
-    [
-        (8, 1, 1, 0.6),
-        (8, 2, 1, 0.0),
-        (8, 4, 1, 0.6),
-        (8, 4, 1, 2.0),
-        (8, 4, 4, 0.6),
-        (8, 5, 3, 1.0),
-        (5, 12, 7, 0.6),
-        (4, 2, 2, 0.6),
-    ],
+    [(8, 1, 1, 0.6), (8, 4, 4, 0.0), (8, 5, 3, 1.0), (5, 12, 7, 0.6)],
 )
 def test_search_finds_what_a_list_based_beam_finds(
     vocabulary_size, beam_size, num_hypotheses, alpha
 ):
     tables = random_tables(96, vocabulary_size, seed=beam_size)
     limits = [1 + row % 9 for row in range(len(tables))]
-    found = search(
-        tables, limits, beam_size=beam_size, num_hypotheses=num_hypotheses, alpha=alpha
-    )
+    sizes = {"beam_size": beam_size, "num_hypotheses": num_hypotheses}
+    found = search(tables, limits, alpha=alpha, **sizes)
     for row, limit in enumerate(limits):
         assert_found(found, row, list_beam(tables[row], Rules(limit), beam_size, alpha))
 
@@ -106,10 +96,8 @@ def test_search_stops_as_soon_as_no_beam_can_enter_the_n_best(num_hypotheses, al
     # The n-th best is A^(n-1) EOS with log(0.9 * 0.1^(n-1)) / penalty(n); after t steps
     # the best beam is A^t, bounded by log(0.1^t) / penalty(30), and penalty(30) is 2.88.
     rules = {(A,) * length: {EOS_ID: 0.9, A: 0.1} for length in range(8)}
-    rows = count_computed_rows(
-        table_of(rules), [30], beam_size=3, num_hypotheses=num_hypotheses, alpha=alpha
-    )
-    assert rows == steps
+    sizes = {"beam_size": 3, "num_hypotheses": num_hypotheses}
+    assert count_computed_rows(table_of(rules), [30], **sizes, alpha=[alpha]) == steps
 
 
 def test_the_limit_of_another_sentence_does_not_delay_the_stop():
@@ -204,13 +192,13 @@ def test_the_graph_needs_neither_xla_nor_python():
 ALPHAS = (0.0, 0.3, 0.6, 1.0, 1.7, 3.0)
 
 
-@pytest.mark.parametrize("beam_size", [1, 2, 5])
+@pytest.mark.parametrize("beam_size", [1, 5])
 def test_the_best_under_each_alpha_is_that_of_a_separate_search(beam_size):
     tables = random_tables(96, 8, seed=beam_size)
     limits = [1 + row % 11 for row in range(len(tables))]
     together = search(tables, limits, beam_size=beam_size, alphas=ALPHAS)
     for column, alpha in enumerate(ALPHAS):
-        alone = search(tables, limits, beam_size=beam_size, alpha=alpha)
+        alone = search(tables, limits, beam_size=beam_size, alpha=[alpha] * len(tables))
         np.testing.assert_array_equal(together.tokens[:, column], alone.tokens[:, 0])
         np.testing.assert_array_equal(together.lengths[:, column], alone.lengths[:, 0])
         for name in ("log_probs", "scores"):
@@ -222,7 +210,7 @@ def test_the_best_under_each_alpha_is_that_of_a_separate_search(beam_size):
 
 def test_it_takes_as_many_steps_as_the_alpha_that_searches_longest():
     for table in random_tables(12, 8, seed=7).reshape(12, 1, NUM_ROWS, 8):
-        alone = [count_computed_rows(table, [20], alpha=alpha) for alpha in ALPHAS]
+        alone = [count_computed_rows(table, [20], alpha=[alpha]) for alpha in ALPHAS]
         assert count_computed_rows(table, [20], alphas=ALPHAS) == max(alone)
 
 
@@ -257,10 +245,9 @@ def search_by(rules: list[Rules], tables: np.ndarray, **options) -> Hypotheses:
     return search(tables, [rule.limit for rule in rules], **options_of(rules), **options)
 
 
-@pytest.mark.parametrize("no_repeat", [0, 1, 2, 3])
 @pytest.mark.parametrize(
-    ("vocabulary_size", "beam_size", "num_hypotheses"),
-    [(8, 1, 1), (8, 4, 1), (9, 4, 4), (6, 3, 2)],
+    ("vocabulary_size", "beam_size", "num_hypotheses", "no_repeat"),
+    [(8, 1, 1, 2), (8, 4, 1, 0), (9, 4, 4, 1), (6, 3, 2, 3)],
 )
 def test_search_finds_what_a_list_based_beam_finds_under_all_rules(
     vocabulary_size, beam_size, num_hypotheses, no_repeat
@@ -275,7 +262,7 @@ def test_search_finds_what_a_list_based_beam_finds_under_all_rules(
         assert_found(found, row, list_beam(tables[row], rule, beam_size, alphas[row]))
 
 
-@pytest.mark.parametrize("no_repeat", [0, 1, 2])
+@pytest.mark.parametrize("no_repeat", [0, 2])
 def test_a_beam_wide_enough_finds_the_best_of_all_hypotheses_under_all_rules(no_repeat):
     tables = random_tables(96, 6, seed=no_repeat)
     rules = random_rules(96, 6, 4, no_repeat, seed=no_repeat)

@@ -71,32 +71,25 @@ def assert_drawn_from(counts: Counter, expected: dict[tuple, float]) -> None:
     ("settings", "rules"),
     [
         ({}, {}),
-        ({"temperature": 0.5}, {}),
-        ({"temperature": 3.0}, {}),
-        ({"top_k": 1}, {}),
-        ({"top_k": 2}, {}),
-        ({"top_p": 0.6}, {}),
         ({"temperature": 1.5, "top_k": 3, "top_p": 0.8}, {}),
-        ({"top_k": 50}, {}),
-        ({}, {"prefix": (5, 4), "min_length": 4, "no_repeat": 1}),
-        ({"top_k": 2, "top_p": 0.9}, {"min_length": 3}),
-        ({"top_p": 0.7}, {"no_repeat": 2}),
+        ({"temperature": 0.5, "top_k": 50}, {"prefix": (5, 4), "min_length": 4}),
+        ({"top_k": 2}, {"min_length": 3, "no_repeat": 1}),
+        ({"top_p": 0.6}, {"no_repeat": 2}),
     ],
     ids=str,
 )
 def test_samples_have_the_exact_distribution(settings, rules):
     rules = Rules(4, **rules)
-    kinds = random_tables(6, 7, seed=11)
-    tables = np.repeat(kinds, COPIES, axis=0)
-    options = {"min_lengths": [rules.min_length] * len(tables)} if rules.min_length > 1 else {}
+    options = {"min_lengths": [rules.min_length] * COPIES} if rules.min_length > 1 else {}
     if rules.prefix:
-        options["prefix"] = np.repeat([rules.prefix], len(tables), axis=0)
-    found = draw(
-        tables, [4] * len(tables), **settings, **options, no_repeat_ngram=rules.no_repeat
-    )
-    for kind, table in enumerate(kinds):
-        rows = range(kind * COPIES, (kind + 1) * COPIES)
-        counts = Counter(tokens for row in rows for tokens in hypotheses_of(found, row))
+        options["prefix"] = np.repeat([rules.prefix], COPIES, axis=0)
+    for table in random_tables(6, 7, seed=11):
+        tables = np.repeat(table[np.newaxis], COPIES, axis=0)
+        given = settings | options | {"no_repeat_ngram": rules.no_repeat}
+        found = draw(tables, [4] * COPIES, **given)
+        counts = Counter(
+            tokens for row in range(COPIES) for tokens in hypotheses_of(found, row)
+        )
         assert_drawn_from(counts, exact_distribution(table, rules, **settings))
 
 

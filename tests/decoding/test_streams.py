@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from command_line import environment
 
+from tf_transformer import load
 from tf_transformer.decoding import streams as module
 from tf_transformer.decoding.streams import (
     by_length,
@@ -114,50 +115,42 @@ RULE = {
     (2, 9): (9, 1),
 }
 
-# Each runs in another process, since TensorFlow computes in this one.
+# In another process, since TensorFlow computes in this one, and then keeps its number.
 USE_THREADS = """
 import json, sys
 import tensorflow as tf
+from tf_transformer.cli.main import main
 from tf_transformer.decoding import streams
 for cores, number in json.loads(sys.argv[1]):
     streams._cores = lambda: cores
     streams.use_threads(number)
     print(tf.config.threading.get_intra_op_parallelism_threads(), streams.most_streams())
-"""
-COMMAND = "main(['translate', sys.argv[1]])"
-LOAD = "load(sys.argv[1]).translate('Good morning.')"
-NUMBER = """
-import sys
-import tensorflow as tf
-from tf_transformer import load
-from tf_transformer.cli.main import main
-from tf_transformer.decoding import streams
 streams._cores = lambda: 12
-{}
-print(tf.config.threading.get_intra_op_parallelism_threads())
+main(["translate", sys.argv[2]])
+print(tf.config.threading.get_intra_op_parallelism_threads(), streams.most_streams())
 """
 
 
-def printed(code: str, argument: str) -> list[str]:
+def test_commands_share_the_cores_among_streams_and_the_threads_of_an_operation(trained_run):
     done = subprocess.run(
-        [sys.executable, "-c", code, argument],
-        input="Good morning.\n",
+        [sys.executable, "-c", USE_THREADS, json.dumps([*RULE]), str(trained_run.path)],
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         env=environment(),
         check=True,
     )
-    return done.stdout.splitlines()
+    lines = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert lines == [*RULE.values(), (3, 4)]
 
 
-def test_streams_and_the_threads_of_an_operation_share_the_cores():
-    lines = printed(USE_THREADS, json.dumps([*RULE]))
-    assert [tuple(map(int, line.split())) for line in lines] == [*RULE.values()]
-
-
-@pytest.mark.parametrize(("use", "number"), [(COMMAND, "3"), (LOAD, "0")])
-def test_commands_set_the_threads_and_load_does_not(trained_run, use, number):
-    assert printed(NUMBER.format(use), str(trained_run.path))[-1] == number  # 0: all cores
+def test_load_leaves_the_threads_to_the_program(trained_run, monkeypatch):
+    called = []
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", called.append)
+    load(trained_run.path)
+    assert called == []
+    use_threads(7)
+    assert called == [7]
 
 
 def test_once_tensorflow_has_computed_its_number_stays():

@@ -1,12 +1,13 @@
 """A SavedModel on disk: it has nothing superfluous, and is published only if it is right."""
 
+import copy
 import dataclasses
 import json
 import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import sha256
 from tf_transformer.cli.main import main
 from tf_transformer.evaluation import DevText, make_metric
+from tf_transformer.export import publishing
 from tf_transformer.export.publishing import (
     WARM_UP,
     Gate,
@@ -31,11 +33,12 @@ from tf_transformer.export.publishing import (
 )
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.self_test import check_translator
-from tf_transformer.export.signatures import exportable, requests
+from tf_transformer.export.signatures import Signatures, exportable, requests, source_ids
 from tf_transformer.export.versions import CARD, new_version, read_card, versions
 from tf_transformer.run import Run
 from tf_transformer.run.best import save_best
 from tf_transformer.run.run import evaluation_of
+from tf_transformer.tasks.translation import translator as translator_module
 
 # --- The files ---------------------------------------------------------------------------
 
@@ -174,7 +177,9 @@ def gate_of(published, sources, references, margin: float = 0.0) -> Gate:
 
 
 @pytest.fixture
-def gate(exported, trained_run):
+def gate(exported, trained_run, session, monkeypatch):
+    """The published model is loaded already: each session prepares its graphs anew."""
+    monkeypatch.setattr(publishing, "open_export", lambda *_: nullcontext(session))
     files = [trained_run.lines(name)[:50] for name in ("train.en", "train.de")]
     return lambda margin=0.0: gate_of(exported, *files, margin)
 
@@ -196,12 +201,11 @@ def test_a_worse_model_does_not_pass_unless_the_margin_is_wide(gate):
     assert gate(margin=100).compare(Silent(), {})["p_value"] < 0.05
 
 
-def test_an_insignificant_difference_passes(exported, session, trained_run):
+def test_an_insignificant_difference_passes(gate, exported, session, trained_run):
     """Only one of many translations becomes worse."""
     sources = trained_run.lines("train.en")[:40]
-    best = [text.decode() for text in session.run(
-        "serving_default", {"text": np.array(sources, object)}, ["translation"]
-    )["translation"]]  # fmt: skip
+    answer = session.run("serving_default", {"text": np.array(sources, object)})
+    best = [text.decode() for text in answer["translation"]]
 
     class OnceSilent(Silent):
         def answers(self, signature, inputs):
@@ -218,17 +222,30 @@ def test_a_model_of_another_task_cannot_be_compared(exported_classifier, session
         gate_of(exported_classifier, ["a"], ["b"]).compare(session, {})
 
 
-def test_a_refused_export_leaves_nothing_behind(trained_run, exported, tmp_path, capsys):
+def test_a_refused_export_leaves_nothing_behind(untested, gate, tmp_path):
+    def refuse(*_):
+        raise NotPublishedError("worse")
+
+    refusing = copy.copy(gate())
+    object.__setattr__(refusing, "compare", refuse)
+    with pytest.raises(NotPublishedError, match="worse"):
+        publish(untested, tmp_path / "models", gate=refusing)
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_the_command_asks_the_gate_and_has_a_status_for_its_refusal(
+    trained_run, exported, tmp_path, capsys, monkeypatch
+):
+    def silently(model, base, version, card, *, gate):
+        gate.compare(Silent(), card)
+
+    monkeypatch.setattr(translator_module, "publish", silently)
     folder = trained_run.corpus
-    base = tmp_path / "models"
-    status = status_of([
-        "export", str(trained_run.path), "--output", str(base), "--beam", "1",
-        "--max-length", "1", "--better-than", str(exported),
-        "--source", str(folder / "train.en"), "--reference", str(folder / "train.de"),
-    ])  # fmt: skip
-    assert status == 3
+    words = ["export", str(trained_run.path), "--output", str(tmp_path), "--better-than"]
+    words += [str(exported), "--source", str(folder / "train.en")]
+    words += ["--reference", str(folder / "train.de")]
+    assert status_of(words) == 3
     assert capsys.readouterr().err.startswith("error: Not published: it is worse than")
-    assert list(base.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -395,23 +412,25 @@ def runs(trained_run, tmp_path_factory) -> list[str]:
 
 
 def test_an_ensemble_is_exported_as_one_model(runs, translator, trained_run, tmp_path):
-    assert main(["export", *runs, "--output", str(tmp_path / "both")]) == 0
+    """As ids, which is the quickest; of text, only the signatures are made."""
+    assert main(["export", *runs, "--no-text", "--output", str(tmp_path / "both")]) == 0
     both = tmp_path / "both" / "1"
     texts = [*trained_run.lines("dev.en")[:8], ""]
-    expected = load(runs[0], ensemble=[runs[1]]).translate(texts)
-    found = load(both).translate(texts)
-    assert list(map(str, found)) == list(map(str, expected))
+    python = load(runs[0], ensemble=[runs[1]])
+    expected = python.translate(texts)
+    with SavedModelSession(both) as session:
+        found = session.run("tokens", {"tokens": source_ids(python.codec, texts)})
+    assert python.tokenizer.texts([*found["tokens"]]) == [str(text) for text in expected]
     scores = [translation.score for translation in expected]
-    assert [translation.score for translation in found] == pytest.approx(scores, abs=1e-4)
+    assert found["score"] == pytest.approx(scores, abs=1e-4)
     alone = [best.score for best in translator.translate(texts)]
     assert max(abs(one - other) for one, other in zip(alone, scores, strict=True)) > 1e-3
     card = json.loads((both / CARD).read_text("utf-8"))
     weights = sha256(Run.open(runs[1]).checkpoints.find("160"))
     assert card["ensemble"] == {runs[1]: {"sha256": weights}}
-    with SavedModelSession(both) as session:
-        assert set(session.signatures) == {
-            "serving_default", "nbest", "with_options", "tokens", "score",
-        }  # fmt: skip
+    assert set(Signatures(python.engine, python.decoding).functions()) == {
+        "serving_default", "nbest", "with_options", "tokens", "score",
+    }  # fmt: skip
 
 
 def test_a_checkpoint_that_the_runs_lack_is_refused(runs, tmp_path, capsys):

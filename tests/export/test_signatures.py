@@ -130,8 +130,8 @@ def test_without_options_the_answer_is_that_of_nbest(session, texts):
 
 
 def test_each_text_has_its_own_alpha(translator, session, trained_run):
-    lines = trained_run.lines("train.en")[:3]
-    alphas = [0.0, 0.6, 2.0]
+    lines = trained_run.lines("train.en")[:2]
+    alphas = [2.0, 0.6]
     answer = session.run("with_options", options(lines, alpha=alphas))
     for row, alpha in enumerate(alphas):
         found = translator.translate(lines[row], alpha=alpha)

@@ -65,15 +65,11 @@ PREFIXES = np.array([[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]], np.int32)
 @pytest.mark.parametrize(
     ("vocabulary_size", "beam_size", "number", "alpha", "rules"),
     [
-        (8, 1, 1, 0.6, {}),
-        (8, 4, 1, 0.0, {}),
-        (8, 4, 4, 0.6, {}),
+        (8, 1, 1, 0.0, {}),
         (4, 2, 2, 0.6, {}),
         (700, 4, 3, 0.6, {}),  # large enough for only the best to be sorted
         (8, 4, 2, 1.0, {"min_length": 5}),
-        (8, 4, 2, 0.6, {"no_repeat_ngram": 2}),
         (700, 4, 1, 0.6, {"no_repeat_ngram": 1}),
-        (8, 4, 4, 0.6, {"prefix": PREFIXES}),
         (8, 3, 2, 0.6, {"prefix": PREFIXES, "min_length": 4, "no_repeat_ngram": 3}),
     ],
 )
@@ -148,10 +144,8 @@ def in_litert(translator: Translator, lite: LiteModel, **options) -> Translator:
     ("number", "settings"),
     [
         (4, {}),
-        (1, {"beam_size": 1}),
         (3, {"beam_size": 7, "alpha": 1.5, "batch_tokens": 200}),
         (4, {"min_length": 12, "no_repeat_ngram": 2, "max_length": 30}),
-        (4, {"max_length": 2}),
     ],
 )
 def test_float32_finds_what_the_model_finds(translator, in_float32, texts, number, settings):
@@ -237,7 +231,7 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(
         load(trained_run.path, precision="bfloat16", litert=True)
 
 
-def test_litert_in_float32_is_an_option_of_loading_and_exports_as_usual(
+def test_litert_in_float32_is_an_option_of_loading(
     translator, trained_run, texts, in_float32, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(
@@ -249,8 +243,5 @@ def test_litert_in_float32_is_an_option_of_loading_and_exports_as_usual(
     found = loaded.translate(texts, beam_size=4)
     assert found == expected
     (tmp_path / "model.keras").touch()
-    monkeypatch.undo()
-    exported = loaded.export(tmp_path / "exported")  # tested against the model in TensorFlow
-    assert load(exported).translate(texts) == found
     with pytest.raises(UserError, match="`litert` is not for a .keras file"):
         load(tmp_path / "model.keras", litert=True)
