@@ -218,16 +218,18 @@ def session(exported) -> Iterator[SavedModelSession]:
 
 @pytest.fixture(scope="session")
 def exported_in_bfloat16(trained_run, tmp_path_factory) -> Path:
-    """The mean of the trained run's last two checkpoints, exported by export.py.
+    """The mean of the trained run's last two checkpoints, made by `average` and export.py.
 
-    Its output is in the file "stdout" beside the model's folder.
+    The latter's output is in the file "stdout" beside the model's folder.
     """
 
     def make(folder: Path) -> Path:
-        options = ["--average", "last2", "--precision", "bfloat16", "--beam", "2"]
+        run = str(shutil.copytree(trained_run.path, folder / "run"))
+        assert run_here(["average", run, "--last", "2"]).returncode == 0
+        options = ["--checkpoint", "average", "--precision", "bfloat16", "--beam", "2"]
         options += ["--alpha", "0.8", "--output", str(folder / "half")]
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
-            patch.setattr(sys, "argv", ["export.py", str(trained_run.path), *options])
+            patch.setattr(sys, "argv", ["export.py", run, *options])
             program = runpy.run_path(str(ROOT / "export.py"))
             assert program["main"]() == 0  # as a program it would end its process
         (folder / "stdout").write_text(out.getvalue(), "utf-8")

@@ -126,7 +126,7 @@ def _rows(name: str, title: str) -> list[str]:
     }  # fmt: skip
     rows = []
     for action in _groups(name).get(title, ()):
-        if action.dest in ("help", "traceback"):
+        if action.dest in ("help", "traceback", argparse.SUPPRESS):
             continue
         meaning = (action.help or "").replace("%(default)s", str(action.default))
         if action.dest in exclusive:

@@ -120,7 +120,6 @@ COMMANDS = [
         "export run --output models --version 3",
         "models/3 exists already. Choose another --version",
     ),
-    ("export run --output models --average last9", "needs one run with 9 .* keeps 3"),
     ("export run --output train.en", "Cannot write train.en/1"),
     ("export nowhere --output v[1]", r"must not contain \[\.\.\.\] or a backslash"),
 ]
@@ -138,7 +137,15 @@ OPTIONS = [
         "tokenizer train.en --vocab-size 300 --character-coverage 95 --output new.model",
         "--character-coverage must be from 0.98 to 1.0. Received: 95.0",
     ),
-    ("export run --output models --average 5", "--average must be lastN, such as last5."),
+    (
+        "export run --output models --average last5",
+        "--average is no longer there. Type: tf-transformer average RUN --last N, then",
+    ),
+    (
+        "evaluate --brackets --hypothesis trees --reference gold",
+        "--brackets is no longer there. Type: tf-transformer parse --score GOLD < TREES",
+    ),
+    ("parse", "the following arguments are required: RUN"),
     ("export run --output models --version 0", "--version must be an int from 1 to "),
 ]
 

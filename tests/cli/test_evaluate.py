@@ -21,24 +21,12 @@ from tf_transformer.tasks.translation.task import TranslationTask
 HYPOTHESES = ["Ein Mann geht über die rich-text-Straße.", "Zwei Hunde spielen im Schnee."]
 FIRST = ["Ein Mann überquert die rich-text-Straße.", "Zwei Hunde spielen im Schnee."]
 SECOND = ["Ein Mann geht über die Straße.", "Zwei Hunde toben im Schnee."]
-GOLD = [
-    "(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))",
-    "(TOP (S (NP (PRP It)) (VP (VBZ is) (ADJP (JJ old)))))",
-    "(TOP (S (VP (VB Go))))",
-    "(TOP (S (VP (VB Stay))))",
-]
-PARSED = [
-    "(TOP (S (NP (DT The)) (VP (NN dog) (VBZ barks)) (. .)))",
-    "(TOP (S (NP (PRP It)) (VP (VBZ is) (ADJP (JJ old)))))",
-    "",
-    "(TOP (S (VP (VB Stay)))",
-]
 
 
 @pytest.fixture
 def files() -> None:
-    """Writes hyp, ref1, ref2, gold and parsed into the current folder, an empty one."""
-    texts = {"hyp": HYPOTHESES, "ref1": FIRST, "ref2": SECOND, "gold": GOLD, "parsed": PARSED}
+    """Writes hyp, ref1 and ref2 into the current folder, an empty one."""
+    texts = {"hyp": HYPOTHESES, "ref1": FIRST, "ref2": SECOND}
     for name, lines in texts.items():
         Path(name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
@@ -116,33 +104,10 @@ def test_a_result_that_cannot_be_recorded_is_refused_before_any_translation(
     assert not Path("out").exists()
 
 
-def test_trees_are_scored_and_sentences_left_out_are_named(files, capsys):
-    assert evaluate("--hypothesis parsed --reference gold --brackets") == 0
-    printed = capsys.readouterr()
-    # By hand: in the first only S of S, NP, VP matches; in the second all of S, NP, VP, ADJP.
-    rows = [line.rsplit(maxsplit=2) for line in printed.out.splitlines()]
-    rows = {name: figures for name, *figures in rows}
-    assert rows["valid"] == ["2", "2"]
-    assert (rows["errors"], rows["skipped"]) == (["1", "1"], ["1", "1"])
-    assert rows["recall"] == rows["precision"] == rows["F1"] == ["71.43", "71.43"]
-    assert rows["complete match"] == ["50.00", "50.00"]
-    assert (
-        "sentence 4 is left out: output:4:1: not a well-formed tree"
-        in printed.out + printed.err
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("--reference ref1 --reference gold", "hyp with 2, gold with 4"),
-        ("--reference ref1 --reference ref2 --brackets", "compares one --hypothesis with one"),
-        ("--reference ref1 --brackets", "ref1:1:1: not a well-formed tree: Ein outside"),
-    ],
-)
-def test_incomparable_files_and_options_are_refused(files, capsys, line, expected):
-    words = ["evaluate", *line.split(), "--hypothesis", "hyp"]
-    assert_refused(capsys, words, expected, status=1)
+def test_references_of_different_lengths_are_refused(files, capsys):
+    Path("long").write_text("one\ntwo\nthree\n", "utf-8")
+    words = ["evaluate", "--reference", "ref1", "--reference", "long", "--hypothesis", "hyp"]
+    assert_refused(capsys, words, "hyp with 2, long with 3", status=1)
 
 
 FILES = ["--source", "test.en", "--reference", "test.de"]

@@ -48,13 +48,13 @@ def test_sentences_become_trees_line_by_line(parser, capfd):
     assert re.fullmatch(r"2 sentences; well-formed: .*\n", captured.err)
 
 
-def test_parsed_trees_can_be_evaluated_and_drawn(parser, capfd):
+def test_parsed_trees_can_be_scored_and_drawn(parser, capfd):
     record = json.loads((parser / "run" / "metrics.jsonl").read_text())
     assert main(["parse", "run", "--words-of", "dev.ptb"]) == 0
     Path("parsed.ptb").write_text(capfd.readouterr().out)
     Path("gold.ptb").write_text(Path("dev.ptb").read_text().replace("(ROOT ", "(TOP "))
-    files = ["--hypothesis", "parsed.ptb", "--reference"]
-    assert main(["evaluate", "--brackets", *files, "gold.ptb"]) == 0
+    with stdin_of(Path("parsed.ptb")):
+        assert main(["parse", "--score", "gold.ptb"]) == 0
     table = capfd.readouterr().out
     assert re.search(rf"^F1 +{record['valid_f1']:.2f} ", table, re.M)
     assert "counts as a bracket" not in table
@@ -89,9 +89,53 @@ def test_constrained_to_words_alone_a_search_may_use_any_tag(parser, capfd, cons
 
 
 def test_a_root_that_counts_as_a_bracket_gives_a_warning(parser, capsys):
-    files = ["--hypothesis", "dev.ptb", "--reference", "dev.ptb"]
-    assert main(["evaluate", "--brackets", *files]) == 0
-    assert "warning  the root of the trees in dev.ptb is ROOT" in capsys.readouterr().out
+    with stdin_of(Path("dev.ptb")):
+        assert main(["parse", "--score", "dev.ptb"]) == 0
+    assert "warning  the root of the trees in dev.ptb is ROOT" in capsys.readouterr().err
+
+
+GOLD = [
+    "(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))",
+    "(TOP (S (NP (PRP It)) (VP (VBZ is) (ADJP (JJ old)))))",
+    "(TOP (S (VP (VB Go))))",
+    "(TOP (S (VP (VB Stay))))",
+]
+PARSED = [
+    "(TOP (S (NP (DT The)) (VP (NN dog) (VBZ barks)) (. .)))",
+    "(TOP (S (NP (PRP It)) (VP (VBZ is) (ADJP (JJ old)))))",
+    "",
+    "(TOP (S (VP (VB Stay)))",
+]
+
+
+def test_trees_are_scored_and_sentences_left_out_are_named(empty_folder, capsys):
+    for name, lines in {"gold": GOLD, "parsed": PARSED}.items():
+        Path(name).write_text("".join(f"{line}\n" for line in lines))
+    with stdin_of(Path("parsed")):
+        assert main(["parse", "--score", "gold"]) == 0
+    printed = capsys.readouterr()
+    # By hand: in the first only S of S, NP, VP matches; in the second all of S, NP, VP, ADJP.
+    rows = [line.rsplit(maxsplit=2) for line in printed.out.splitlines()]
+    rows = {name: figures for name, *figures in rows}
+    assert rows["valid"] == ["2", "2"]
+    assert (rows["errors"], rows["skipped"]) == (["1", "1"], ["1", "1"])
+    assert rows["recall"] == rows["precision"] == rows["F1"] == ["71.43", "71.43"]
+    assert rows["complete match"] == ["50.00", "50.00"]
+    assert "sentence 4 is left out: output:4:1: not a well-formed tree" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("gold", "expected"),
+    [
+        ("(TOP (X a))\n(TOP (X b))\n", "stdin with 1, gold with 2"),
+        ("Ein outside\n", "gold:1:1: not a well-formed tree: Ein outside"),
+    ],
+)
+def test_bad_gold_trees_are_refused(empty_folder, capsys, gold, expected):
+    Path("gold").write_text(gold)
+    Path("parsed").write_text("(TOP (X a))\n")
+    with stdin_of(Path("parsed")):
+        assert_refused(capsys, ["parse", "--score", "gold"], expected, status=1)
 
 
 @pytest.mark.parametrize(

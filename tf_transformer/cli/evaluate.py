@@ -3,13 +3,12 @@
 import argparse
 import dataclasses
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import sha256
-from tf_transformer.base.output import ProgressBars, Table
+from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.console import print_report
 from tf_transformer.cli.options import (
     add_run_options,
@@ -23,7 +22,7 @@ from tf_transformer.cli.options import (
     single_line,
     write_lines,
 )
-from tf_transformer.cli.parser import Once
+from tf_transformer.cli.parser import Once, Replaced
 from tf_transformer.config.config import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.text import content_hash, read_lines
 from tf_transformer.evaluation import (
@@ -35,24 +34,8 @@ from tf_transformer.evaluation import (
 )
 from tf_transformer.run import Run
 from tf_transformer.run.records import read_results
-from tf_transformer.tasks.parsing.brackets import (
-    CUTOFF,
-    DELETED,
-    SentenceScore,
-    Status,
-    score_lines,
-    summarise,
-)
-from tf_transformer.tasks.parsing.trees import ROOTS, read_line
 
 logger = logging.getLogger(__name__)
-
-# Of the table of trees.
-_COUNTS = ("sentences", "errors", "skipped", "valid")
-_FIGURES = (
-    "recall", "precision", "f1", "complete_match", "average_crossing", "no_crossing",
-    "two_or_less_crossing", "tagging_accuracy",
-)  # fmt: skip
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -76,8 +59,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         help="print all kinds of BLEU, including that of 2017 on the Moses tokens of LANGUAGE, "
         "such as de",
     )
-    trees = "score the files as trees in Penn brackets by labelled precision, recall and more"
-    add("--brackets", action="store_true", help=trees)
+    add("--brackets", action=Replaced, const="tf-transformer parse --score GOLD < TREES")
     add_search_options(parser)
 
 
@@ -85,8 +67,8 @@ def run_evaluate(options: argparse.Namespace) -> None:
     """Prints sacreBLEU with its signature, chrF and the share of exact translations.
 
     Compares RUN's translations of --source, or those in --hypothesis, with --reference.
-    --report prints every kind of BLEU; --brackets scores trees. The last line counts the
-    sentences that RUN has seen in its training or dev text.
+    --report prints every kind of BLEU. The last line counts the sentences that RUN has seen in
+    its training or dev text.
     """
     _check(options)
     references = [list(read_lines(Path(path))) for path in options.reference]
@@ -94,9 +76,6 @@ def run_evaluate(options: argparse.Namespace) -> None:
     lines = list(read_lines(file))
     for name, reference in zip(options.reference, references, strict=True):
         require_equal_lengths(file, lines, name, reference)
-    if options.brackets:
-        _print_brackets(references[0], lines, options.reference[0])
-        return
     run = open_run(options.run) if options.run else None
     data = run.config.data if run else DataConfig()
     tokenize = options.tokenize or data.bleu_tokenizer
@@ -130,11 +109,6 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(
             "evaluate takes either RUN and --source, or --hypothesis. Received: "
             f"RUN {options.run}, --source {options.source}."
-        )
-    if options.brackets and len(options.reference) > 1:
-        raise UserError(
-            "--brackets compares one --hypothesis with one --reference, both files of trees. "
-            "Received: several references."
         )
     if options.report:
         moses_tokenize([], options.report)  # refuses unknown languages
@@ -174,37 +148,3 @@ def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:
             lines, progress=lambda done: bars("translated", done)
         )
     return [single_line(translation) for translation in translations]
-
-
-def _print_brackets(gold: Sequence[str], output: Sequence[str], gold_name: str) -> None:
-    """Prints the scores of all sentences and of short ones; logs each sentence left out."""
-    scores = score_lines(gold, output, gold_name=gold_name)
-    for number, score in enumerate(scores, start=1):
-        if score.status == Status.ERROR:
-            logger.warning("sentence %d is left out: %s", number, score.problem)
-    _warn_of_root(gold, gold_name)
-    print_report(_bracket_table(scores), style="plain")
-
-
-def _warn_of_root(gold: Sequence[str], name: str) -> None:
-    """Warns if the rules count the gold trees' root as a bracket; parsers output TOP."""
-    first = next((line for line in gold if line.strip()), "")
-    labels = [tree.label for tree in read_line(first, name)]
-    if any(label in ROOTS and label not in DELETED for label in labels):
-        logger.warning(
-            "warning  the root of the trees in %s is %s, which these rules count as a bracket: "
-            "rename it to TOP, unless the output has it too",
-            name,
-            labels[0] or "a bracket without a label",
-        )
-
-
-def _bracket_table(scores: Sequence[SentenceScore]) -> Table:
-    summaries = summarise(scores), summarise(s for s in scores if s.length <= CUTOFF)
-    rows = [
-        [name.replace("_", " ").replace("f1", "F1")]
-        + [format(getattr(each, name), form) for each in summaries]
-        for names, form in ((_COUNTS, ",d"), (_FIGURES, ".2f"))
-        for name in names
-    ]
-    return Table(["", "all", f"<= {CUTOFF} words"], rows, "lr")

@@ -2,13 +2,10 @@
 
 import argparse
 import logging
-import re
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.errors import UserError
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import (
     RUN_HELP,
@@ -19,12 +16,11 @@ from tf_transformer.cli.options import (
     open_run,
     refuse_unsuited,
 )
-from tf_transformer.cli.parser import float_from, given, int_from
+from tf_transformer.cli.parser import Replaced, float_from, given, int_from
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.export.versions import check_readable, find_export
 from tf_transformer.loading.kinds import load_run, of_run
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import average_checkpoints
 from tf_transformer.tasks.registry import EXPORTED, task_named
 
 logger = logging.getLogger(__name__)
@@ -35,8 +31,8 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     runs = f"{RUN_HELP}, of a translator or classifier; several form an ensemble"
     add_run_options(parser, "--tag", nargs="+", help=runs)
-    text = "instead of --checkpoint: the mean of the run's last N checkpoints"
-    add("--average", type=_last, metavar="lastN", help=text)
+    average = "tf-transformer average RUN --last N, then export it with --checkpoint average"
+    add("--average", action=Replaced, const=average)
     add(
         "--precision",
         default="float32",
@@ -98,40 +94,14 @@ def run_export(options: argparse.Namespace) -> None:
     exporting = given(options, "format", "fixed_length", "version") | decoding_options(options)
     if options.no_text:
         exporting["text"] = False
-    with tempfile.TemporaryDirectory() as folder:
-        weights: str | Path | None = options.checkpoint
-        if options.average:
-            weights = Path(folder, "average.npz")
-            loading["name"] = _average(runs, options.average, weights)
-        for run in runs:
-            run.weights(weights)  # fails before the import of TensorFlow
-        import_tensorflow_quietly()
-        if published:
-            exporting["gate"] = _gate(options, runs[0], published)
-        path = load_run(runs[0], weights, **loading).export(output, **exporting)
+    for run in runs:
+        run.weights(options.checkpoint)  # fails before the import of TensorFlow
+    import_tensorflow_quietly()
+    if published:
+        exporting["gate"] = _gate(options, runs[0], published)
+    path = load_run(runs[0], options.checkpoint, **loading).export(output, **exporting)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     logger.info("exported %s (%.1f MB)", path, size / 1e6)
-
-
-def _last(text: str) -> int:
-    """Reads "last5" as 5; an argument `type`."""
-    match = re.fullmatch(r"last([1-9]\d{0,8})", text)
-    if not match:
-        message = f"must be lastN, such as last5. Received: {quoted(text)}."
-        raise argparse.ArgumentTypeError(message)
-    return int(match[1])
-
-
-def _average(runs: Sequence[Run], number: int, output: Path) -> str:
-    """Averages the last checkpoints of a run; returns how its card names them."""
-    files = runs[0].checkpoints.last(number)
-    if len(runs) > 1 or len(files) < number:
-        raise UserError(
-            f"--average last{number} needs one run with {number} checkpoints. Received: "
-            f"{len(runs)} runs, of which {runs[0].path} keeps {len(files)}."
-        )
-    used = average_checkpoints(files, output)
-    return f"average of the last {number}: {', '.join(file.stem for file in used)}"
 
 
 def _published(options: argparse.Namespace, run: Run) -> Path | None:

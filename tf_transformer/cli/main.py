@@ -33,7 +33,7 @@ GROUPS = {
         "attention": "draw the attention weights of a run",
     },
     "evaluate": {
-        "evaluate": "print BLEU and chrF of translations, or F1 of parse trees",
+        "evaluate": "print BLEU and chrF of translations",
         "score": "print the log-probability of translations",
         "compare": "compare systems on a test set, with significance tests",
         "tune": "choose length penalty, beam size and weights on dev text",
@@ -44,7 +44,7 @@ GROUPS = {
         "convert": "convert to CTranslate2, or from Marian",
     },
     "parse": {
-        "parse": "parse stdin to stdout, one tree per line",
+        "parse": "parse stdin to stdout, one tree per line, or score trees",
         "draw": "draw a parse below the correct tree",
         "classify": "label stdin to stdout, one sentence per line",
     },

@@ -63,6 +63,18 @@ class Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+class Replaced(argparse.Action):
+    """An option of the release before; refuses it and says what to type: its `const`."""
+
+    def __init__(self, option_strings, dest, const) -> None:
+        hidden = argparse.SUPPRESS
+        super().__init__(option_strings, hidden, "?", const, default=hidden, help=hidden)
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        """Exits with status 2."""
+        parser.error(f"{option_string} is no longer there. Type: {self.const}")
+
+
 def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """Yields the arguments of a parser, except --help, --version of all and --traceback."""
     for action in parser._actions:  # argparse has no public list

@@ -59,11 +59,10 @@ CONDITIONS = (
     # evaluate, classify, parse
     Condition(
         "hypothesis",
-        only=("reference", "brackets", "output", "report", "lowercase", "tokenize"),
+        only=("reference", "output", "report", "lowercase", "tokenize"),
         why="it scores a file, without a run",
     ),
-    Condition("brackets", only=("hypothesis", "reference"), why="it scores files of trees"),
-    Condition("brackets", needs=("hypothesis",)),
+    Condition("score", only=("score",), why="it scores trees that are there"),
     Condition("report", excludes=("lowercase", "tokenize"), why="it prints every kind of BLEU"),
     Condition("labelled", excludes=("n_best",), why="it prints scores instead of labels"),
     Condition("labelled", excludes=("line_buffered",), why="it does not read stdin"),
@@ -77,7 +76,6 @@ CONDITIONS = (
         "origin=marian", excludes=("quantization", "checkpoint"), why="they are for --to"
     ),
     # export
-    Condition("average", excludes=("checkpoint",), why="it takes the run's last checkpoints"),
     Condition("better_than", needs=("reference",)),
     *(Condition(name, needs=("better_than",)) for name in ("source", "reference", "margin")),
     Condition("no_text", excludes=("tag", "better_than"), why="they are for a model of text"),

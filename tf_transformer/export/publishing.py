@@ -278,7 +278,7 @@ def model_card(
 
     Args:
         run: the exported run.
-        checkpoint: best, average, last, a step, or "average of last 5".
+        checkpoint: best, average, last or a step.
         file: the checkpoint's file.
         precision: data type of the exported weights.
         tag: text that the export puts before each source.

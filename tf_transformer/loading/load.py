@@ -135,15 +135,11 @@ def load_translator(
     run: Run,
     checkpoint: str | Path | None = None,
     *,
-    name: str = "",
     decoding: DecodingConfig | None = None,
     **options: Any,
 ) -> Translator:
-    """Loads the translator of a run; see `load_run` and `load_engine`.
-
-    `name` describes the weights in the card of exports; the checkpoint by default.
-    """
-    card = card_of(run, checkpoint, name, options)
+    """Loads the translator of a run; see `load_run` and `load_engine`."""
+    card = card_of(run, checkpoint, options)
     return Translator(
         decoding=decoding or run.config.decoding,
         engine=load_engine(run, checkpoint, **options),
@@ -222,11 +218,10 @@ def load_classifier(
     run: Run,
     checkpoint: str | Path | None = None,
     *,
-    name: str = "",
     precision: str = "float32",
 ) -> SentenceClassifier:
     """Loads the classifier of a run; see `load_run` and `load_translator`."""
-    card = card_of(run, checkpoint, name, {"precision": precision})
+    card = card_of(run, checkpoint, {"precision": precision})
     build = functools.partial(build_classifier, run)
     model = _load_model(run, checkpoint, precision, build)
     return SentenceClassifier(classifier_of(run, model, Tokenizer(run.tokenizer)), card)
@@ -335,7 +330,6 @@ def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Token
 def card_of(
     run: Run,
     checkpoint: str | Path | None,
-    name: str = "",
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[[], dict[str, Any]]:
     """Returns a function that creates the model card of an export; call it before loading.
@@ -345,10 +339,9 @@ def card_of(
     Args:
         run: the exported run.
         checkpoint: as in `load_engine`.
-        name: description of the weights; the checkpoint by default.
         options: those of `load_engine`.
     """
-    name = name or str(checkpoint or run.config.decoding.checkpoint)
+    name = str(checkpoint or run.config.decoding.checkpoint)
     others = {str(one.path): one.weights(checkpoint) for one in options.get("ensemble", ())}
     file = run.weights(checkpoint)
     require_kept = _watched(file, *others.values())
