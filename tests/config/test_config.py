@@ -22,8 +22,12 @@ from tf_transformer.config import (
 )
 from tf_transformer.config.config import read_settings_file
 from tf_transformer.config.presets import preset
-from tf_transformer.config.settings import Setting
+from tf_transformer.config.settings import Setting, parse_assignments
 from tf_transformer.models.transformer import Transformer
+
+
+def overridden(*assignments: str) -> Config:
+    return Config().replace(parse_assignments(assignments, SETTINGS))
 
 
 @pytest.mark.parametrize(
@@ -49,23 +53,23 @@ from tf_transformer.models.transformer import Transformer
     ],
 )
 def test_override_parses_a_value_into_the_type_of_its_field(assignment, expected):
-    value = Config().override([assignment]).flat()[assignment.split("=")[0].strip()]
+    value = overridden(assignment).flat()[assignment.split("=")[0].strip()]
     assert value == expected
     assert type(value) is type(expected)
 
 
 def test_the_last_override_of_a_field_wins_and_nothing_else_changes():
-    config = Config().override(["model.d_ff=8", "model.d_ff=16"])
+    config = overridden("model.d_ff=8", "model.d_ff=16")
     assert config.model.d_ff == 16
     assert config.replace({"model.d_ff": 2048}) == Config()
 
 
 def test_overrides_that_only_make_sense_together_are_checked_together():
-    config = Config().override(["training.average_last=20", "training.keep_last=20"])
+    config = overridden("training.average_last=20", "training.keep_last=20")
     assert config.training.average_last == 20
-    assert Config().override(["training.average_last=20"], {"training.keep_last": 20}) == config
+    assert Config().replace({"training.average_last": 20, "training.keep_last": 20}) == config
     with pytest.raises(UserError, match="keep_last"):
-        Config().override(["training.average_last=20"])
+        overridden("training.average_last=20")
 
 
 @pytest.mark.parametrize(
@@ -79,18 +83,18 @@ def test_overrides_that_only_make_sense_together_are_checked_together():
 )
 def test_the_error_for_an_unknown_setting_suggests_the_nearest(unknown, nearest):
     with pytest.raises(UserError, match=f"{unknown!r}.*{nearest!r}"):
-        Config().override([f"{unknown}=1"])
+        overridden(f"{unknown}=1")
 
 
 def test_the_error_lists_all_settings_if_none_is_similar():
     with pytest.raises(UserError, match=r"model\.d_model.*decoding\.alpha"):
-        Config().override(["zzz=1"])
+        overridden("zzz=1")
 
 
 @pytest.mark.parametrize("assignment", ["model.dropout", "", "model"])
 def test_an_override_needs_an_equals_sign(assignment):
     with pytest.raises(UserError, match="section.field=value"):
-        Config().override([assignment])
+        overridden(assignment)
 
 
 # fmt: off
@@ -125,7 +129,7 @@ OUT_OF_RANGE = [
 def test_a_value_of_the_wrong_type_or_out_of_range_is_refused_by_name(assignment):
     name = assignment.split("=")[0]
     with pytest.raises(UserError, match=f"`{name}` must be .* Received: "):
-        Config().override([assignment])
+        overridden(assignment)
 
 
 def test_numbers_of_numpy_become_those_of_python():
@@ -155,10 +159,10 @@ def test_a_section_refuses_values_of_another_type(section, wrong):
 
 @pytest.mark.parametrize("setting", ["normalization=identity", "character_coverage=0.99"])
 def test_settings_of_a_new_tokenizer_are_refused_with_an_existing_one(setting):
-    assert Config().override([f"data.{setting}"]) != Config()
+    assert overridden(f"data.{setting}") != Config()
     expected = r"must be left out with `data.tokenizer`, which has its own. Received: "
     with pytest.raises(UserError, match=f"`data.{setting.partition('=')[0]}` {expected}"):
-        Config().override([f"data.{setting}", "data.tokenizer=some.model"])
+        overridden(f"data.{setting}", "data.tokenizer=some.model")
 
 
 @pytest.mark.parametrize(("name", "allowed"), (SETTINGS | SAMPLING).items())

@@ -6,10 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 import tf_transformer
+from tf_transformer.config import SAMPLING, SETTINGS
+from tf_transformer.config.settings import Setting
 
 PACKAGE = Path(tf_transformer.__file__).parent
 # Fields after the last one of a section, which stands before its `# fmt: on`.
@@ -32,6 +35,7 @@ QUESTIONS = """
 import io, json, sys
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 from tf_transformer.api.train import configure
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import command_parser
@@ -139,3 +143,10 @@ def test_training_from_another_run_takes_it_unless_the_field_says_otherwise(answ
 
 def test_sampling_excludes_what_belongs_to_beam_search(answers):
     assert "--sample excludes --searched: it does not search" in answers["sampled"]
+
+
+@pytest.mark.parametrize(("name", "setting"), (SETTINGS | SAMPLING).items())
+def test_every_fact_is_one_of_its_words(name, setting):
+    for fact, words in get_type_hints(Setting).items():
+        if get_origin(words) is Literal:
+            assert getattr(setting, fact) in get_args(words), (name, fact)

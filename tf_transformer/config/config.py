@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +18,6 @@ from tf_transformer.config.settings import (
     convert_fields,
     find_named,
     mix_weights,
-    parse_assignments,
     parse_value,
     require,
     require_words,
@@ -419,16 +418,6 @@ class Config:
             for section, fields in changes.items()
         }
         return dataclasses.replace(self, **sections)
-
-    def override(
-        self, assignments: Sequence[str], values: Mapping[str, Any] | None = None
-    ) -> Self:
-        """Returns a copy with the `section.field=value` arguments of --set applied.
-
-        `values`, which they take precedence over, are applied with them: only the combination
-        must be valid.
-        """
-        return self.replace(dict(values or {}) | parse_assignments(assignments, SETTINGS))
 
 
 def flattened(record: Mapping[Any, Any]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import locked, write_text
 from tf_transformer.base.output import MARKDOWN, Part, ProgressBars, Table, joined
-from tf_transformer.config import Config, settings_with
+from tf_transformer.config import SETTINGS, Config, settings_with
 from tf_transformer.config.presets import TABLE3, preset
+from tf_transformer.config.settings import parse_assignments
 from tf_transformer.evaluation import Spread, bleu
 from tf_transformer.plots import new_figure, save
 from tf_transformer.reports.cost import head_sizes, parameter_count
@@ -120,20 +121,20 @@ def plan_rows(
     Raises:
         UserError: if a row is impossible at this scale, or a setting would undo a row.
     """
-    names = [*(values or {}), *(override.partition("=")[0].strip() for override in overrides)]
+    named = dict(values or {}) | parse_assignments(overrides, SETTINGS)
     for name, option in (("training.seed", "--seeds"), ("training.steps", "--steps")):
-        if name in names:
+        if name in named:
             raise UserError(f"ablate does not take --set {name}. Use {option} instead.")
     steps = steps or -(-_BASE_STEPS // divisor)
     plain = {row: _scaled(row, divisor, steps) for row in [BASE, *rows]}
-    configs = {row: config.override(overrides, values) for row, config in plain.items()}
+    configs = {row: config.replace(named) for row, config in plain.items()}
     undone = [
         row
         for row, config in plain.items()
         if _differing(configs[row], configs[BASE]) != _differing(config, plain[BASE])
     ]
     if undone:
-        settings = [name for name in names if name.startswith(("model.", "training.label"))]
+        settings = [name for name in named if name.startswith(("model.", "training.label"))]
         raise UserError(
             f"--set {', '.join(settings)} would undo the change of rows {', '.join(undone)}. "
             "Omit it, or omit these rows with --rows."
