@@ -54,6 +54,11 @@ def bleu(
     return Score("BLEU", value, str(metric.get_signature()))
 
 
+def bleu_signature(tokenize: str) -> str:
+    """Returns the signature of BLEU with one reference and a tokeniser of sacreBLEU."""
+    return bleu(["a"], ["a"], tokenize=tokenize).signature
+
+
 @dataclass(frozen=True)
 class Interval:
     """Corpus BLEU with a confidence interval.

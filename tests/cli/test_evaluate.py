@@ -12,10 +12,10 @@ from sacrebleu.metrics import BLEU
 
 from tf_transformer import load
 from tf_transformer.cli.main import main
-from tf_transformer.export.versions import CARD, read_card
+from tf_transformer.export.card import CARD, read_card
 from tf_transformer.models.transformer import build_model
+from tf_transformer.reports.facts import best_record
 from tf_transformer.run import Run
-from tf_transformer.run.run import best_record
 from tf_transformer.tasks.translation.task import TranslationTask
 
 HYPOTHESES = ["Ein Mann geht über die rich-text-Straße.", "Zwei Hunde spielen im Schnee."]

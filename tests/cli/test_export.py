@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from tf_transformer.export.card import CARD
 from tf_transformer.export.saved_model import SavedModelSession
-from tf_transformer.export.versions import CARD
 from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
 

@@ -22,19 +22,14 @@ from tf_transformer.base.files import sha256
 from tf_transformer.cli.main import main
 from tf_transformer.evaluation import DevText, make_metric
 from tf_transformer.export import publishing
-from tf_transformer.export.publishing import (
-    WARM_UP,
-    Gate,
-    NotPublishedError,
-    Request,
-    model_card,
-    prediction_log,
-    publish,
-)
+from tf_transformer.export.card import CARD, read_card
+from tf_transformer.export.publishing import Gate, NotPublishedError, publish
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.self_test import check_translator
 from tf_transformer.export.signatures import Signatures, exportable, requests, source_ids
-from tf_transformer.export.versions import CARD, new_version, read_card, versions
+from tf_transformer.export.versions import new_version, version_folders
+from tf_transformer.export.warm_up import WARM_UP, Request, prediction_log
+from tf_transformer.reports.model_card import model_card
 from tf_transformer.run import Run
 from tf_transformer.run.best import save_best
 from tf_transformer.run.run import evaluation_of
@@ -274,8 +269,8 @@ def test_only_numbers_are_versions(tmp_path):
     for name in ("1", "20", "007", "a", "1a", "-3", "1.5", "²", "٣", ".5.77.tmp", "assets"):
         (tmp_path / name).mkdir()
     expected = {1: "1", 20: "20", 7: "007"}
-    assert {number: path.name for number, path in versions(tmp_path).items()} == expected
-    assert versions(tmp_path / "absent") == {}
+    assert {number: path.name for number, path in version_folders(tmp_path).items()} == expected
+    assert version_folders(tmp_path / "absent") == {}
 
 
 def names(folder) -> list[str]:

@@ -10,8 +10,8 @@ import tensorflow as tf
 from helpers import snippets
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.export.publishing import WARM_UP
 from tf_transformer.export.saved_model import ClosedError, SavedModelSession
+from tf_transformer.export.warm_up import WARM_UP
 
 TEXT = np.array(["The dog."], object)
 

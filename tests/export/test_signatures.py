@@ -13,10 +13,10 @@ from helpers import snippets
 from test_publishing import graph_nodes, records
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.export.card import CARD
 from tf_transformer.export.publishing import TOKENIZER
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.signatures import in_groups, source_ids
-from tf_transformer.export.versions import CARD
 
 AWKWARD = [
     "",

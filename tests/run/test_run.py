@@ -16,9 +16,10 @@ import tensorflow as tf
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config
 from tf_transformer.config.presets import preset
-from tf_transformer.run import Run, versions
+from tf_transformer.reports.facts import best_record, changed_text, data_files
+from tf_transformer.run import Run
 from tf_transformer.run.records import line, read_results, score_of, write_tensorboard
-from tf_transformer.run.run import best_record, changed_text, data_files, open_for_training
+from tf_transformer.run.run import open_for_training, package_versions
 
 
 def tiny(**changes: object) -> Config:
@@ -51,7 +52,7 @@ def started(run) -> Run:
 def test_a_new_run_holds_its_configuration_and_versions(tmp_path):
     run = Run.create_or_resume(tmp_path / "runs" / "one", tiny())
     assert Config.from_json((run.path / "config.json").read_text()) == tiny()
-    assert json.loads((run.path / "versions.json").read_text()) == versions()
+    assert json.loads((run.path / "versions.json").read_text()) == package_versions()
 
 
 @pytest.mark.parametrize("names", [[], [".config.json.4242.tmp"]])
@@ -239,13 +240,15 @@ def test_changed_settings_are_announced_and_recorded_with_their_step(started, ca
 
 def test_versions_that_changed_between_sessions_are_announced_and_recorded(started, caplog):
     file = started.path / "versions.json"
-    file.write_text(json.dumps(versions() | {"keras": "3.0.0"}))
+    file.write_text(json.dumps(package_versions() | {"keras": "3.0.0"}))
     run = Run.create_or_resume(started.path, tiny())
     assert [(change["what"], change["from"]) for change in run.changes()] == [
         ("keras", "3.0.0")
     ]
-    assert caplog.messages == [f"from step 1 on, keras is {versions()['keras']}, was 3.0.0"]
-    assert json.loads(file.read_text()) == versions()
+    assert caplog.messages == [
+        f"from step 1 on, keras is {package_versions()['keras']}, was 3.0.0"
+    ]
+    assert json.loads(file.read_text()) == package_versions()
     file.write_text("{")
     assert len(Run.create_or_resume(started.path, tiny()).changes()) == 1
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import Config, DecodingConfig
+from tf_transformer.export.card import CARD
 from tf_transformer.export.saved_model import ClosedError, column
-from tf_transformer.export.versions import CARD
 from tf_transformer.serving.queue import (
     SHORT,
     BatchError,

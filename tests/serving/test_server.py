@@ -22,8 +22,8 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.cli.serve import bound_socket
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.documents import NO_JOIN
+from tf_transformer.export.card import CARD, read_card
 from tf_transformer.export.saved_model import SavedModelSession
-from tf_transformer.export.versions import CARD, read_card
 from tf_transformer.loading.load import card_of
 from tf_transformer.run import Run
 from tf_transformer.serving.queue import RequestQueue, Telemetry

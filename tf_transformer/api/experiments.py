@@ -13,7 +13,8 @@ from tf_transformer.config import Config
 from tf_transformer.config.config import DataConfig
 from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.evaluation import SACREBLEU, Spread, make_metric
-from tf_transformer.export.versions import find_export, read_config
+from tf_transformer.export.card import read_config
+from tf_transformer.export.versions import find_export
 from tf_transformer.reports.comparison import System, compare_outputs, shared_settings
 from tf_transformer.run import Run, require_created_by
 from tf_transformer.run.run import differences, evaluation_of

@@ -21,7 +21,7 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import float_from, given, int_from
 from tf_transformer.decoding.streams import use_threads
-from tf_transformer.export.versions import is_version, versions
+from tf_transformer.export.versions import is_version, version_folders
 from tf_transformer.loading.kinds import load_run
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import EXPORTED
@@ -157,7 +157,7 @@ def _folders(model: Path, folder: Path) -> Callable[[], dict[int, Path]]:
     if folder.parent == model and is_version(folder.name):
         return lambda: {
             number: version
-            for number, version in versions(model).items()
+            for number, version in version_folders(model).items()
             if (version / "saved_model.pb").exists()
         }
     return lambda: {int(folder.name) if is_version(folder.name) else 1: folder}

@@ -1,37 +1,30 @@
 """Publishing a model as a SavedModel: atomically, and only if the written files are right."""
 
-import dataclasses
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.files import sha256, write_text
+from tf_transformer.base.files import write_text
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.config.config import flattened
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.evaluation import SIGNIFICANT, DevText, paired_bootstrap
+from tf_transformer.export.card import CARD, changed_settings, read_card, write_card
 from tf_transformer.export.saved_model import SavedModelSession, column, open_export
 from tf_transformer.export.self_test import Check, self_test
-from tf_transformer.export.versions import CARD, check_readable, new_version, read_card
+from tf_transformer.export.versions import check_readable, new_version
+from tf_transformer.export.warm_up import Request, write_requests
 from tf_transformer.fast.int8 import is_int8, parameters
-from tf_transformer.run import Run, versions
-from tf_transformer.run.run import best_record, data_files, evaluation_of
 
 Function: TypeAlias = tf.types.experimental.PolymorphicFunction
 
 TOKENIZER = Path("assets.extra", "tokenizer.model")  # of a model that takes only ids
-WARM_UP = Path("assets.extra", "tf_serving_warmup_requests")  # TF Serving's path
 # TF Serving's --batching_parameters_file. One thread is enough, since a batch uses all cores.
 # Requests for `tokens` differ in width, and need padding.
 BATCHING_PARAMETERS = """\
@@ -41,15 +34,6 @@ max_enqueued_batches { value: 64 }
 num_batch_threads { value: 1 }
 pad_variable_length_inputs: true
 """
-
-
-@dataclass(frozen=True)
-class Request:
-    """A call of a signature: inputs by name, and the requested outputs (all if empty)."""
-
-    signature: str
-    inputs: Mapping[str, np.ndarray]
-    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,7 +115,7 @@ class Gate:
             f"same_{output}s": sum(map(str.__eq__, before, after)),
             "seconds": new_seconds,
             "seconds_of_published": old_seconds,
-            "changed_settings": _changed_settings(read_card(self.published), card),
+            "changed_settings": changed_settings(read_card(self.published), card),
         }
 
     def _answers(self, session: SavedModelSession) -> tuple[list[str], float]:
@@ -140,17 +124,6 @@ class Gate:
         answers = session.answers("serving_default", {"text": column(self.dev.sources)})
         texts = [text.decode() for answer in answers for text in answer[self.dev.output]]
         return texts, time.perf_counter() - begin
-
-
-def _changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of the settings in which two cards differ, by dotted name."""
-    first, second = (
-        flattened(card.get("config", {}) | {"decoding": card.get("decoding", {})})
-        for card in (before, json.loads(json.dumps(after)))  # lists instead of tuples
-    )
-    names = sorted(first.keys() | second.keys())
-    pairs = {name: [first.get(name), second.get(name)] for name in names}
-    return {name: [old, new] for name, (old, new) in pairs.items() if old != new}
 
 
 def publish(
@@ -210,99 +183,6 @@ def _save(exportable: Exportable, path: Path) -> None:
         raise OSError(error.message.splitlines()[0]) from error
 
 
-# --- Warm-up requests ---------------------------------------------------------------------
-#
-# TF Serving runs them before it declares a model ready, because a session builds an executor at
-# the first call for each set of outputs, which takes about a second for a large model. The file
-# holds PredictionLog messages as protocol buffers, encoded by hand because their classes are in
-# tensorflow-serving-api, which exports need for nothing else.
-
-# Field numbers of tensorflow_serving/apis/{prediction_log,predict,model}.proto.
-_PREDICTION_LOG_PREDICT_LOG = 6
-_PREDICT_LOG_REQUEST = 1
-_REQUEST_MODEL_SPEC, _REQUEST_INPUTS, _REQUEST_OUTPUT_FILTER = 1, 2, 3
-_MODEL_SPEC_NAME, _MODEL_SPEC_SIGNATURE_NAME = 1, 3
-_MAP_KEY, _MAP_VALUE = 1, 2
-
-
-def write_requests(folder: Path, model_name: str, requests: Iterable[Request]) -> None:
-    """Writes the warm-up file of the SavedModel in `folder`."""
-    file = folder / WARM_UP
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        for request in requests:
-            writer.write(prediction_log(model_name, request))
-
-
-def prediction_log(model_name: str, request: Request) -> bytes:
-    """Returns a serialised tensorflow.serving.PredictionLog with this request."""
-    spec = _field(_MODEL_SPEC_NAME, model_name.encode())
-    spec += _field(_MODEL_SPEC_SIGNATURE_NAME, request.signature.encode())
-    message = _field(_REQUEST_MODEL_SPEC, spec)
-    for name, values in request.inputs.items():
-        tensor = tf.make_tensor_proto(values).SerializeToString()
-        entry = _field(_MAP_KEY, name.encode()) + _field(_MAP_VALUE, tensor)
-        message += _field(_REQUEST_INPUTS, entry)
-    for name in request.outputs:
-        message += _field(_REQUEST_OUTPUT_FILTER, name.encode())
-    return _field(_PREDICTION_LOG_PREDICT_LOG, _field(_PREDICT_LOG_REQUEST, message))
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """Encodes a length-delimited field: number and wire type 2, length, content."""
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    """Encodes seven bits per byte, lowest first; the top bit marks that more follow."""
-    digits = bytearray()
-    while number > 127:
-        digits.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*digits, number])
-
-
-# --- The model card ----------------------------------------------------------------------
-
-
-def model_card(
-    run: Run,
-    checkpoint: str,
-    file: Path,
-    precision: str = "float32",
-    *,
-    tag: str | None = None,
-    ensemble: Mapping[str, Path] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Returns the card of an export.
-
-    Args:
-        run: the exported run.
-        checkpoint: best, average, last or a step.
-        file: the checkpoint's file.
-        precision: data type of the exported weights.
-        tag: text that the export puts before each source.
-        ensemble: weight files of the other models, by run directory.
-    """
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "checkpoint": {"name": checkpoint, "sha256": sha256(file)},
-        "ensemble": {path: {"sha256": sha256(other)} for path, other in ensemble.items()},
-        "precision": precision,
-        "tokenizer_sha256": sha256(run.tokenizer),
-        "tag": tag,
-        "evaluation_of_these_weights": evaluation_of(run, file) if not ensemble else None,
-        "best_evaluation": best_record(run),
-        "data": {  # the hashes at this moment
-            data.path: data.sha256 or "not there at the time of the export"
-            for data in data_files(run)
-        },
-        "longest_source": run.longest_source,
-        "config": dataclasses.asdict(run.config),
-        "versions": versions(),
-    }
-
-
 def facts(
     models: Sequence[keras.Model], tokenizer: Tokenizer, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
@@ -312,8 +192,3 @@ def facts(
         "vocabulary": {"size": tokenizer.vocab_size, "ids": ids},
         "sizes": {"parameters": sum(map(parameters, models)), **sizes},
     }
-
-
-def write_card(file: Path, card: Mapping[str, Any]) -> None:
-    """Writes the model card of an export."""
-    write_text(file, json.dumps(card, indent=2, ensure_ascii=False) + "\n")

@@ -18,7 +18,8 @@ from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.engine import Engine
 from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.export.versions import check_readable, read_config
+from tf_transformer.export.card import read_config
+from tf_transformer.export.versions import check_readable
 from tf_transformer.fast.int8 import INT8_PRODUCT, int8_works
 
 logger = logging.getLogger(__name__)

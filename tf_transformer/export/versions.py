@@ -1,23 +1,19 @@
-"""Version folders of a model, numbered as in TF Serving, and the cards in them."""
+"""Version folders of a model, numbered as in TF Serving."""
 
 import fcntl
-import json
 import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import is_abandoned, new_folder
-from tf_transformer.config import Config
 
 LITE_MODEL = "model.tflite"  # instead of a SavedModel
-CARD = Path("assets.extra", "model_card.json")  # in a version's folder
 
 
-def versions(base: Path) -> dict[int, Path]:
+def version_folders(base: Path) -> dict[int, Path]:
     """Returns the entries of `base` named by a number; none if `base` is not a folder."""
     entries = base.iterdir() if base.is_dir() else ()
     return {int(entry.name): entry for entry in entries if is_version(entry.name)}
@@ -36,40 +32,20 @@ def find_export(path: Path) -> Path | None:
     """
     if (path / "saved_model.pb").exists():
         return path
-    folders = {number: folder for number, folder in versions(path).items() if folder.is_dir()}
+    folders = {n: folder for n, folder in version_folders(path).items() if folder.is_dir()}
     lite = [folder for folder in (path, *folders.values()) if (folder / LITE_MODEL).exists()]
-    folders = {number: folder for number, folder in folders.items() if folder not in lite}
-    if folders:
-        return folders[max(folders)]
+    if others := [number for number, folder in folders.items() if folder not in lite]:
+        return folders[max(others)]
     if lite:
         raise UserError(f"{path} must be a SavedModel. Received: an export for LiteRT.")
     is_plain = path.is_dir() and not (path / "config.json").exists()
     models = sorted(path.iterdir()) if is_plain else ()
-    if example := next(filter(versions, models), None):
+    if example := next(filter(version_folders, models), None):
         raise UserError(
             f"{path} is neither a run directory nor an export. Give an export in it, such as "
             f"{example}."
         )
     return None
-
-
-def read_card(path: Path) -> dict[str, Any]:
-    """Returns the model card of an export; {} if it is missing or cannot be read."""
-    try:
-        card = json.loads((path / CARD).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return card if isinstance(card, dict) else {}
-
-
-def read_config(path: Path) -> Config | None:
-    """Returns the configuration in the card of an export; None without a readable one."""
-    card = read_card(path)
-    try:
-        config = Config.from_json(json.dumps(card["config"]))
-        return config.replace({f"decoding.{k}": v for k, v in card["decoding"].items()})
-    except (KeyError, AttributeError, UserError):  # no card
-        return None
 
 
 def check_readable(path: Path) -> None:
@@ -104,7 +80,7 @@ def new_version(base: Path, version: int | None = None) -> Iterator[tuple[Path, 
     with ExitStack() as stack:
         with _one_at_a_time(base):
             being_written = _being_written(base)
-            number = version or max([*versions(base), *being_written], default=0) + 1
+            number = version or max([*version_folders(base), *being_written], default=0) + 1
             final = base / str(number)
             if final.exists() or number in being_written:
                 taken = (

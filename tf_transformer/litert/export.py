@@ -6,10 +6,11 @@ from typing import Any
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.export.publishing import facts, write_card
+from tf_transformer.export.card import CARD, write_card
+from tf_transformer.export.publishing import facts
 from tf_transformer.export.self_test import fitting_texts
 from tf_transformer.export.signatures import sizes
-from tf_transformer.export.versions import CARD, LITE_MODEL, new_version
+from tf_transformer.export.versions import LITE_MODEL, new_version
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import Sizes, lite_file
 from tf_transformer.litert.interpreter import LiteModel

@@ -7,7 +7,8 @@ from typing import Any
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config import SEARCH
-from tf_transformer.export.versions import find_export, read_card
+from tf_transformer.export.card import read_card
+from tf_transformer.export.versions import find_export
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import TASKS, Entry, task_named, task_of
 

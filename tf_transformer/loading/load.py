@@ -20,9 +20,8 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import lite_threads
-from tf_transformer.export.publishing import model_card
+from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import ExportEngine, require_int8
-from tf_transformer.export.versions import read_config
 from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import kept_lite_file
@@ -30,6 +29,7 @@ from tf_transformer.litert.interpreter import LiteModel
 from tf_transformer.loading.kinds import find
 from tf_transformer.models.ensemble import Ensemble
 from tf_transformer.models.transformer import Transformer, build_model
+from tf_transformer.reports.model_card import model_card
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.classification.predictor import (

@@ -13,7 +13,7 @@ from tf_transformer.base.output import MARKDOWN, Part, ProgressBars, Table, join
 from tf_transformer.config import SETTINGS, Config, settings_with
 from tf_transformer.config.presets import TABLE3, preset
 from tf_transformer.config.settings import parse_assignments
-from tf_transformer.evaluation import Spread, bleu
+from tf_transformer.evaluation import Spread, bleu_signature
 from tf_transformer.plots import new_figure, save
 from tf_transformer.reports.cost import head_sizes, parameter_count
 from tf_transformer.run import Run, require_created_by
@@ -390,7 +390,7 @@ def _caption(base: Config, rows: Sequence[RowResult]) -> str:
     """Describes our results: the base model, its training, seeds and signature."""
     model, training, data = base.model, base.training, base.data
     text = ", ".join(data.train) or "the built-in corpus"
-    signature = bleu(["a"], ["a"], tokenize=data.bleu_tokenizer).signature
+    signature = bleu_signature(data.bleu_tokenizer)
     seeds = " or ".join(map(str, sorted({row.seeds for row in rows})))
     return (
         f"Base: N {model.num_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "

@@ -21,7 +21,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.engine import Engine, GraphEngine
 from tf_transformer.decoding.text_codec import TextCodec
-from tf_transformer.evaluation import bleu
+from tf_transformer.evaluation import bleu, bleu_signature
 from tf_transformer.models.ensemble import only_model
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.plots import new_figure, save
@@ -366,7 +366,7 @@ def measure_heads(
             masks.apply([])
         content = {
             "sentences": len(pairs),
-            "signature": bleu(["a"], ["a"], tokenize=tokenize).signature,
+            "signature": bleu_signature(tokenize),
             "importance": _by_name("head", heads),
             "sublayers": _by_name("sublayer", sublayers),
             "order": "iterative" if iterative else "by importance",

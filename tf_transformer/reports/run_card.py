@@ -21,16 +21,11 @@ from tf_transformer.reports.cost import (
     head_sizes,
     parameter_count,
 )
+from tf_transformer.reports.facts import best_record, changed_text, data_files, describe_origin
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import is_valid, read_progress
 from tf_transformer.run.records import comparable, read_results
-from tf_transformer.run.run import (
-    best_record,
-    changed_text,
-    data_files,
-    describe_origin,
-    evaluation_of,
-)
+from tf_transformer.run.run import evaluation_of
 from tf_transformer.tasks.registry import encoder_outputs
 
 CARD_FILE = "card.md"

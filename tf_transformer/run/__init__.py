@@ -1,5 +1,5 @@
 """The run directory: settings, tokenizer, checkpoints, metrics, changes between sessions."""
 
-from tf_transformer.run.run import Run, require_created_by, versions
+from tf_transformer.run.run import Run, require_created_by
 
-__all__ = ["Run", "require_created_by", "versions"]
+__all__ = ["Run", "require_created_by"]

@@ -6,7 +6,6 @@ import logging
 import platform
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -15,18 +14,9 @@ from typing import Any, Self
 import numpy as np
 
 from tf_transformer.base.errors import UserError, quoted
-from tf_transformer.base.files import LOCK_FILE, sha256, write_text
+from tf_transformer.base.files import LOCK_FILE, write_text
 from tf_transformer.config import Config, settings_with
-from tf_transformer.data.text import (
-    ROLES,
-    Role,
-    count_lines,
-    identity,
-    is_table,
-    resolve_prefix,
-    split_name,
-    text_files,
-)
+from tf_transformer.data.text import ROLES, Role, identity, text_files
 from tf_transformer.run.best import BestWeights, best_dev_set, best_scores, read_record
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.records import (
@@ -170,7 +160,7 @@ class Run:
 
     def _write_versions(self) -> None:
         """Writes versions.json; in a begun run, announces and records those that changed."""
-        path, now = self.path / "versions.json", versions()
+        path, now = self.path / "versions.json", package_versions()
         try:
             before = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):  # none yet, or damaged
@@ -297,7 +287,7 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Returns the versions of Python, the platform and the packages."""
     installed = {name: _version(name) for name in _PACKAGES}
     return {"python": platform.python_version(), "platform": platform.platform()} | installed
@@ -386,7 +376,7 @@ def changed(stored: Config, current: Config) -> Iterator[tuple[str, Any, Any]]:
             yield name, before[name], now[name]
 
 
-# --- Facts about a run, for its cards ---------------------------------------------------------
+# --- How far a run is, and how good its weights -----------------------------------------------
 
 
 NOT_EVALUATED = "its average.npz is not evaluated"
@@ -410,110 +400,24 @@ def what_is_unfinished(run: Run, steps: int) -> str:
     return NOT_EVALUATED if average.exists() else "its average.npz is missing"
 
 
-@dataclass(frozen=True)
-class DataFile:
-    """A text file that a run's configuration names.
-
-    Attributes:
-        role: "train" or "valid".
-        path: path of the file; the expected path if it is missing.
-        sha256: hash of its content; None if it is missing.
-    """
-
-    role: Role
-    path: str
-    sha256: str | None
-
-    def lines(self) -> int | None:
-        """Returns the number of lines; None if the file is missing."""
-        return None if self.sha256 is None else count_lines(Path(self.path))
-
-
-def data_files(run: Run) -> list[DataFile]:
-    """Lists the text files that the run's configuration names; none for the built-in corpus.
-
-    Without languages, the configured names are files, not corpora.
-    """
-    return [
-        _data_file(role, path, language)
-        for role in ROLES
-        for name in getattr(run.config.data, role)
-        for path, languages in [split_name(name, run.config.data)]
-        for language in ([""] if not languages[0] or is_table(path) else languages)
-    ]
-
-
-def _data_file(role: Role, path: Path, language: str) -> DataFile:
-    try:
-        file = resolve_prefix(path, language) if language else path
-        return DataFile(role, str(file), sha256(file))
-    except (UserError, OSError):
-        return DataFile(role, f"{path}.{language}" if language else str(path), None)
-
-
-def changed_text(run: Run) -> list[Role]:
-    """Returns which text, training or dev, has changed since the last training session."""
-    changed: list[Role] = []
-    for role in ROLES:
-        with suppress(UserError):  # a file is missing
-            known, files = run.texts.get(role), text_files(run.config.data, role)
-            if known and identity(files) != known:
-                changed.append(role)
-    return changed
-
-
-def _with_signature(run: Run, record: dict[str, Any]) -> dict[str, Any]:
+def with_signature(run: Run, record: dict[str, Any]) -> dict[str, Any]:
     """Returns the record with the signature of its BLEU, if it has one."""
     if "valid_bleu" not in record:
         return record
-    from tf_transformer.evaluation import bleu  # here: it imports sacreBLEU
+    from tf_transformer.evaluation import bleu_signature  # here: it imports sacreBLEU
 
-    tokenize = run.config.data.bleu_tokenizer
-    return record | {"bleu_signature": bleu(["a"], ["a"], tokenize=tokenize).signature}
+    return record | {"bleu_signature": bleu_signature(run.config.data.bleu_tokenizer)}
 
 
 def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
     """Returns the evaluation of the weights in a file of the run; None without one."""
     if record := read_record(file):
-        return _with_signature(run, record)
+        return with_signature(run, record)
     best, history = best_scores(file), run.history()
     if best:  # an equal score on another dev set is of other weights
         history = comparable(history, best_dev_set(file))
     for record in history:
         is_step = file.stem == f"step-{record['step']:08d}"
         if is_step or any(score_of(record, name) == best[name] for name in best):
-            return _with_signature(run, record)
+            return with_signature(run, record)
     return None
-
-
-def best_record(run: Run) -> dict[str, Any] | None:
-    """Returns the run's evaluation with the best `training.best_by`; None without evaluations.
-
-    Only evaluations on the latest dev set are compared.
-    """
-    best_by = run.config.training.best_by
-    history = comparable(run.history())
-    if not history:
-        return None
-    return _with_signature(run, max(history, key=lambda record: score_of(record, best_by)))
-
-
-def describe_origin(run: Run) -> list[str]:
-    """Returns lines for the card about the run that `training.init_from` names, if any."""
-    training = run.config.training
-    if not training.init_from:
-        return []
-    lines = [f"It began with the weights of {training.init_from}."]
-    if run.origin.exists():
-        origin = json.loads(run.origin.read_text(encoding="utf-8"))
-        before = origin.get("evaluation") or {}
-        scores = [f"{name[6:]} {before[name]:.4g}" for name in before if "valid_" in name]
-        known = ", ".join(scores) or "not evaluated"
-        lines.append(f"Their SHA-256 is {origin['sha256']}; on that run's dev set: {known}.")
-        if origin["anew"]:
-            lines.append(f"New: {', '.join(origin['anew'])}.")
-    if training.lora_rank:
-        lines.append(f"Trained: adapters of rank {training.lora_rank} (LoRA), then merged.")
-    if training.freeze:
-        lines.append(f"Not trained: {', '.join(training.freeze)}.")
-    return lines

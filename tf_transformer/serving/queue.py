@@ -21,8 +21,8 @@ import prometheus_client as prometheus
 import sentencepiece
 
 from tf_transformer.config import DecodingConfig
+from tf_transformer.export.card import read_card, read_config
 from tf_transformer.export.saved_model import Arrays, ClosedError, SavedModelSession
-from tf_transformer.export.versions import read_card, read_config
 
 logger = logging.getLogger(__name__)
 

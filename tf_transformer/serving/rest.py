@@ -16,8 +16,8 @@ from google.protobuf.json_format import MessageToDict
 from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.data.builtin import languages
 from tf_transformer.data.documents import NO_JOIN, Part, put_together, take_apart
+from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import Arrays, SavedModelSession, column, plain_lists
-from tf_transformer.export.versions import read_config
 from tf_transformer.serving.queue import MAX_ROWS
 
 _LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max

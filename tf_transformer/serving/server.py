@@ -22,8 +22,8 @@ from typing import Any
 from tf_transformer.base.errors import missing_extra, quoted
 from tf_transformer.data import builtin
 from tf_transformer.decoding.streams import at_once
+from tf_transformer.export.card import read_card, read_config
 from tf_transformer.export.saved_model import Arrays, ClosedError, column
-from tf_transformer.export.versions import read_card, read_config
 
 try:
     import flask

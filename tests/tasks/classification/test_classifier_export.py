@@ -7,10 +7,10 @@ import pytest
 
 from tf_transformer import load
 from tf_transformer.cli.main import main
+from tf_transformer.export.card import CARD
 from tf_transformer.export.publishing import Gate, NotPublishedError
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.self_test import agree, check_classifier
-from tf_transformer.export.versions import CARD
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.task import ClassificationTask
 

@@ -13,10 +13,11 @@ from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.streams import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS
-from tf_transformer.export.publishing import Exportable, Gate, Request, publish
+from tf_transformer.export.publishing import Exportable, Gate, publish
 from tf_transformer.export.saved_model import column, open_export
 from tf_transformer.export.self_test import TEXTS, check_classifier
 from tf_transformer.export.signatures import Outputs, in_groups, of_vectors
+from tf_transformer.export.warm_up import Request
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.transformer import arguments_of
 from tf_transformer.run import Run

@@ -1,0 +1,48 @@
+"""The card of an export: what it was made from, and what it was tested with."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import write_text
+from tf_transformer.config import Config
+from tf_transformer.config.config import flattened
+
+CARD = Path("assets.extra", "model_card.json")  # in a version's folder
+
+
+def read_card(path: Path) -> dict[str, Any]:
+    """Returns the model card of an export; {} if it is missing or cannot be read."""
+    try:
+        card = json.loads((path / CARD).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return card if isinstance(card, dict) else {}
+
+
+def read_config(path: Path) -> Config | None:
+    """Returns the configuration in the card of an export; None without a readable one."""
+    card = read_card(path)
+    try:
+        config = Config.from_json(json.dumps(card["config"]))
+        return config.replace({f"decoding.{k}": v for k, v in card["decoding"].items()})
+    except (KeyError, AttributeError, UserError):  # no card
+        return None
+
+
+def write_card(file: Path, card: Mapping[str, Any]) -> None:
+    """Writes the model card of an export."""
+    write_text(file, json.dumps(card, indent=2, ensure_ascii=False) + "\n")
+
+
+def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of the settings in which two cards differ, by dotted name."""
+    first, second = (
+        flattened(card.get("config", {}) | {"decoding": card.get("decoding", {})})
+        for card in (before, json.loads(json.dumps(after)))  # lists instead of tuples
+    )
+    names = sorted(first.keys() | second.keys())
+    pairs = {name: [first.get(name), second.get(name)] for name in names}
+    return {name: [old, new] for name, (old, new) in pairs.items() if old != new}
