@@ -35,7 +35,6 @@ QUESTIONS = """
 import io, json, sys
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
 from tf_transformer.api.train import configure
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import command_parser
