@@ -185,7 +185,7 @@ def open_model(options: argparse.Namespace, task: str = "translation", **more: A
     if source.run:
         decoding = decoding_config(options, source.run)
         return load_run(source.run, options.checkpoint, decoding=decoding, **loading, **more)
-    model = source.task.loader("exported_")(source.path)
+    model = source.task.loader(source.prefix)(source.path)
     model.decoding = dataclasses.replace(model.decoding, **decoding_options(options))
     return model
 

@@ -26,6 +26,7 @@ class Source:
         task: its task.
         options: names of the options that suit it.
         run: the run, if it is one.
+        prefix: of the name of the function that loads it; "" for a run.
     """
 
     path: Path
@@ -33,6 +34,7 @@ class Source:
     task: Entry
     options: frozenset[str]
     run: Run | None = None
+    prefix: str = ""
 
     def require_task(self, name: str) -> None:
         """Raises UserError if the task is another."""
@@ -59,7 +61,8 @@ class Source:
 def find(path: Path) -> Source:
     """Returns what a path holds; UserError if it is nothing that can be loaded."""
     if path.suffix == ".keras" and path.is_file():
-        return Source(path, "a .keras file", task_named("translation"), _OF_KERAS_FILES)
+        task = task_named("translation")
+        return Source(path, "a .keras file", task, _OF_KERAS_FILES, prefix="keras_")
     if export := find_export(path):
         return of_export(export)
     if not (path / "config.json").exists():
@@ -81,15 +84,15 @@ def of_run(run: Run) -> Source:
 def of_export(path: Path) -> Source:
     """Returns the folder of a SavedModel as a `Source`; without a card it translates."""
     task = task_named(read_card(path).get("task", "translation"))
-    return Source(path, "an export", task, _OF_EXPORTS)
+    return Source(path, "an export", task, _OF_EXPORTS, prefix="exported_")
 
 
-def load_run(run: Run, checkpoint: str | Path | None = None, **options: Any) -> Any:
+def load_run(run: Run, checkpoint: str | None = None, **options: Any) -> Any:
     """Loads a run of any task with its function of `loading.load`, which imports TensorFlow.
 
     Args:
         run: the run.
-        checkpoint: best, average, last, a step or a file; None for the run's own setting.
+        checkpoint: best, average, last or a step; None for the run's own setting.
         **options: `decoding`, settings of the search instead of the run's; `constraint`, see
             `load_parser`; and those of `load_engine` that suit the task.
 

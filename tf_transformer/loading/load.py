@@ -2,9 +2,8 @@
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, TypeVar, overload
 
 import keras
@@ -121,11 +120,8 @@ def load(
     check(chosen)
     if others:
         chosen["ensemble"] = [Run.open(other) for other in others]
-    if source.run:
-        return source.task.loader()(source.run, **chosen)
-    if "tokenizer" in source.options:
-        return load_keras_file(source.path, tokenizer)
-    return source.task.loader("exported_")(source.path)
+    loader = source.task.loader(source.prefix)  # `load_translator` for a run of translation
+    return loader(source.run or source.path, **chosen)
 
 
 # --- What uses a trained model, by task --------------------------------------------------
@@ -133,13 +129,13 @@ def load(
 
 def load_translator(
     run: Run,
-    checkpoint: str | Path | None = None,
+    checkpoint: str | None = None,
     *,
     decoding: DecodingConfig | None = None,
     **options: Any,
 ) -> Translator:
     """Loads the translator of a run; see `load_run` and `load_engine`."""
-    card = card_of(run, checkpoint, options)
+    card = card_of(run, checkpoint, **options)
     return Translator(
         decoding=decoding or run.config.decoding,
         engine=load_engine(run, checkpoint, **options),
@@ -162,7 +158,7 @@ def load_exported_translator(path: Path) -> Translator:
     )
 
 
-def load_keras_file(path: Path, tokenizer: str | Path | None = None) -> Translator:
+def load_keras_translator(path: Path, tokenizer: str | Path | None = None) -> Translator:
     """Loads a .keras file of a `Transformer`.
 
     Args:
@@ -195,7 +191,7 @@ def load_keras_file(path: Path, tokenizer: str | Path | None = None) -> Translat
 
 def load_parser(
     run: Run,
-    checkpoint: str | Path | None = None,
+    checkpoint: str | None = None,
     *,
     decoding: DecodingConfig | None = None,
     constraint: str = "tags",
@@ -216,12 +212,12 @@ def load_parser(
 
 def load_classifier(
     run: Run,
-    checkpoint: str | Path | None = None,
+    checkpoint: str | None = None,
     *,
     precision: str = "float32",
 ) -> SentenceClassifier:
-    """Loads the classifier of a run; see `load_run` and `load_translator`."""
-    card = card_of(run, checkpoint, {"precision": precision})
+    """Loads the classifier of a run; see `load_run`."""
+    card = card_of(run, checkpoint, precision=precision)
     build = functools.partial(build_classifier, run)
     model = _load_model(run, checkpoint, precision, build)
     return SentenceClassifier(classifier_of(run, model, Tokenizer(run.tokenizer)), card)
@@ -237,7 +233,7 @@ def load_exported_classifier(path: Path) -> SentenceClassifier:
 
 def load_engine(
     run: Run,
-    checkpoint: str | Path | None,
+    checkpoint: str | None,
     *,
     ensemble: Sequence[Run] = (),
     precision: str = "float32",
@@ -249,7 +245,7 @@ def load_engine(
 
     Args:
         run: a run whose model has a decoder.
-        checkpoint: best, average, last, a step or a file; None for each run's setting
+        checkpoint: best, average, last or a step; None for each run's setting
             `decoding.checkpoint`.
         ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
         precision: float32, bfloat16 or int8, for computation and weights, regardless of the
@@ -287,7 +283,7 @@ def load_engine(
 
 
 def _load_model(
-    run: Run, checkpoint: str | Path | None, precision: str, build: Callable[[str], Model]
+    run: Run, checkpoint: str | None, precision: str, build: Callable[[str], Model]
 ) -> Model:
     """Builds the model of a run and loads its weights; UserError if int8 is not possible."""
     file, in_int8 = run.weights(checkpoint), precision == "int8"
@@ -329,29 +325,26 @@ def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Token
 
 def card_of(
     run: Run,
-    checkpoint: str | Path | None,
-    options: Mapping[str, Any] = MappingProxyType({}),
+    checkpoint: str | None,
+    *,
+    ensemble: Sequence[Run] = (),
+    precision: str = "float32",
+    tag: str | None = None,
+    **_: Any,
 ) -> Callable[[], dict[str, Any]]:
     """Returns a function that creates the model card of an export; call it before loading.
 
-    The function raises UserError if the weights have been replaced since.
-
-    Args:
-        run: the exported run.
-        checkpoint: as in `load_engine`.
-        options: those of `load_engine`.
+    The function raises UserError if the weights have been replaced since. See `load_engine` for
+    the arguments.
     """
-    name = str(checkpoint or run.config.decoding.checkpoint)
-    others = {str(one.path): one.weights(checkpoint) for one in options.get("ensemble", ())}
-    file = run.weights(checkpoint)
+    others = {str(one.path): one.weights(checkpoint) for one in ensemble}
+    name, file = checkpoint or run.config.decoding.checkpoint, run.weights(checkpoint)
     require_kept = _watched(file, *others.values())
-    stated = {key: options[key] for key in ("precision", "tag") if key in options}
 
     def card() -> dict[str, Any]:
         require_kept()
-        return {"task": task_of(run).name} | model_card(
-            run, name, file, ensemble=others, **stated
-        )
+        card = model_card(run, name, file, precision, tag=tag, ensemble=others)
+        return {"task": task_of(run).name} | card
 
     return card
 

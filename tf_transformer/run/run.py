@@ -125,14 +125,12 @@ class Run:
         run._write_versions()
         return run
 
-    def weights(self, which: str | Path | None = None) -> Path:
-        """Returns `which` if it is a path, else the weights of that or the default checkpoint.
+    def weights(self, which: str | None = None) -> Path:
+        """Returns the file of a checkpoint, by default of the one that the settings name.
 
         Raises:
             UserError: if the run has no such checkpoint.
         """
-        if isinstance(which, Path):
-            return which
         return self.checkpoints.find(which or self.config.decoding.checkpoint)
 
     def change_settings(self, values: Mapping[str, Any], remark: str) -> None:

@@ -58,10 +58,10 @@ class Entry:
         module = importlib.import_module(f"tf_transformer.tasks.{self.name}.task")
         return getattr(module, f"{self.name.capitalize()}Task")
 
-    def loader(self, kind: str = "") -> Callable[..., Any]:
-        """Imports TensorFlow; returns the function that loads its runs, or "exported_" ones."""
+    def loader(self, prefix: str = "") -> Callable[..., Any]:
+        """Imports TensorFlow; returns what loads a run, or with `prefix` another `Source`."""
         module = importlib.import_module("tf_transformer.loading.load")
-        return getattr(module, f"load_{kind}{self.user}")
+        return getattr(module, f"load_{prefix}{self.user}")
 
 
 _ENTRIES = (

@@ -297,10 +297,7 @@ class Translator:
             source: a sentence, or a list of them.
             target: its translation; a list for a list; None for the model's translation.
         """
-        engine = self._graph("align")
-        one, sources, targets = self._pairs(source, target)
-        aligned = engine.align(sources, targets, self.decoding)
-        return aligned[0] if one else aligned
+        return self._of_pairs(source, target, self._graph("align").align)
 
     # fmt: off
     @overload
@@ -315,16 +312,16 @@ class Translator:
             source: a sentence, or a list of them.
             target: its translation; a list for a list; None for the model's translation.
         """
-        engine = self._graph("show attention")
-        one, sources, targets = self._pairs(source, target)
-        weights = engine.attention(sources, targets, self.decoding)
-        return weights[0] if one else weights
+        return self._of_pairs(source, target, self._graph("show attention").attention)
 
-    def _pairs(self, source: Any, target: Any) -> tuple[bool, list[str], list[str]]:
-        if target is not None:
-            return pairs(source=source, target=target)
-        one, sources = one_or_more("source", source)
-        return one, sources, [*self.translate(sources)]
+    def _of_pairs(self, source: Any, target: Any, compute: Callable[..., list]) -> Any:
+        if target is None:
+            one, sources = one_or_more("source", source)
+            targets: list[str] = [*self.translate(sources)]
+        else:
+            one, sources, targets = pairs(source=source, target=target)
+        results = compute(sources, targets, self.decoding)
+        return results[0] if one else results
 
     def export(
         self,
