@@ -36,10 +36,14 @@ def outputs_and_gradients(make, *inputs, recompute: bool):
     return [np.array(tensor) for _ in range(2) for tensor in step()]
 
 
-@pytest.mark.parametrize("options", [{}, INSIDE])
 @pytest.mark.parametrize(
-    ("kind", "inputs"),
-    [(Encoder, 1), (Decoder, 2), (lambda **o: Decoder(cross_attention=False, **o), 1)],
+    ("kind", "inputs", "options"),
+    [
+        (Encoder, 1, {}),
+        (Decoder, 2, INSIDE),
+        (lambda **options: Decoder(cross_attention=False, **options), 1, {}),
+    ],
+    ids=["encoder", "decoder", "decoder alone"],
 )
 def test_outputs_and_gradients_are_the_same(kind, inputs, options, caplog):
     def make():
@@ -62,9 +66,10 @@ def test_fit_gives_the_same_weights_on_two_replicas_and_in_parts():
         model.encoder.recompute = model.decoder.recompute = recompute
         return model
 
-    data, options = batches((4, 1)), {"max_tokens_per_device": 8, "chunked_loss": True}
-    plain, _ = fitted(2, data, partial(make, False), **options)
-    again, _ = fitted(2, data, partial(make, True), **options)
+    plain, again = (
+        fitted(2, batches((4, 1)), partial(make, recompute), max_tokens_per_device=8)[0]
+        for recompute in (False, True)
+    )
     assert distance(plain, again) < 2e-5  # Adam divides by small gradients
 
 

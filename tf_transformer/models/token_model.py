@@ -164,6 +164,9 @@ class TokenModel(KerasModel):
                 "train again: compile the model after `enable_lora` or a change of `trainable`."
             )
         self._trained = trained
+        if self.compiled and not self.optimizer.built:  # in its trace, fit would trace again
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
         self._replica_seeds = self._replica_seeds or ReplicaSeeds(self)
         self._replica_seeds.spread()
         return super().fit(*args, **kwargs)
