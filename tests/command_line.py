@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from tf_transformer.cli.main import command_parser, main
 from tools.storm.lab import stdin_of
@@ -81,6 +82,19 @@ def run_here(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         status = status_of(arguments)
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+class RelayHere:
+    """A `Relay` that runs a command of this package in this process."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_) -> None:
+        pass
+
+    def run(self, words: Sequence[str]) -> int:
+        return status_of(words[3:])  # after python -m tf_transformer.cli.main
 
 
 def translated(capsys, run: Path, file: Path, *options: str) -> list[str]:

@@ -27,6 +27,7 @@ from tf_transformer.export.signatures import exportable
 from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.translator import Translator
+from tools.storm.lab import set_options
 
 keep_freed_memory()
 
@@ -62,8 +63,27 @@ def young_heap() -> Iterator[None]:
     """
     gc.freeze()
     yield
-    gc.unfreeze()
     gc.collect()
+
+
+_STATM = Path("/proc/self/statm")  # of Linux
+_GROWTH = 100e6  # bytes
+_size_after_collection = 0.0
+
+
+@pytest.fixture(autouse=True)
+def bounded_memory() -> Iterator[None]:
+    """Frees the models that tests leave in cycles whenever the process has grown."""
+    global _size_after_collection
+    yield
+    if _resident() > _size_after_collection + _GROWTH:
+        gc.collect()
+        _size_after_collection = _resident()
+
+
+def _resident() -> float:
+    pages = int(_STATM.read_text().split()[1]) if _STATM.exists() else 0
+    return pages * resource.getpagesize()
 
 
 @pytest.fixture(autouse=True)
@@ -95,10 +115,6 @@ def no_nohup() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-def _set(settings: tuple[str, ...]) -> list[str]:
-    return [word for setting in settings for word in ("--set", setting)]
-
-
 def _task_run(
     factory: pytest.TempPathFactory,
     task: str,
@@ -113,7 +129,8 @@ def _task_run(
         train, dev = folder / f"train.{ending}", folder / f"dev.{ending}"
         for file, size, seed in ((train, 300, 1), (dev, dev_size, 2)):
             file.write_text("".join(f"{line}\n" for line in lines(size, seed)), "utf-8")
-        options = ["--task", task, "--train", str(train), "--valid", str(dev), *_set(settings)]
+        options = ["--task", task, "--train", str(train), "--valid", str(dev)]
+        options += set_options(*settings)
         done = run_here(["train", *options, "--output", str(folder / "run")])
         assert done.returncode == 0, done.stderr
         return TrainedRun(folder / "run", folder, options, done.stdout, done.stderr)
@@ -145,7 +162,7 @@ def trained_run(tmp_path_factory) -> TrainedRun:
                 text = "".join(f"{line}\n" for line in lines)
                 (folder / f"{split}.{language}").write_text(text, "utf-8")
         options = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]
-        options += ["--source", "en", "--target", "de", *_set(_SETTINGS)]
+        options += ["--source", "en", "--target", "de", *set_options(*_SETTINGS)]
         done = run_command(train_command(options, folder / "run"))
         stdout, stderr = done.stdout.decode(), done.stderr.decode()
         assert done.returncode == 0, stderr

@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tools.storm.lab import SMALLEST, set_options
+
 ROOT = Path(__file__).parents[1]
-SMALL = [
-    "model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2",
-    "training.steps=2", "training.evaluate_every=2", "decoding.beam_size=1",
-    "decoding.max_extra_length=1",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +45,7 @@ def test_the_wheel_trains_on_the_builtin_corpus_outside_the_repository(wheel, tm
     installed, work = tmp_path / "installed", tmp_path / "work"
     work.mkdir()
     zipfile.ZipFile(wheel).extractall(installed)
-    settings = [word for setting in SMALL for word in ("--set", setting)]
+    settings = set_options(*SMALLEST, "training.steps=2", "training.evaluate_every=2")
     environment = os.environ | {"PYTHONPATH": str(installed)}
     done = subprocess.run(
         [sys.executable, "-m", "tf_transformer.cli.main", "train", *settings],

@@ -127,13 +127,14 @@ def test_pairs_in_memory_are_kept_in_the_run_and_resumed_with(trained_run, tmp_p
         for name in ("train", "dev")
     )
     output = tmp_path / "run"
-    options = {"output": output, **SIZE}
-    with pytest.raises(KeyboardInterrupt):
-        tf_transformer.train(train=train, valid=Frame(dev), stop_after="1 steps", **options)
-    tf_transformer.train(train=tuple(zip(*train, strict=True)), valid=iter(dev), **options)
+    options = {"output": output, "stop_after": "1 steps", **SIZE}
+    for pairs, dev_pairs in ((train, Frame(dev)), (tuple(zip(*train, strict=True)), iter(dev))):
+        with pytest.raises(KeyboardInterrupt):
+            tf_transformer.train(train=pairs, valid=dev_pairs, **options)
     run = Run.open(output)
     data = run.config.data
     assert run.changes() == [] and (data.source, data.target) == ("source", "target")
+    assert run.checkpoints.state_steps() == [1, 2]
     lines = Path(f"{data.train[0]}.target").read_text("utf-8").splitlines()
     assert lines == [target for _, target in train]
     assert Path(data.train[0]).parent == output / "pairs"

@@ -2,10 +2,11 @@
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused
+from command_line import RelayHere, assert_refused
 from helpers import bits_of
 
 from tf_transformer.cli.main import main
@@ -13,6 +14,8 @@ from tf_transformer.config.presets import train_command
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.paper.ablation import ROWS
 from tf_transformer.run import Run
+from tf_transformer.training import sessions
+from tools.storm.lab import set_options
 
 # One layer, which excludes the C rows, of two or more layers.
 SETTINGS = (
@@ -26,12 +29,19 @@ SETTINGS = (
 TRAINED = ["base", "A-h4"]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def rows_in_this_process() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sessions, "Relay", RelayHere)
+        yield
+
+
 @pytest.fixture(scope="module")
 def arguments(trained_run):
     words = ["ablate", "--scale", "16", "--steps", "6", "--batch-tokens", "512"]
     words += ["--train", str(trained_run.corpus / "train")]
     words += ["--valid", str(trained_run.corpus / "dev"), "--source", "en", "--target", "de"]
-    return words + [word for setting in SETTINGS for word in ("--set", setting)]
+    return words + set_options(*SETTINGS)
 
 
 @pytest.fixture(scope="module")

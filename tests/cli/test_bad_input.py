@@ -26,18 +26,12 @@ NEW = train()
 TRAINING = [
     # Contradictions on the command line.
     ("train --train train --output new", "Received: --train"),
-    (
-        "train --train train --valid dev --source en --output new",
-        "needs all of --train PREFIX .* Received: --train, --valid, --source",
-    ),
+    ("train --train train --valid dev --source en --output new", "needs all of"),
     ("train --source en --target de --output new", "Your own data needs"),
     (f"{NEW} --target en", "must differ. Received: 'en' twice"),
     ("train --model tinny --output new", "Did you mean 'tiny'"),
     (f"{NEW} --set model.droput=0.3", "Did you mean 'model.dropout'"),
-    (
-        f"{NEW} --set model.d_model=wide",
-        "`model.d_model` must be an int from 1 to 65536. Received: 'wide'",
-    ),
+    (f"{NEW} --set model.d_model=wide", "must be an int from 1 to 65536. Received: 'wide'"),
     # Bad text.
     (train("nowhere"), r"There is no nowhere.en and no nowhere.en.gz"),
     (f"{NEW} --target fr", "There is: train.de, train.en"),
@@ -48,14 +42,8 @@ TRAINING = [
     (train("blank"), "every line is empty"),
     (train(valid="empty"), "no usable pair: 0 pairs read"),
     (train("latin1"), r"latin1.de:2: text must be UTF-8.*byte 0xfc"),
-    (
-        f"{NEW} --set model.vocab_size=50000",
-        r"`vocab_size` must be at most \d+, .* vocab_size=50000",
-    ),
-    (
-        f"{NEW} --set model.vocab_size=100",
-        r"`vocab_size` must be at least \d+, .* vocab_size=100",
-    ),
+    (f"{NEW} --set model.vocab_size=50000", r"must be at most \d+, .* vocab_size=50000"),
+    (f"{NEW} --set model.vocab_size=100", r"must be at least \d+, .* vocab_size=100"),
     (f"{NEW} --set training.batch_tokens=8", r"`batch_tokens` must be at least \d+"),
     (f"{NEW} --set data.tokenizer=no.model", "no.model cannot be read: No such file"),
     (f"{NEW} --set data.tokenizer=train.en", "train.en is not a SentencePiece model"),
@@ -63,10 +51,7 @@ TRAINING = [
     (train(output="thesis"), "thesis exists but was not created by"),
     (train(output="train.en"), "is not a run directory"),
     (train(output="train.en/run"), "Cannot write"),
-    (
-        f"{train(output='run')} --set model.d_model=32",
-        "run holds a run with another configuration: .*model.d_model was 64, now 32",
-    ),
+    (f"{train(output='run')} --set model.d_model=32", "model.d_model was 64, now 32"),
 ]
 COMMANDS = [
     ("translate thesis", "thesis is not a run directory"),
@@ -74,52 +59,25 @@ COMMANDS = [
     ("translate begun", "no checkpoint 'best'. There is none yet"),
     ("classify run", "of --task classification. .* translate run"),
     ("parse run", "runs of --task parsing. .* translate run"),
-    (
-        "translate run --checkpoint 200",
-        "no checkpoint '200'. There are: best, average, 80, 160, 240, last",
-    ),
-    (
-        "translate run --beam 2 --n-best 3",
-        "--n-best must be between 1 and the beam size, 2. Received: 3",
-    ),
-    (
-        "translate run --max-length 5 --min-length 6",
-        r"`max_length` must be 0 or at least min_length \(6\). Received: 5",
-    ),
+    ("translate run --checkpoint 200", "'200'. There are: best, average, 80, 160"),
+    ("translate run --beam 2 --n-best 3", "must be between 1 and the beam size, 2"),
+    ("translate run --max-length 5 --min-length 6", r"at least min_length \(6\)"),
     ("translate run --prefix-file no.de", "no.de cannot be read: No such file"),
     ("translate run --ensemble run thesis", "thesis is not a run directory"),
-    (
-        "translate nowhere --alignments thesis",
-        "--alignments must not be a folder or a device. Received: thesis",
-    ),
+    ("translate nowhere --alignments thesis", "must not be a folder or a device"),
     ("evaluate --reference dev.de", "takes either RUN and --source"),
-    (
-        "evaluate --hypothesis empty.en --reference empty.de",
-        "at least one. Received: empty.en with 0",
-    ),
+    ("evaluate --hypothesis empty.en --reference empty.de", "Received: empty.en with 0"),
     ("evaluate --hypothesis dev.en --reference no.de", "no.de cannot be read: No such file"),
-    (
-        "score run --source empty.en --target empty.de",
-        "empty.en must have at least one sentence. Received: none",
-    ),
-    (
-        "score run --source uneven.en --target uneven.de",
-        "uneven.en with 300 and uneven.de with 299",
-    ),
+    ("score run --source empty.en --target empty.de", "must have at least one sentence"),
+    ("score run --source uneven.en --target uneven.de", "uneven.de with 299"),
     ("curves begun --output curves.png", "begun has no evaluations yet"),
     ("curves run --output curves.txt", "must end in .png, .svg or .pdf. Received: curves.txt"),
     ("curves run --output train.en/curves.png", "must be in a writable folder"),
     ("tokenizer train.en --vocab-size 300 --output train.de", "train.de exists already"),
-    (
-        "tokenizer train.en --vocab-size 300 --output train.de/new.model",
-        "--output must be in a writable folder. Received: train.de/new.model",
-    ),
+    ("tokenizer train.en --vocab-size 300 --output train.de/new.model", "writable folder"),
     ("tokenizer no.txt --vocab-size 300 --output new.model", "no.txt cannot be read"),
     ("tokenizer train.en --vocab-size 9000 --output new.model", "--vocab-size must be at most"),
-    (
-        "export run --output models --version 3",
-        "models/3 exists already. Choose another --version",
-    ),
+    ("export run --output models --version 3", "models/3 exists already. Choose another"),
     ("export run --output train.en", "Cannot write train.en/1"),
     ("export nowhere --output v[1]", r"must not contain \[\.\.\.\] or a backslash"),
 ]
@@ -129,10 +87,7 @@ OPTIONS = [
     ("translate run --beam 0", "--beam must be an int from 1 to 1000. Received: 0"),
     ("translate run --alpha -1", "--alpha must be from 0 to 10.0. Received: -1"),
     ("translate run --alpha nan", "--alpha must be from 0 to 10.0. Received: nan"),
-    (
-        "translate run --sample --temperature 0",
-        "--temperature must be from 0.01 to 100.0. Received: 0.0",
-    ),
+    ("translate run --sample --temperature 0", "must be from 0.01 to 100.0. Rec"),
     (
         "tokenizer train.en --vocab-size 300 --character-coverage 95 --output new.model",
         "--character-coverage must be from 0.98 to 1.0. Received: 95.0",

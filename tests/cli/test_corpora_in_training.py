@@ -12,18 +12,18 @@ from tf_transformer.data import builtin
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.export.signatures import Signatures
 from tf_transformer.loading.load import load, load_translator
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
-from tools.storm.lab import stdin_of
+from tools.storm.lab import SMALLEST, set_options, stdin_of
 
 STEPS = 8
 SETTINGS = (
-    "model.vocab_size=360", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
-    "model.num_heads=2", "model.tie_embeddings=false", "data.separate_vocabularies=true",
-    "data.subword_sampling=0.1", "data.join=0.5", "data.caps=0.3",
-    f"training.steps={STEPS}", "training.batch_tokens=256",
-    f"training.evaluate_every={STEPS}", "decoding.beam_size=1", "decoding.max_extra_length=1",
+    *SMALLEST, "model.vocab_size=360", "model.tie_embeddings=false",
+    "data.separate_vocabularies=true", "data.subword_sampling=0.1", "data.join=0.5",
+    "data.caps=0.3", "training.batch_tokens=256",
+    f"training.steps={STEPS}", f"training.evaluate_every={STEPS}",
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def options(tmp_path_factory) -> list[str]:
     words = ["--train", str(folder / "one.tsv.gz"), "--train", str(folder / "two")]
     words += ["--valid", str(folder / "dev"), "--source", "en", "--target", "de"]
     words += ["--mix", "1:4", "--tag", "de=<2de>", "--tag", "two=<made>"]
-    return words + [word for setting in SETTINGS for word in ("--set", setting)]
+    return words + set_options(*SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -146,13 +146,11 @@ def test_alignments_do_not_count_the_tag(run):
     assert found.pairs == [(source - 1, target) for source, target in literal.pairs if source]
 
 
-def test_an_export_puts_its_tag_before_each_text(run, tmp_path):
-    path = load(run.path, tag="<2de> <made>").export(tmp_path / "model")
-    served = tf.saved_model.load(path).signatures["serving_default"]
-    translator = load_translator(run, None)
-    expected = translator.translate(["<2de> <made> A dog runs.", ""])
-    outputs = served(tf.constant(["A dog runs.", ""])).values()
-    (texts,) = (each.numpy() for each in outputs if each.dtype == tf.string)
+def test_an_export_puts_its_tag_before_each_text(run):
+    tagged = load(run.path, tag="<2de> <made>")
+    served = Signatures(tagged.engine, tagged.decoding).functions()["serving_default"]
+    expected = load_translator(run, None).translate(["<2de> <made> A dog runs.", ""])
+    texts = served(tf.constant(["A dog runs.", ""]))["translation"].numpy()
     assert [text.decode() for text in texts] == expected
 
 

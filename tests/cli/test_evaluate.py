@@ -173,11 +173,14 @@ def test_training_its_records_and_the_gate_of_exports_use_it(folder):
     assert "|tok:char|" in str(dev.metric.get_signature())
 
 
-def test_a_loaded_run_and_its_export_use_it(folder, capsys):
+def test_a_loaded_run_and_its_export_use_it(folder, exported, capsys):
+    """The card of an export has the settings of its run."""
     lines = [Path(f"test.{end}").read_text("utf-8").splitlines() for end in ("en", "de")]
-    translator = load("run")
-    export = load(translator.export("exported"))
-    for each in (translator, export):
+    shutil.copytree(exported, "exported/1")
+    config = json.loads(Run.open("run").config.to_json())
+    card = read_card(exported) | {"config": config, "decoding": {}}
+    Path("exported/1", CARD).write_text(json.dumps(card))
+    for each in (load("run"), load("exported")):
         assert "|tok:char|" in each.evaluate(*lines).bleu.signature
         assert "|tok:none|" in each.evaluate(*lines, tokenize="none").bleu.signature
     command = ["compare", "exported", "out", *FILES, "--metric", "bleu"]

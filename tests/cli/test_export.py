@@ -55,7 +55,7 @@ def test_the_card_describes_the_origin_of_the_model(trained_run, exported_in_bfl
     assert card["checkpoint"]["name"] == "average"
     assert card["precision"] == "bfloat16"
     assert (card["decoding"]["beam_size"], card["decoding"]["alpha"]) == (2, 0.8)
-    assert card["config"]["model"]["d_model"] == run.config.model.d_model
+    assert card["config"] == json.loads(run.config.to_json())
     best = max(run.history(), key=lambda record: record["valid_bleu"])
     assert card["best_evaluation"]["valid_bleu"] == best["valid_bleu"]
     assert "tok:13a" in card["best_evaluation"]["bleu_signature"]

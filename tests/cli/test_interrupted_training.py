@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import pty
-import random
 import re
 import shutil
 import signal
@@ -19,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import TrainedRun, environment, run_here, train_command
+from command_line import environment, run_here, train_command
 from helpers import bits_of
 
 from tf_transformer.cli.main import main
 from tf_transformer.run.checkpoints import CheckpointFolder, is_valid
-from tools.storm.lab import PRINTS_STACKS, end_with_stacks
+from tools.storm.lab import PRINTS_STACKS, end_with_stacks, set_options
 
 STEPS, PERIOD = 36, 12
 SETTINGS = (
@@ -116,18 +115,6 @@ def wait_until(process: subprocess.Popen, condition: Callable[[], object]) -> No
         time.sleep(0.001)
 
 
-def after_step(run: Path, step: int, number: int) -> Callable[[subprocess.Popen], None]:
-    """Sends a signal at a random moment after the state of a step is saved."""
-    folder = CheckpointFolder(run / "checkpoints")
-
-    def send(process: subprocess.Popen) -> None:
-        wait_until(process, lambda: max(folder.state_steps(), default=0) >= step)
-        time.sleep(random.uniform(0, 0.1))
-        process.send_signal(number)
-
-    return send
-
-
 def within_a_write(run: Path, then: Callable[[], None]) -> Callable[[subprocess.Popen], None]:
     """Stops a process while it writes a state, calls `then`, and kills the process."""
     folder = CheckpointFolder(run / "checkpoints")
@@ -161,48 +148,28 @@ class Story:
     sessions: dict[str, Session]
 
 
-def begin(trained_run: TrainedRun, folder: Path, *more: str) -> Story:
-    """Trains the undisturbed run, and returns it with the options of the disturbed one."""
-    tokenizer = f"data.tokenizer={trained_run.path / 'tokenizer.model'}"
-    words = [word for setting in (*SETTINGS, tokenizer) for word in ("--set", setting)]
-    options = [*trained_run.options, *words, *more]
-    whole = session_here(options, folder / "whole")
-    assert (whole.status, whole.stderr) == (0, ""), whole
-    return Story(folder / "whole", folder / "disturbed", options, {"whole": whole})
-
-
 @pytest.fixture(scope="module")
 def story(trained_run, tmp_path_factory, no_nohup) -> Story:
-    """One device: killed during a write, terminal closed, and trained to the end."""
-    story = begin(trained_run, tmp_path_factory.mktemp("one"))
-    run, sessions = story.disturbed, story.sessions
-    command = train_command(story.options, run)
+    """Killed during a write, terminal closed, stopped after 5 steps, and trained to the end."""
+    folder = tmp_path_factory.mktemp("story")
+    tokenizer = f"data.tokenizer={trained_run.path / 'tokenizer.model'}"
+    options = trained_run.options + set_options(*SETTINGS, tokenizer)
+    whole, run = folder / "whole", folder / "disturbed"
+    sessions = {"whole": session_here(options, whole)}
+    assert (sessions["whole"].status, sessions["whole"].stderr) == (0, ""), sessions
+    command, states = train_command(options, run), CheckpointFolder(run / "checkpoints")
 
     def second() -> None:
-        sessions["beside"] = session_here(story.options, run)
+        sessions["beside"] = session_here(options, run)
 
     sessions["write"] = session(command, within_a_write(run, second))
-    states = CheckpointFolder(run / "checkpoints").state_steps
     sessions["hangup"] = session_in_a_terminal(
-        command, lambda: max(states(), default=0) >= PERIOD // 2
+        command, lambda: max(states.state_steps(), default=0) >= PERIOD // 2
     )
-    sessions["end"] = session_here(story.options, run)
-    return story
-
-
-@pytest.fixture(scope="module")
-def story_of_two(trained_run, tmp_path_factory) -> Story:
-    """Two devices: interrupted by Ctrl-C, by SIGTERM, and trained to the end."""
-    story = begin(trained_run, tmp_path_factory.mktemp("two"), "--devices", "2")
-    run, sessions = story.disturbed, story.sessions
-    command = train_command(story.options, run)
-    sessions["int"] = session(command, after_step(run, PERIOD // 2, signal.SIGINT))
-    sessions["term"] = session(command, after_step(run, PERIOD + 2, signal.SIGTERM))
-    sessions["end"] = session_here(story.options, run)
-    return story
-
-
-STORIES = pytest.mark.parametrize("name", ["story", "story_of_two"])
+    sessions["stop"] = session_here([*options, "--stop-after", "5 steps"], run)
+    assert all(is_valid(path) for path in states.path.iterdir())
+    sessions["end"] = session_here(options, run)
+    return Story(whole, run, options, sessions)
 
 
 def history(run: Path) -> list[dict[str, float]]:
@@ -212,10 +179,8 @@ def history(run: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in json.loads(line).items() if k not in times} for line in lines]
 
 
-@STORIES
-def test_a_disturbed_run_ends_with_identical_files(name, request):
+def test_a_disturbed_run_ends_with_identical_files(story):
     """Weights, averages, optimizer, dropout seeds, position in the data, and evaluations."""
-    story = request.getfixturevalue(name)
     folders = [run / "checkpoints" for run in (story.whole, story.disturbed)]
     names = [sorted(path.name for path in folder.iterdir()) for folder in folders]
     last = [f"{kind}-{STEPS:08d}.npz" for kind in ("state", "step")]
@@ -229,16 +194,12 @@ def test_a_disturbed_run_ends_with_identical_files(name, request):
     assert [record["step"] for record in history(story.whole)] == [12, 24, 36]
 
 
-@pytest.mark.parametrize(
-    ("name", "keys"), [("story", ["hangup", "end"]), ("story_of_two", ["term", "end"])]
-)
-def test_every_session_resumes_where_the_previous_one_stopped(name, keys, request):
+def test_every_session_resumes_where_the_previous_one_stopped(story):
     """None reports an error, and none starts from the beginning."""
-    sessions = [request.getfixturevalue(name).sessions[key] for key in keys]
-    assert [one.stderr for one in sessions] == [""] * len(keys)
+    sessions = [story.sessions[key] for key in ("hangup", "stop", "end")]
+    assert [one.stderr for one in sessions] == [""] * 3
     steps = [int(one.line(r"resuming from step (\d+)")[1]) for one in sessions]
-    assert steps == sorted(steps)
-    assert steps[0] > 0 and steps[-1] < STEPS
+    assert 0 < steps[0] <= steps[1] < steps[2] == steps[1] + 5 < STEPS
 
 
 def test_a_kill_during_a_write_loses_no_checkpoint(story):
@@ -257,67 +218,44 @@ def test_a_second_process_on_the_same_run_is_refused(story):
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "signal_name", "status", "then"),
-    [
-        ("story", "hangup", "SIGHUP", 129, "end"),
-        ("story_of_two", "int", "Ctrl-C", 130, "term"),
-        ("story_of_two", "term", "SIGTERM", 143, "end"),
-    ],
+    ("key", "reason", "status", "then"),
+    [("hangup", "SIGHUP", 129, "stop"), ("stop", "--stop-after 5 steps", 0, "end")],
 )
-def test_a_signal_saves_the_current_step_and_reports_it(
-    name, key, signal_name, status, then, request
+def test_a_session_that_ends_early_saves_its_step_and_reports_it(
+    story, key, reason, status, then
 ):
-    sessions = request.getfixturevalue(name).sessions
-    stopped = sessions[key]
+    stopped = story.sessions[key]
     assert (stopped.status, stopped.stderr) == (status, "")
-    found = stopped.line(rf"stopped at step (\d+) by {signal_name}; {RESUME}")
+    found = stopped.line(rf"stopped at step (\d+) by {reason}; {RESUME}")
     assert stopped.lines[-1] == found[0]
-    asked = f"{signal_name}: stopping after this step; repeat to stop at once"
+    asked = f"{reason}: stopping after this step; repeat to stop at once"
     assert stopped.lines.count(asked) <= 1  # none if the signal arrived between steps
-    assert sessions[then].line(rf"resuming from step {found[1]}")
+    assert story.sessions[then].line(rf"resuming from step {found[1]}")
 
 
-def test_stop_after_stops_a_run_that_can_be_resumed(story, tmp_path, capsys):
-    """In this process, on a copy of a finished run."""
+def test_a_run_resumes_on_other_devices_and_batches_with_a_notice(story, tmp_path, capsys):
     run = Path(shutil.copytree(story.disturbed, tmp_path / "run"))
-    arguments = ["train", *story.options, "--output", str(run)]
-    more = ["--set", "training.steps=48"]
-    assert main([*arguments, *more, "--stop-after", "5 steps"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == f"stopped at step 41 by --stop-after 5 steps; {RESUME}"
-    assert main([*arguments, *more, "--stop-after", "0.001s"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "resuming from step 41" in lines
-    assert lines[-1] == f"stopped at step 42 by --stop-after 0.001 seconds; {RESUME}"
-    assert CheckpointFolder(run / "checkpoints").state_steps()[-1] == 42
-    assert all(is_valid(path) for path in (run / "checkpoints").iterdir())
-
-
-def test_a_run_resumes_on_other_devices_and_batches_with_a_notice(
-    story_of_two, tmp_path, capsys
-):
-    run = Path(shutil.copytree(story_of_two.disturbed, tmp_path / "run"))
-    options = [*story_of_two.options, "--devices", "1"]
-    options += ["--set", "training.batch_tokens=512", "--set", "training.steps=38"]
+    options = [*story.options, "--devices", "2"]
+    options += set_options("training.batch_tokens=512", "training.steps=38")
     assert main(["train", *options, "--output", str(run)]) == 0
     stdout = capsys.readouterr().out
     assert f"resuming from step {STEPS}\n" in stdout
     changes = [line for line in stdout.splitlines() if "bit for bit" in line]
     assert changes == [
-        "1 instead of 2 devices and batches of another size: from here on, not bit for bit as "
+        "2 instead of 1 devices and batches of another size: from here on, not bit for bit as "
         "in an unchanged run"
     ]
     assert history(run)[-1]["step"] == 38
-    assert history(run)[:3] == history(story_of_two.disturbed)
+    assert history(run)[:3] == history(story.disturbed)
 
 
 # Without dropout, whose masks differ between replicas, and with an epsilon at which Adam does
 # not amplify rounding errors.
 WORKER_SETTINGS = (
     "model.dropout=0", "model.d_model=32", "model.d_ff=32", "model.num_heads=2",
-    "training.steps=30", "training.evaluate_every=10", "training.batch_tokens=512",
-    "training.learning_rate_scale=0.2", "training.epsilon=1e-6", "decoding.beam_size=1",
-    "decoding.max_extra_length=2",
+    "training.steps=60", "training.evaluate_every=20", "training.save_minutes=0.0005",
+    "training.batch_tokens=512", "training.learning_rate_scale=0.2", "training.epsilon=1e-6",
+    "decoding.beam_size=1", "decoding.max_extra_length=2",
 )  # fmt: skip
 
 
@@ -353,24 +291,18 @@ def weights(run: Path, step: int) -> dict[str, np.ndarray]:
         return {name: archive[name] for name in archive if name.startswith("model/")}
 
 
-@pytest.fixture
-def options(trained_run) -> list[str]:
-    return trained_run.options + [
-        word for setting in WORKER_SETTINGS for word in ("--set", setting)
-    ]
-
-
-def wait_for_step(step: int, run: Path, workers: list[subprocess.Popen]) -> None:
-    while not (run / "checkpoints" / f"state-{step:08d}.npz").exists():
+def wait_for(pattern: str, run: Path, workers: list[subprocess.Popen]) -> None:
+    while not list((run / "checkpoints").glob(pattern)):
         assert all(worker.poll() is None for worker in workers)
         time.sleep(0.01)
 
 
-def test_two_workers_stopped_and_killed_train_the_weights_of_one_process(options, tmp_path):
+def test_two_workers_stopped_and_killed_train_the_weights_of_one_process(trained_run, tmp_path):
+    options = trained_run.options + set_options(*WORKER_SETTINGS)
     one, two = tmp_path / "one", tmp_path / "two"
     command = train_command(options, two)
     workers = start_workers(command, tmp_path)
-    wait_for_step(10, two, workers)
+    wait_for("state-*", two, workers)
     workers[1].send_signal(signal.SIGTERM)
     assert [worker.wait(timeout=60) for worker in workers] == [143, 143]
     log = (tmp_path / "worker-0.log").read_text()
@@ -378,7 +310,7 @@ def test_two_workers_stopped_and_killed_train_the_weights_of_one_process(options
     assert (two / "checkpoints" / f"state-{int(stopped):08d}.npz").exists()
 
     chief, other = start_workers(command, tmp_path)
-    wait_for_step(20, two, [chief, other])
+    wait_for("step-*20.npz", two, [chief, other])
     other.kill()
     assert chief.wait(timeout=60) == 1
     log = (tmp_path / "worker-0.log").read_text()
@@ -390,11 +322,9 @@ def test_two_workers_stopped_and_killed_train_the_weights_of_one_process(options
     assert "Traceback" not in log
     assert (tmp_path / "worker-1.log").read_text() == ""  # only the chief logs
 
-    for run in (one, two):
-        done = run_here(["train", *options, "--output", str(run)])
-        assert done.returncode == 0, done.stderr
-    assert re.search(r"^resuming from step 2\d$", done.stdout, re.M)
-    expected, found = weights(one, 30), weights(two, 30)
+    alone = session_here(options + set_options("training.steps=20"), one)
+    assert alone.status == 0, alone.stderr
+    expected, found = weights(one, 20), weights(two, 20)
     assert expected.keys() == found.keys()
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], atol=2e-5, err_msg=name)

@@ -213,7 +213,7 @@ def test_without_bleu_only_the_loss_of_pairs_that_fit_is_measured(texts, capsys)
 
 def test_measurements_are_used_again_only_for_the_same_settings(texts):
     words = [*HEADS, "--limit", "2", "--no-bleu", "--beam", "1"]
-    for more in ([], ["--batch-tokens", "999"], ["--iterative"]):  # no other figures
+    for more in ([], ["--batch-tokens", "999", "--iterative"]):  # no other figures
         assert main([*words, *more]) == 0
     assert len(list(Path("run/heads").glob("measured-*.json"))) == 1
     assert main([*words, "--beam", "2"]) == 0

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import SIGNATURE, assert_refused, environment, train_options
-from helpers import bits_of
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
@@ -17,6 +16,7 @@ from tf_transformer.data import builtin
 from tf_transformer.data.vocabulary import tokenizer_settings
 from tf_transformer.run import Run
 from tf_transformer.run.run import what_is_unfinished
+from tools.storm.lab import SMALLEST, set_options
 
 EVALUATION = (
     r"step +[\d,]+  loss [\d.]+  perplexity [\d.]+  dev perplexity [\d.]+  dev BLEU [\d.]+  "
@@ -62,12 +62,6 @@ def test_training_prints_its_report_and_nothing_else(trained_run):
     assert trained_run.stderr == ""
 
 
-def test_training_learns_to_translate_its_dev_sentences(trained_run):
-    assert float(re.findall(r"\ndev BLEU ([\d.]+)", trained_run.stdout)[-1]) > 20
-    losses = [record["valid_loss"] for record in history(trained_run.path)]
-    assert len(losses) == 3 and losses == sorted(losses, reverse=True)
-
-
 def test_the_run_directory_has_all_files_that_later_commands_need(trained_run):
     names = {path.name for path in trained_run.path.iterdir()}
     assert names == {
@@ -95,9 +89,7 @@ def test_checkpoints_are_as_large_and_as_many_as_announced(trained_run):
 
 def test_a_large_presets_vocabulary_shrinks_to_fit_the_built_in_corpus(tmp_path, capsys):
     """`--model big` asks for 37,000 pieces."""
-    sizes = ("num_layers=1", "d_model=16", "d_ff=16")
-    settings = [word for each in sizes for word in ("--set", f"model.{each}")]
-    command = ["train", "--model", "big", "--batch-tokens", "1024", *settings]
+    command = ["train", "--model", "big", "--batch-tokens", "1024", *set_options(*SMALLEST)]
     session = [*command, "--output", str(tmp_path / "run"), "--stop-after", "1 steps"]
     for _ in range(2):  # begins, and resumes
         assert main(session) == 0
@@ -118,21 +110,6 @@ def test_a_finished_run_is_not_trained_further(trained_run, copied, capsys):
     )
 
 
-def test_training_resumes_from_the_checkpoint_before_a_damaged_one(trained_run, copied, capsys):
-    newest = copied / "checkpoints" / "state-00000240.npz"
-    newest.write_bytes(newest.read_bytes()[:-1000])
-    assert main(["train", *trained_run.options, "--output", str(copied)]) == 0
-    stdout = capsys.readouterr().out.splitlines()
-    assert [line for line in stdout if "damaged" in line] == [
-        "checkpoint of step 240 is damaged: not used"
-    ]
-    assert "resuming from step 160" in stdout
-    expected = trained_run.path / "checkpoints"
-    for name in (newest.name, "step-00000240.npz", "best.npz"):
-        assert bits_of(newest.with_name(name)) == bits_of(expected / name), name
-    assert len(history(copied)) == 3
-
-
 def test_runs_can_share_a_vocabulary(trained_run, tmp_path, capsys):
     texts = [str(trained_run.corpus / name) for name in ("train.en", "train.de")]
     model = tmp_path / "shared.model"
@@ -145,9 +122,7 @@ def test_runs_can_share_a_vocabulary(trained_run, tmp_path, capsys):
 
     run = tmp_path / "run"
     options = [*trained_run.options, "--set", f"data.tokenizer={model}"]
-    options += ["--set", "training.steps=2", "--set", "training.evaluate_every=2"]
-    options += ["--set", "decoding.beam_size=1", "--set", "decoding.max_extra_length=2"]
-    assert main(["train", *options, "--output", str(run)]) == 0
+    assert main(["train", *options, "--stop-after", "1 steps", "--output", str(run)]) == 0
     assert "training a tokenizer" not in capsys.readouterr().out
     assert (run / "tokenizer.model").read_bytes() == model.read_bytes()
     assert Run.open(run).config.model.vocab_size == 500
@@ -216,10 +191,8 @@ def test_an_unknown_recipe_is_refused(workplace, capsys):
 
 
 SMALL = (
-    "model.vocab_size=400", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
-    "model.num_heads=2", "training.steps=4", "training.evaluate_every=4",
-    "training.average_last=1", "training.batch_tokens=256", "decoding.beam_size=1",
-    "decoding.max_extra_length=2",
+    *SMALLEST, "model.vocab_size=400", "training.steps=4", "training.evaluate_every=4",
+    "training.average_last=1", "training.batch_tokens=256",
 )  # fmt: skip
 
 

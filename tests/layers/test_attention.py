@@ -97,17 +97,6 @@ def test_dropout_applies_to_the_weights_in_training_only():
     np.testing.assert_array_equal(layer.attend(*heads)[0][:, None], weights)
 
 
-@pytest.mark.parametrize("argument", ["query_mask", "value_mask"])
-def test_masked_keys_are_not_attended_to(argument):
-    layer = MultiHeadAttention(num_heads=2)
-    value = None if argument == "query_mask" else VALUE
-    keys = QUERY if value is None else VALUE
-    mask = np.arange(keys.shape[1]) < 2
-    masked = layer(QUERY, value, **{argument: np.stack([mask] * 2)})
-    seen = layer(QUERY, keys[:, :2])
-    np.testing.assert_allclose(masked, seen, atol=1e-6)
-
-
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize(
     ("value", "argument"), [(None, "value_mask"), (None, "key_mask"), (QUERY, "query_mask")]

@@ -37,12 +37,10 @@ STACK = LAYER | {"num_layers": 2}
 CASES = [
     Case(EncoderLayer, LAYER | {"dropout": 0.1}, {"inputs": X}),
     Case(EncoderLayer, LAYER | SPLIT, {"inputs": X}),
-    Case(Encoder, STACK, {"inputs": X}),
     Case(Encoder, STACK | {"dropout": 0.1, "norm_first": True}, {"inputs": X}),
     Case(DecoderLayer, LAYER | {"dropout": 0.1}, BOTH),
     Case(DecoderLayer, LAYER | SPLIT, BOTH),
     Case(DecoderLayer, LAYER | {"cross_attention": False}, {"target": TARGET}),
-    Case(Decoder, STACK, BOTH),
     Case(Decoder, STACK | {"dropout": 0.1, "norm_first": True}, BOTH),
 ]
 

@@ -99,17 +99,6 @@ def test_a_restored_model_continues_bit_for_bit(tmp_path, precision):
     np.testing.assert_equal(optimizer_state(other), optimizer_state(model))
 
 
-def test_restoring_repeats_the_dropout_masks(tmp_path):
-    model = transformer(dropout=0.5)
-    ids = np.full([2, 3], 5)
-    save_state(tmp_path / "a.npz", model, {})
-    first, second = (model({"source": ids, "target": ids}, training=True) for _ in "ab")
-    restore_state(tmp_path / "a.npz", model)
-    repeated = model({"source": ids, "target": ids}, training=True)
-    np.testing.assert_array_equal(repeated, first)
-    assert np.abs(second - first).max() > 0
-
-
 @pytest.mark.parametrize("changes", [{"d_ff": 16}, {"num_layers": 2}])
 def test_another_architecture_is_refused_and_nothing_is_assigned(tmp_path, changes):
     stored, model = Transformer(**ARCHITECTURE), Transformer(**ARCHITECTURE | changes)
@@ -120,18 +109,6 @@ def test_another_architecture_is_refused_and_nothing_is_assigned(tmp_path, chang
         with pytest.raises(UserError, match="belongs to another model. Expected .* Received"):
             load_weights(tmp_path / "a.npz", there)
         np.testing.assert_equal(weights(there), before)
-
-
-def test_the_average_is_the_mean_of_the_weights(tmp_path):
-    paths, kernels = [], []
-    for index in range(3):
-        model = small_model()
-        paths.append(tmp_path / f"{index}.npz")
-        save_weights(paths[-1], model)
-        kernels.append(model.get_weights()[0])
-    average_checkpoints(paths, tmp_path / "average.npz")
-    load_weights(tmp_path / "average.npz", model)
-    np.testing.assert_allclose(model.get_weights()[0], np.mean(kernels, 0), rtol=1e-6)
 
 
 def test_rotation_keeps_the_newest_the_best_and_two_states(folder):

@@ -1,7 +1,5 @@
 """The tokenizer of a run: kept, copied, or trained with the settings of the run."""
 
-import shutil
-
 import pytest
 import tensorflow as tf
 
@@ -11,12 +9,6 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import tokenizer_settings, train_tokenizer
 from tf_transformer.run import Run
 from tf_transformer.run.run_tokenizer import load_tokenizer, sized
-
-
-@pytest.fixture
-def run(trained_run, tmp_path) -> Run:
-    """A copy of the trained run, to change."""
-    return Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
 
 
 def no_lines():

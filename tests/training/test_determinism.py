@@ -26,20 +26,20 @@ def test_training_works_and_is_the_same_with_deterministic_operations(trained_ru
 
 def trained(scatter: bool):
     """Trains on two devices, in parts, with dropout."""
-    from replicas import batches, dataset, metrics, strategy_of, transformer
+    from replicas import batches, dataset, guesser, metrics, strategy_of
 
     from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 
     loss = LabelSmoothedCrossEntropy(0.1, scatter=scatter)
     with strategy_of(2).scope():
-        model = transformer(dropout=0.1)
+        model = guesser(dropout=0.1)
         model.compile("adam", loss, metrics=metrics(), max_tokens_per_device=8)
     model.fit(dataset(batches()), shuffle=False, verbose=0)
     return model
 
 
 def compare(arguments: list[str]) -> None:
-    from replicas import distance, transformer
+    from replicas import distance, guesser
     from tensorflow.python.framework import config
 
     from tf_transformer.cli.main import main
@@ -49,7 +49,7 @@ def compare(arguments: list[str]) -> None:
     assert main(["train", *arguments, "--set", "training.deterministic=true"]) == 0
     assert config.is_op_determinism_enabled()
     assert distance(trained(scatter=False), plain) == 0
-    assert distance(transformer(), plain) > 1e-3
+    assert distance(guesser(), plain) > 1e-3
 
 
 if __name__ == "__main__":

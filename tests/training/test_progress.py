@@ -113,11 +113,6 @@ def test_the_bar_is_no_wider_than_the_terminal(columns, monkeypatch):
         assert len(line) <= columns
 
 
-def test_a_disabled_bar_prints_nothing(capsys):
-    fit(compiled(), [ProgressBar(done=0, verbose=0)], steps=2)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_progress_counts_every_step():
     watched = Watched()
     assert not watched.stopper.waiting  # a signal before the first step loses nothing

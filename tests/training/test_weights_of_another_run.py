@@ -126,20 +126,6 @@ def test_each_side_keeps_the_embeddings_of_its_own_pieces(source, tokenizers, tm
     np.testing.assert_array_equal(now[name][:, moved], before[name][:, rows])
 
 
-def test_a_classifier_takes_the_embeddings_and_the_encoder(source, tokenizers, caplog):
-    save_weights(source.checkpoints.best, old := transformer(tie_embeddings=False))
-    keras.utils.set_random_seed(3)
-    model = Classifier(290, 3, **SHAPE)
-    begin(new_run(source), model, tokenizers[290])
-    names = {path for path in arrays(model) if "classes" not in path}
-    for path in names:
-        there = path.replace("embedding/", "source_embedding/")
-        np.testing.assert_array_equal(arrays(model)[path], arrays(old)[there])
-    assert (
-        "has no weights for classes/kernel, classes/bias, which start untrained" in caplog.text
-    )
-
-
 def test_a_weight_of_a_different_shape_is_refused_by_name(source, tokenizers):
     with pytest.raises(UserError, match=r"inner/bias of shape \(16,\)\. Received: \(12,\)"):
         begin(new_run(source), transformer(d_ff=16), tokenizers[290])
@@ -219,13 +205,6 @@ def test_checkpoints_hold_merged_kernels_and_are_loaded_with_idle_adapters(
     begin(run, adapted := transformer(seed=4), tokenizers[290])
     load_weights(tmp_path / "merged.npz", adapted)
     np.testing.assert_allclose(adapted(batch), logits, atol=1e-5)
-
-
-def test_lora_trains_only_adapters_and_biases(source, tokenizers):
-    begin(new_run(source, lora_rank=2), model := transformer(seed=2), tokenizers[290])
-    frozen = {weight.path for weight in model.non_trainable_weights}
-    assert {"embedding/embeddings", "decoder/layer_0/cross_attention/key/kernel"} <= frozen
-    assert all("lora" in w.path or w.path.endswith("bias") for w in model.trainable_weights)
 
 
 @pytest.mark.parametrize(("pruned", "rank"), [(True, 2), (True, 0), (False, 2)])

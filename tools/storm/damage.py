@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.storm.lab import Done, Lab, Outcome, write_builtin_text
+from tools.storm.lab import SMALLEST, Done, Lab, Outcome, set_options, write_builtin_text
 
 SECONDS = 300  # time limit of a command
 PAIRS = 80
@@ -19,13 +19,12 @@ TRAIN = [
     *("--source", "en", "--target", "de", "--output", "run"),
 ]
 SETTINGS = (
-    "model.vocab_size=330", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
-    "model.num_heads=2", "training.steps=6", "training.evaluate_every=2",
+    *SMALLEST, "model.vocab_size=330", "training.steps=6", "training.evaluate_every=2",
     "training.batch_tokens=256", "training.warmup_steps=4", "training.keep_last=3",
     "training.average_last=2", "decoding.beam_size=2", "decoding.max_extra_length=5",
 )  # fmt: skip
 COMMANDS = {
-    "train": [*TRAIN, *(word for setting in SETTINGS for word in ("--set", setting))],
+    "train": [*TRAIN, *set_options(*SETTINGS)],
     "translate": ["translate", "run"],
     "evaluate": ["evaluate", "run", "--source", "texts/dev.en", "--reference", "texts/dev.de"],
     "card": ["card", "run"],

@@ -16,6 +16,16 @@ from typing import Any
 from tf_transformer.data import builtin
 
 ROOT = Path(__file__).parents[2]
+# The smallest model that can be trained, and the fastest search for its evaluations.
+SMALLEST = (
+    "model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2",
+    "decoding.beam_size=1", "decoding.max_extra_length=2",
+)  # fmt: skip
+
+
+def set_options(*settings: str) -> list[str]:
+    """Returns --set for each setting; of equal names the last counts."""
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from tools.storm.lab import ROOT, Lab, Outcome
+from tools.storm.lab import ROOT, Lab, Outcome, set_options
 
 PATIENCE = 10.0  # seconds that a short sentence may take during any attack
 END = 30.0  # seconds from SIGTERM to the end of the server, including 10 of grace
@@ -126,8 +126,7 @@ def _model(lab: Lab) -> str:
     if not (lab.folder / "model").exists():
         small = ("model.num_layers=1", "model.d_model=64", "model.d_ff=128",
                  "training.steps=60", "training.evaluate_every=60")  # fmt: skip
-        settings = [word for setting in small for word in ("--set", setting)]
-        for command in (["train", "--output", "run", *settings],
+        for command in (["train", "--output", "run", *set_options(*small)],
                         ["export", "run", "--output", "model"]):  # fmt: skip
             done = lab.run(command, seconds=1_800)
             if done.status != 0:

@@ -22,19 +22,20 @@ from tools.compare_commits.comparison import arrays
 from tools.storm.lab import (
     PRINTS_STACKS,
     ROOT,
+    SMALLEST,
     Lab,
     Outcome,
     end_with_stacks,
+    set_options,
     write_builtin_text,
 )
 
 STEPS, PERIOD = 36, 12
 SETTINGS = (
+    *SMALLEST, "model.vocab_size=350",
     "training.save_minutes=0.0005",  # so that about half of the time is spent writing
-    "model.vocab_size=350", "model.num_layers=1", "model.d_model=16", "model.d_ff=16",
-    "model.num_heads=2", f"training.steps={STEPS}", f"training.evaluate_every={PERIOD}",
-    "training.batch_tokens=256", "training.ema_decay=0.9", "decoding.beam_size=1",
-    "decoding.max_extra_length=2",
+    f"training.steps={STEPS}", f"training.evaluate_every={PERIOD}",
+    "training.batch_tokens=256", "training.ema_decay=0.9",
 )  # fmt: skip
 SIGNALS = {
     signal.SIGINT: "Ctrl-C",
@@ -66,7 +67,7 @@ def small_training(folder: Path) -> list[str]:
     """Writes 60 sentence pairs to `folder`; returns arguments of train.py for them."""
     write_builtin_text(folder, 60)
     files = ["--train", str(folder / "train"), "--valid", str(folder / "dev")]
-    words = [word for setting in SETTINGS for word in ("--set", setting)]
+    words = set_options(*SETTINGS)
     return [*files, "--source", "en", "--target", "de", *words]
 
 

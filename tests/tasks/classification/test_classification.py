@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -175,24 +174,6 @@ def test_probabilities_do_not_depend_on_the_batch(predictor):
     for sentence, row in zip(sentences, together, strict=True):
         np.testing.assert_allclose(predictor.probabilities([sentence])[0], row, atol=1e-5)
     assert predictor.probabilities([]).shape == (0, 3)
-
-
-def test_training_in_parts_equals_training_at_once(task):
-    """Also with labels [B] instead of [B, T]."""
-    assert task.run.config.training.batch_tokens == 512
-    results = []
-    for part in (None, 64):
-        keras.utils.set_random_seed(1)
-        model = task.build_model()
-        compile_model(model, task.run.config)
-        model.max_tokens_per_device = part
-        data = task.training_data(0)
-        logs = model.fit(data, steps_per_epoch=3, shuffle=False, verbose=0).history
-        results.append((np.concatenate([w.numpy().ravel() for w in model.weights]), logs))
-    (whole, logs), (parts, logs_in_parts) = results
-    np.testing.assert_allclose(parts, whole, atol=2e-5)
-    assert logs_in_parts["tokens"] == logs["tokens"]
-    assert logs_in_parts["loss"] == pytest.approx(logs["loss"], rel=1e-5)
 
 
 # --- The encoder of another run ----------------------------------------------------------

@@ -151,14 +151,6 @@ def test_the_dev_score_is_bleu_of_the_checkpoint(task, trained_run):
     assert result.samples == list(zip(sources, references, texts, strict=False))
 
 
-def test_the_dev_score_follows_the_weights(task):
-    model = build_model(task.run.config)
-    evaluate = task.evaluator(model)
-    untrained = evaluate().scores.bleu.value
-    load_weights(task.run.checkpoints.best, model)
-    assert evaluate().scores.bleu.value > untrained + 20
-
-
 def test_each_side_is_looked_up_in_the_text_of_its_language(trained_run):
     run = Run.open(trained_run.path)  # the dev text is the first 40 pairs of 300
     sources, targets = trained_run.lines("train.en"), trained_run.lines("train.de")
