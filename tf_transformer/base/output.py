@@ -1,4 +1,4 @@
-"""Progress bars on a terminal or in a notebook, and tables of text."""
+"""Progress bars on a terminal or in a notebook, tables of text, and single lines."""
 
 import sys
 from collections.abc import Iterable, Sequence, Sized
@@ -108,3 +108,8 @@ def joined(parts: Sequence[Part], style: str = "simple") -> str:
     """Joins the parts of a report by empty lines; the text ends with a line break."""
     texts = [part.text(style) if isinstance(part, Table) else part for part in parts]
     return "\n\n".join(text.strip("\n") for text in texts) + "\n"
+
+
+def single_line(text: str) -> str:
+    """Replaces line breaks, which byte pieces can spell, so output stays aligned with input."""
+    return text.replace("\r", " ").replace("\n", " ")

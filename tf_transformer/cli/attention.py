@@ -13,7 +13,7 @@ from tf_transformer.cli.options import (
     picture,
     require_writable,
 )
-from tf_transformer.cli.parser import given, integer
+from tf_transformer.cli.parser import given_options, integer
 from tf_transformer.plots import Heatmaps, draw_attention
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def _layer(options: argparse.Namespace, translator) -> int:
     config = translator.model.config
     encoder = options.kind == "encoder"
     layers = config.num_layers if encoder else config.num_decoder_layers
-    for name, number in given(options, "layer", "head").items():
+    for name, number in given_options(options, "layer", "head").items():
         most = layers if name == "layer" else config.num_heads
         if not 1 <= number <= most:
             raise UserError(f"--{name} must be from 1 to {most}. Received: {number}.")

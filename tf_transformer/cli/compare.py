@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from tf_transformer.api.experiments import compare_systems
+from tf_transformer.api.compare import compare_systems
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import MARKDOWN
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report

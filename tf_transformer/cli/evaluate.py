@@ -6,9 +6,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from tf_transformer.api.compare import translated_lines
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import sha256
-from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.console import print_report
 from tf_transformer.cli.options import (
     add_run_options,
@@ -19,7 +19,6 @@ from tf_transformer.cli.options import (
     require_equal_lengths,
     require_writable,
     seen_before,
-    single_line,
     write_lines,
 )
 from tf_transformer.cli.parser import Once, Replaced
@@ -81,7 +80,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     tokenize = options.tokenize or data.bleu_tokenizer
     # Hashed before translating, during which a training may replace the weights.
     origin = _origin(options, run) if run and options.record else {}
-    hypotheses = lines if options.hypothesis else _translate(options, lines)
+    hypotheses = lines if options.hypothesis else translated_lines(open_model(options), lines)
     if options.output:
         write_lines(Path(options.output), hypotheses)
     scores = score_translations(
@@ -139,12 +138,3 @@ def _origin(options: argparse.Namespace, run: Run) -> dict[str, Any]:
         "litert": options.litert,
         "decoding": dataclasses.asdict(decoding_config(options, run)),
     }
-
-
-def _translate(options: argparse.Namespace, lines: list[str]) -> list[str]:
-    translator = open_model(options)
-    with ProgressBars(len(lines)) as bars:
-        translations = translator.translate(
-            lines, progress=lambda done: bars("translated", done)
-        )
-    return [single_line(translation) for translation in translations]

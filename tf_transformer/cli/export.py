@@ -16,7 +16,7 @@ from tf_transformer.cli.options import (
     open_run,
     refuse_unsuited,
 )
-from tf_transformer.cli.parser import Replaced, float_from, given, int_from
+from tf_transformer.cli.parser import Replaced, float_from, given_options, int_from
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.export.versions import check_readable, find_export
 from tf_transformer.loading.kinds import load_run, of_run
@@ -85,13 +85,14 @@ def run_export(options: argparse.Namespace) -> None:
     decoding_config(options, runs[0])  # refuses values that do not go together
     source = of_run(runs[0])
     refuse_unsuited(options, source)
-    loading = given(options, "precision", "tag")
+    loading = given_options(options, "precision", "tag")
     if (options.precision, options.format) == ("int8", "litert"):
         loading["litert"] = True
     if len(runs) > 1:
         source.refuse(["ensemble"], lambda _: "An ensemble")
         loading["ensemble"] = runs[1:]
-    exporting = given(options, "format", "fixed_length", "version") | decoding_options(options)
+    exporting = given_options(options, "format", "fixed_length", "version")
+    exporting |= decoding_options(options)
     if options.no_text:
         exporting["text"] = False
     for run in runs:

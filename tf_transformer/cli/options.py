@@ -16,7 +16,14 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
 from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.parser import actions, add_setting, flag, given, int_from, options_of
+from tf_transformer.cli.parser import (
+    actions,
+    add_setting,
+    flag,
+    given_options,
+    int_from,
+    options_of,
+)
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import arriving_lines, read_lines, read_pairs
@@ -131,12 +138,12 @@ def decoding_config(options: argparse.Namespace, run: Run) -> DecodingConfig:
 
 def decoding_options(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the search settings that the command line gives, by field."""
-    return given(options, *_SEARCH)
+    return given_options(options, *_SEARCH)
 
 
 def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
     """Returns the sampling options; None without --sample."""
-    return SamplingConfig(**given(options, *_SAMPLING)) if options.sample else None
+    return SamplingConfig(**given_options(options, *_SAMPLING)) if options.sample else None
 
 
 def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run:
@@ -177,7 +184,7 @@ def open_model(options: argparse.Namespace, task: str = "translation", **more: A
     source = open_source(options.run, task)
     source.require_task(task)
     refuse_unsuited(options, source)
-    loading = given(options, "precision", "litert", "threads", "tag", "ensemble")
+    loading = given_options(options, "precision", "litert", "threads", "tag", "ensemble")
     if paths := loading.get("ensemble"):
         loading["ensemble"] = [open_run(path, task) for path in paths]
     import_tensorflow_quietly()
@@ -193,7 +200,7 @@ def open_model(options: argparse.Namespace, task: str = "translation", **more: A
 def refuse_unsuited(options: argparse.Namespace, source: Source, *names: str) -> None:
     """Raises UserError for an option, one of `names` if given, that does not suit `source`."""
     flags = {action.dest: flag(action) for action in actions(options.parser)}
-    source.refuse(given(options, *names), flags.__getitem__)
+    source.refuse(given_options(options, *names), flags.__getitem__)
 
 
 def picture(output: str) -> Path:
@@ -267,11 +274,6 @@ def in_chunks(lines: Iterable[str], sizes: Sequence[int] = SIZES) -> Iterator[li
         if not (chunk := list(itertools.islice(lines, size))):
             return
         yield chunk
-
-
-def single_line(text: str) -> str:
-    """Replaces line breaks, which byte pieces can spell, so output stays aligned with input."""
-    return text.replace("\r", " ").replace("\n", " ")
 
 
 def spaced_probs(translation) -> str:

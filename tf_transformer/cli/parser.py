@@ -41,7 +41,7 @@ class CommandParser(argparse.ArgumentParser):
             name, _, value = term.partition("=")
             return f"{flags[name]} {value}".rstrip()
 
-        if message := conflict(given(options), written, flags):
+        if message := conflict(given_options(options), written, flags):
             self.error(message)
         return options
 
@@ -95,7 +95,7 @@ def usage(action: argparse.Action) -> str:
     return " ".join([*action.option_strings[-1:], forms.get(action.nargs, value)]).rstrip()
 
 
-def given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+def given_options(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Returns the options whose values are not the defaults: all, or those of `names`."""
     return {
         action.dest: getattr(options, action.dest)

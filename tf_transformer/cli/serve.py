@@ -19,7 +19,7 @@ from tf_transformer.cli.options import (
     open_source,
     refuse_unsuited,
 )
-from tf_transformer.cli.parser import float_from, given, int_from
+from tf_transformer.cli.parser import float_from, given_options, int_from
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import is_version, version_folders
 from tf_transformer.loading.kinds import load_run
@@ -89,8 +89,8 @@ def run_serve(options: argparse.Namespace) -> None:
             return LoadedVersion(number, path, telemetry, options.max_waiting, open_session)
 
         url = f"http://{host_and_port(*bound.getsockname()[:2])}/"
-        find = _folders(Path(options.model), folder)
-        model = ServedModel(name, find, load, telemetry, url)
+        folders = _folders(Path(options.model), folder)
+        model = ServedModel(name, folders, load, telemetry, url)
         stack.callback(model.close)
         app = make_app(model, telemetry, options.deadline, options.access_log)
         listener = Listener(app, bound, options.max_body)
@@ -213,7 +213,7 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[P
     from tf_transformer.litert.session import LiteSession
     from tf_transformer.loading.load import load_engine
 
-    loading = given(options, "precision", "tag")
+    loading = given_options(options, "precision", "tag")
     if (options.precision, options.litert) == ("int8", True):  # of LiteRT alone
         del loading["precision"]
     with tempfile.TemporaryDirectory() as parent:
@@ -221,7 +221,7 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[P
         if not options.litert:
             yield folder, SavedModelSession
             return
-        searching = given(options, "precision", "litert", "tag", "threads")
+        searching = given_options(options, "precision", "litert", "tag", "threads")
         engine = load_engine(run, None, **searching)
         assert isinstance(engine, LiteEngine)
         yield folder, lambda path: LiteSession(path, engine, run.config.decoding)

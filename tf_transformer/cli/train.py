@@ -91,7 +91,7 @@ def _seeds(text: str) -> list[int]:
 
 
 def _train_seeds(options: argparse.Namespace, config: Config, output: Path) -> int:
-    from tf_transformer.api.experiments import train_seeds
+    from tf_transformer.api.seeds import train_seeds
     from tf_transformer.training.sessions import DONE, FAILED, STOPPED
 
     if sets(options, "training.seed"):

@@ -5,7 +5,13 @@ from typing import Any
 
 from tf_transformer.api.train import configure
 from tf_transformer.base.errors import UserError, quoted
-from tf_transformer.cli.parser import add_setting, assignment, given, int_from, options_of
+from tf_transformer.cli.parser import (
+    add_setting,
+    assignment,
+    given_options,
+    int_from,
+    options_of,
+)
 from tf_transformer.config import SETTINGS, Config
 from tf_transformer.config.presets import PRESETS, RECIPES
 from tf_transformer.tasks.registry import TASKS
@@ -48,7 +54,7 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the values of the options that name a setting, by "section.field"."""
-    return {name: value for name, value in given(options).items() if name in SETTINGS}
+    return {name: value for name, value in given_options(options).items() if name in SETTINGS}
 
 
 def sets(options: argparse.Namespace, name: str) -> bool:

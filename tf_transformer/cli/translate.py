@@ -9,9 +9,10 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.base.output import single_line
 from tf_transformer.cli.options import (
     MODEL_HELP,
     WORD_PROBS_HELP,
@@ -22,16 +23,17 @@ from tf_transformer.cli.options import (
     open_model,
     require_writable,
     sampling_config,
-    single_line,
     spaced_probs,
     stdin_bars,
     stdin_chunks,
     write_lines,
 )
-from tf_transformer.cli.parser import given, int_from, value_of
+from tf_transformer.cli.parser import given_options, int_from, value_of
 from tf_transformer.data.text import read_lines, read_text
 
 logger = logging.getLogger(__name__)
+
+Suspect: TypeAlias = dict[str, Any]  # a line of --report
 
 
 def add_translate(parser: argparse.ArgumentParser) -> None:
@@ -85,32 +87,46 @@ def run_translate(options: argparse.Namespace) -> None:
             f"--n-best must be between 1 and the beam size, {beam_size}. "
             f"Received: {options.n_best}."
         )
-    drawn = dataclasses.asdict(sampling) if sampling else {}
-    if options.text:
-        with stdin_bars() as bars:
-            text = translator.translate_text(
-                read_text(0),
-                sample=options.sample,
-                progress=functools.partial(bars, "translated"),
-                **given(options, "language", "context"),
-                **drawn,
-            )
-        sys.stdout.write(text)
-        _report([*_suspects(text.sentences)], len(text.sentences), options.report)
-        return
-    done = 0
-    alignments: list[str] = []
-    suspects: list[dict[str, Any]] = []
+    sampled = {"sample": True} | dataclasses.asdict(sampling) if sampling else {}
+    translate = _translate_document if options.text else _translate_lines
+    suspects, number = translate(translator, options, sampled)
+    if options.report:
+        lines = (json.dumps(suspect, ensure_ascii=False) for suspect in suspects)
+        write_lines(Path(options.report), lines)
+    if suspects:
+        where = f"{options.report or '--report FILE'} lists them"
+        logger.warning("%d of %d sentences look wrong: %s", len(suspects), number, where)
+
+
+def _translate_document(
+    translator, options: argparse.Namespace, sampled: dict[str, Any]
+) -> tuple[list[Suspect], int]:
+    """Translates stdin as one text; returns what looks wrong, and the number of sentences."""
+    with stdin_bars() as bars:
+        text = translator.translate_text(
+            read_text(0),
+            progress=functools.partial(bars, "translated"),
+            **given_options(options, "language", "context"),
+            **sampled,
+        )
+    sys.stdout.write(text)
+    return [*_suspects(text.sentences)], len(text.sentences)
+
+
+def _translate_lines(
+    translator, options: argparse.Namespace, sampled: dict[str, Any]
+) -> tuple[list[Suspect], int]:
+    """Translates stdin line by line; returns what looks wrong, and the number of lines."""
+    done, alignments, suspects = 0, list[str](), list[Suspect]()
     with stdin_bars() as bars:
         for texts, prefixes in _chunks(options):
             translations = translator.translate(
                 texts,
                 n_best=options.n_best or 1,
                 prefix=prefixes,
-                sample=options.sample,
                 word_probs=options.word_probs,
                 progress=lambda number, done=done: bars("translated", done + number),
-                **drawn,
+                **sampled,
             )
             for number, ranked in enumerate(translations, start=done + 1):
                 sys.stdout.writelines(_format(number, ranked, options))
@@ -122,10 +138,10 @@ def run_translate(options: argparse.Namespace) -> None:
                 alignments += map(str, translator.align(texts, [*map(single_line, best)]))
     if options.alignments:
         write_lines(Path(options.alignments), alignments)
-    _report(suspects, done, options.report)
+    return suspects, done
 
 
-def _suspects(pairs: Iterable[tuple], first: int = 1) -> Iterator[dict[str, Any]]:
+def _suspects(pairs: Iterable[tuple], first: int = 1) -> Iterator[Suspect]:
     """Yields the pairs of source and translation that look wrong, as records of --report."""
     from tf_transformer.decoding.text_codec import looks_wrong
 
@@ -133,15 +149,6 @@ def _suspects(pairs: Iterable[tuple], first: int = 1) -> Iterator[dict[str, Any]
         if reason := looks_wrong(source, found):
             pair = {"source": source, "translation": found}
             yield {"number": number, "reason": reason, "log_prob": found.log_prob, **pair}
-
-
-def _report(suspects: list[dict[str, Any]], seen: int, file: str | None) -> None:
-    """Counts the suspects among the sentences in one line, and lists them in a file."""
-    if file:
-        write_lines(Path(file), (json.dumps(one, ensure_ascii=False) for one in suspects))
-    if suspects:
-        where = f"{file or '--report FILE'} lists them"
-        logger.warning("%d of %d sentences look wrong: %s", len(suspects), seen, where)
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str] | None]]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics import CHRF
 from sacrebleu.metrics.base import Metric
 
 from tf_transformer.base.errors import shortened
 from tf_transformer.base.output import Part, Table
-from tf_transformer.evaluation import Spread, paired_tests
+from tf_transformer.evaluation import Spread, bleu_and_length, make_metric, paired_tests
 from tf_transformer.run import Run
 from tf_transformer.run.run import NOT_EVALUATED, what_is_unfinished
 
@@ -153,10 +153,11 @@ def _sentences(
     texts = {"source": sources} if sources else {}
     texts |= {"reference": references[0], names[0]: outputs[0]}
     before = _sentence_chrf(outputs[0], references)
+    bleu = make_metric("bleu", references, tokenize)
     rows: list[list[str]] = []
     largest: list[Part] = []
     for name, output in zip(names, outputs, strict=True):
-        row = [name, f"{_length_ratio(output, references, tokenize):.3f}", "", "", "", ""]
+        row = [name, f"{bleu_and_length(bleu, output).length_ratio:.3f}", "", "", "", ""]
         if rows:
             after = _sentence_chrf(output, references)
             gains = [new - old for old, new in zip(before, after, strict=True)]
@@ -179,9 +180,9 @@ def _largest(
     name: str, gains: Sequence[float], texts: Mapping[str, _Texts], most: int
 ) -> list[Part]:
     """Shows the sentences of the largest gains, then of the largest losses."""
-    order = sorted(range(len(gains)), key=lambda line: gains[line], reverse=True)
-    chosen = [line for line in order[:most] if gains[line] > _EQUAL]
-    chosen += [line for line in order[max(0, len(order) - most) :] if gains[line] < -_EQUAL]
+    by_gain = sorted(range(len(gains)), key=lambda line: gains[line], reverse=True)
+    chosen = [line for line in by_gain[:most] if gains[line] > _EQUAL]
+    chosen += [line for line in by_gain[max(0, len(gains) - most) :] if gains[line] < -_EQUAL]
     rows = []
     for line in chosen:
         mark = [f"{line + 1:,}", f"{gains[line]:+.2f}"]
@@ -196,12 +197,6 @@ def _sentence_chrf(outputs: _Texts, references: Sequence[_Texts]) -> list[float]
     metric = CHRF()
     pairs = zip(outputs, zip(*references, strict=True), strict=True)
     return [metric.sentence_score(output, list(targets)).score for output, targets in pairs]
-
-
-def _length_ratio(outputs: _Texts, references: Sequence[_Texts], tokenize: str) -> float:
-    metric = BLEU(tokenize=tokenize, force=True)
-    result = metric.corpus_score(list(outputs), [list(lines) for lines in references])
-    return result.sys_len / max(result.ref_len, 1)
 
 
 def _settings(systems: Sequence[System]) -> list[Part]:
