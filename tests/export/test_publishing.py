@@ -29,7 +29,7 @@ from tf_transformer.export.self_test import check_translator
 from tf_transformer.export.signatures import Signatures, exportable, requests, source_ids
 from tf_transformer.export.versions import new_version, version_folders
 from tf_transformer.export.warm_up import WARM_UP, Request, prediction_log
-from tf_transformer.reports.model_card import model_card
+from tf_transformer.reports.model_card import card_of
 from tf_transformer.run import Run
 from tf_transformer.run.best import save_best
 from tf_transformer.run.run import evaluation_of
@@ -343,7 +343,7 @@ def test_a_card_reports_missing_data_and_evaluations(folder, trained_run, tmp_pa
     (folder / "metrics.jsonl").unlink()
     run = Run.open(folder)
     file = run.checkpoints.find("last")
-    card = model_card(run, "last", file)
+    card = card_of(run, "last")()
     assert card["data"] == dict.fromkeys(
         [f"{gone}/{name}" for name in ("train.en", "train.de", "dev.en", "dev.de")],
         "not there at the time of the export",
@@ -357,15 +357,14 @@ def test_a_card_reports_missing_data_and_evaluations(folder, trained_run, tmp_pa
 def test_a_card_has_the_evaluation_of_its_step(trained_run, step):
     run = Run.open(trained_run.path)
     (record,) = [record for record in run.history() if record["step"] == step]
-    file = run.checkpoints.find(str(step))
-    card = model_card(run, str(step), file)
+    card = card_of(run, str(step))()
     assert card["evaluation_of_these_weights"].items() >= record.items()
     assert "tok:13a" in card["evaluation_of_these_weights"]["bleu_signature"]
 
 
 def test_a_card_has_the_scores_of_averaged_weights(trained_run):
     run = Run.open(trained_run.path)
-    card = model_card(run, "average", run.checkpoints.find("average"))
+    card = card_of(run, "average")()
     record = card["evaluation_of_these_weights"]
     name, score = record["weights"], record["valid_bleu"]
     assert f"\n{name}: dev BLEU {score:.2f}\n" in trained_run.stdout
@@ -379,7 +378,7 @@ def test_the_best_weights_have_the_evaluation_that_chose_them(folder):
     last, dev_set = run.checkpoints.find("last"), record["dev_set"]
     for score, expected in ((record["valid_bleu"], record["step"]), (1000.0, None)):
         save_best(last, best, {"bleu": score}, dev_set)  # 1000: of an average
-        card = model_card(run, "best", best)
+        card = card_of(run, "best")()
         found = card["evaluation_of_these_weights"]
         assert (found and found["step"]) == expected
 

@@ -8,7 +8,8 @@ import pytest
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import target_model_path
-from tf_transformer.loading.load import card_of, load_translator
+from tf_transformer.loading.load import load_translator
+from tf_transformer.reports.model_card import card_of
 from tf_transformer.run import Run
 from tf_transformer.run.best import save_best
 

@@ -24,7 +24,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.data.documents import NO_JOIN
 from tf_transformer.export.card import CARD, read_card
 from tf_transformer.export.saved_model import SavedModelSession
-from tf_transformer.loading.load import card_of
+from tf_transformer.reports.model_card import card_of
 from tf_transformer.run import Run
 from tf_transformer.serving.queue import RequestQueue, Telemetry
 from tf_transformer.serving.served_model import LoadedVersion, ServedModel

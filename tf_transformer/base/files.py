@@ -5,7 +5,7 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -180,3 +180,21 @@ def sha256(path: Path) -> str:
     """Returns the SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def watched(*files: Path) -> Callable[[], None]:
+    """Returns a function that raises UserError if a file of a model has been replaced."""
+
+    def states() -> list[tuple[int, int, int]]:
+        return [(it.st_ino, it.st_mtime_ns, it.st_size) for it in map(Path.stat, files)]
+
+    before = states()
+
+    def check() -> None:
+        for path, then, now in zip(files, before, states(), strict=True):
+            if now != then:
+                raise UserError(
+                    f"{path} has been replaced since the model was loaded. Load it again."
+                )
+
+    return check

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, overload
 import keras
 
 from tf_transformer.base.errors import Strings, UserError, quoted, strings
+from tf_transformer.base.files import watched
 from tf_transformer.config import DecodingConfig
 from tf_transformer.config.combinations import check
 from tf_transformer.config.config import DECODING_PRECISIONS
@@ -28,7 +29,7 @@ from tf_transformer.litert.interpreter import LiteModel
 from tf_transformer.loading.kinds import find
 from tf_transformer.models.ensemble import Ensemble
 from tf_transformer.models.transformer import Transformer, build_model
-from tf_transformer.reports.model_card import model_card
+from tf_transformer.reports.model_card import card_of
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.classification.predictor import (
@@ -39,7 +40,6 @@ from tf_transformer.tasks.classification.predictor import (
 )
 from tf_transformer.tasks.parsing.linearisation import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.parsing.parser import Parser, TreeGrammar
-from tf_transformer.tasks.registry import task_of
 from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -261,7 +261,7 @@ def load_engine(
             training replaces the weights meanwhile.
     """
     file = run.weights(checkpoint)
-    require_kept = _watched(file)
+    require_kept = watched(file)
     models = [
         _load_model(
             member,
@@ -318,50 +318,3 @@ def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Token
                 f"--set data.tokenizer={run.tokenizer}."
             )
     return tokenizer
-
-
-# --- The card of an export ---------------------------------------------------------------
-
-
-def card_of(
-    run: Run,
-    checkpoint: str | None,
-    *,
-    ensemble: Sequence[Run] = (),
-    precision: str = "float32",
-    tag: str | None = None,
-    **_: Any,
-) -> Callable[[], dict[str, Any]]:
-    """Returns a function that creates the model card of an export; call it before loading.
-
-    The function raises UserError if the weights have been replaced since. See `load_engine` for
-    the arguments.
-    """
-    others = {str(one.path): one.weights(checkpoint) for one in ensemble}
-    name, file = checkpoint or run.config.decoding.checkpoint, run.weights(checkpoint)
-    require_kept = _watched(file, *others.values())
-
-    def card() -> dict[str, Any]:
-        require_kept()
-        card = model_card(run, name, file, precision, tag=tag, ensemble=others)
-        return {"task": task_of(run).name} | card
-
-    return card
-
-
-def _watched(*files: Path) -> Callable[[], None]:
-    """Returns a function that raises UserError if a file has been replaced since."""
-
-    def states() -> list[tuple[int, int, int]]:
-        return [(it.st_ino, it.st_mtime_ns, it.st_size) for it in map(Path.stat, files)]
-
-    before = states()
-
-    def check() -> None:
-        for path, then, now in zip(files, before, states(), strict=True):
-            if now != then:
-                raise UserError(
-                    f"{path} has been replaced since the model was loaded. Load it again."
-                )
-
-    return check

@@ -1,51 +1,61 @@
 """The model card that an export carries, with the facts about its run."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from tf_transformer.base.files import sha256
+from tf_transformer.base.files import sha256, watched
 from tf_transformer.reports.facts import best_record, data_files
 from tf_transformer.run import Run
 from tf_transformer.run.run import evaluation_of, package_versions
+from tf_transformer.tasks.registry import task_of
 
 
-def model_card(
+def card_of(
     run: Run,
-    checkpoint: str,
-    file: Path,
-    precision: str = "float32",
+    checkpoint: str | None,
     *,
+    ensemble: Sequence[Run] = (),
+    precision: str = "float32",
     tag: str | None = None,
-    ensemble: Mapping[str, Path] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Returns the card of an export.
+    **_: Any,
+) -> Callable[[], dict[str, Any]]:
+    """Returns a function that creates the card of an export; call it before loading.
+
+    The function raises UserError if the weights have been replaced since.
 
     Args:
         run: the exported run.
-        checkpoint: best, average, last or a step.
-        file: the checkpoint's file.
+        checkpoint: best, average, last or a step; None for the run's own setting.
+        ensemble: further runs in the export.
         precision: data type of the exported weights.
         tag: text that the export puts before each source.
-        ensemble: weight files of the other models, by run directory.
+        **_: options of loading that a card does not state.
     """
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "checkpoint": {"name": checkpoint, "sha256": sha256(file)},
-        "ensemble": {path: {"sha256": sha256(other)} for path, other in ensemble.items()},
-        "precision": precision,
-        "tokenizer_sha256": sha256(run.tokenizer),
-        "tag": tag,
-        "evaluation_of_these_weights": evaluation_of(run, file) if not ensemble else None,
-        "best_evaluation": best_record(run),
-        "data": {  # the hashes at this moment
-            data.path: data.sha256 or "not there at the time of the export"
-            for data in data_files(run)
-        },
-        "longest_source": run.longest_source,
-        "config": dataclasses.asdict(run.config),
-        "versions": package_versions(),
-    }
+    others = {str(one.path): one.weights(checkpoint) for one in ensemble}
+    name, file = checkpoint or run.config.decoding.checkpoint, run.weights(checkpoint)
+    require_kept = watched(file, *others.values())
+
+    def card() -> dict[str, Any]:
+        require_kept()
+        return {
+            "task": task_of(run).name,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "checkpoint": {"name": name, "sha256": sha256(file)},
+            "ensemble": {path: {"sha256": sha256(other)} for path, other in others.items()},
+            "precision": precision,
+            "tokenizer_sha256": sha256(run.tokenizer),
+            "tag": tag,
+            "evaluation_of_these_weights": None if ensemble else evaluation_of(run, file),
+            "best_evaluation": best_record(run),
+            "data": {  # the hashes at this moment
+                data.path: data.sha256 or "not there at the time of the export"
+                for data in data_files(run)
+            },
+            "longest_source": run.longest_source,
+            "config": dataclasses.asdict(run.config),
+            "versions": package_versions(),
+        }
+
+    return card
