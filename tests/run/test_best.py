@@ -7,15 +7,9 @@ import pytest
 
 from tf_transformer.config import Config
 from tf_transformer.run import Run
-from tf_transformer.run.best import (
-    BestWeights,
-    add_record,
-    best_dev_set,
-    best_scores,
-    save_best,
-)
+from tf_transformer.run.best import BestWeights, Marks, add_record, read_marks, save_best
 from tf_transformer.run.checkpoints import CheckpointFolder, read_arrays, write_arrays
-from tf_transformer.run.run import NOT_EVALUATED, what_is_unfinished
+from tf_transformer.run.run import NOT_EVALUATED, evaluation_of, what_is_unfinished
 
 SCORES = {10: 0.3, 20: 0.666, 30: 0.514}
 
@@ -55,13 +49,13 @@ def flip(path: Path) -> None:
 
 def test_best_weights_hold_the_scores_that_chose_them(tmp_path):
     source, best = tmp_path / "a.npz", tmp_path / "best.npz"
-    assert best_scores(best) == {}
+    assert read_marks(best) is None
     write_arrays(source, {"model/w": np.full(3, 1.5, np.float32)})
     save_best(source, best, {"bleu": 30.5}, "dev")
-    assert best_scores(best) == {"bleu": 30.5}
+    assert read_marks(best) == Marks({}, {"bleu": 30.5}, "dev")
     assert read_arrays(best)["model/w"].tolist() == [1.5] * 3
     best.write_bytes(best.read_bytes()[:-9])
-    assert best_scores(best) == {}
+    assert read_marks(best) is None
 
 
 def test_intact_best_weights_are_kept_silently(three, best, caplog):
@@ -72,11 +66,30 @@ def test_intact_best_weights_are_kept_silently(three, best, caplog):
     assert caplog.messages == []
 
 
+def test_an_evaluation_reads_the_best_weights_once(three, best, opened):
+    assert not best.offer(three.step_path(30), evaluation(40, 0.5), HISTORY)
+    assert opened == {"best.npz": 1}
+    assert best.offer(three.step_path(30), evaluation(40, 0.7), HISTORY)
+    assert (opened["best.npz"], opened["step-00000030.npz"]) == (2, 1)
+
+
+def test_the_evaluation_of_best_weights_is_found_by_reading_them_once(tmp_path, opened):
+    run = Run(tmp_path, Config())
+    run.checkpoints.path.mkdir()
+    run.write_history([record | {"valid_perplexity": 2.0} for record in HISTORY])
+    source = run.checkpoints.step_path(20)
+    write_arrays(source, {"model/w": np.ones(3)})
+    save_best(source, run.checkpoints.best, {"bleu": 0.666}, "one")
+    opened.clear()
+    assert evaluation_of(run, run.checkpoints.best)["step"] == 20
+    assert opened["best.npz"] == 1
+
+
 @pytest.mark.parametrize(("damage", "word"), [(flip, "is damaged"), (Path.unlink, "is gone")])
 def test_lost_best_weights_are_restored_from_their_step(three, best, caplog, damage, word):
     damage(three.best)
     assert not best.offer(three.step_path(30), evaluation(40, 0.6), HISTORY)
-    assert (best_step(three), best_scores(three.best)) == (20, {"bleu": 0.666})
+    assert (best_step(three), read_marks(three.best).scores) == (20, {"bleu": 0.666})
     assert caplog.messages == [f"{three.best} {word}: restored from step-00000020.npz"]
 
 
@@ -85,7 +98,7 @@ def test_if_the_best_step_is_not_kept_the_loss_is_reported(three, best, caplog, 
     three.best.unlink()
     damage(three.step_path(20))
     best.mend(HISTORY)
-    assert (best_step(three), best_scores(three.best)) == (30, {"bleu": 0.514})
+    assert (best_step(three), read_marks(three.best).scores) == (30, {"bleu": 0.514})
     assert "step-00000030.npz; better ones, of step 20, are no longer kept" in caplog.text
     best.mend(HISTORY)
     assert len(caplog.messages) == 1  # not repeated
@@ -103,7 +116,7 @@ def test_if_nothing_is_kept_the_next_evaluation_is_the_best(three, best, caplog)
 def test_higher_scores_on_an_earlier_dev_set_do_not_replace_the_best(three):
     best = BestWeights(three, "bleu", "two")
     assert best.offer(three.step_path(30), evaluation(40, 0.1, dev_set="two"), HISTORY)
-    assert (best_step(three), best_dev_set(three.best)) == (30, "two")
+    assert (best_step(three), read_marks(three.best).dev_set) == (30, "two")
     history = [*HISTORY, evaluation(40, 0.1, dev_set="two")]
     assert not best.offer(three.step_path(10), evaluation(50, 0.05), history)
 

@@ -223,7 +223,7 @@ def test_a_value_that_cannot_be_compared_is_refused(run, name, value):
         run.history()
 
 
-def test_changed_settings_are_announced_and_recorded_with_their_step(started, caplog):
+def test_changed_settings_are_announced_and_recorded_with_their_step(started, caplog, opened):
     changed = tiny(training__warmup_steps=7, decoding__beam_size=8)
     run = Run.create_or_resume(started.path, changed)
     assert [(change["step"], change["what"], change["to"]) for change in run.changes()] == [
@@ -232,6 +232,7 @@ def test_changed_settings_are_announced_and_recorded_with_their_step(started, ca
     before = tiny().training.warmup_steps
     assert run.changes()[0]["from"] == before
     assert f"from step 1 on, training.warmup_steps is 7, was {before}" in caplog.messages
+    assert opened[run.checkpoints.state_path(1).name] == 1  # checked once for both changes
     Run.create_or_resume(run.path, changed)
     assert len(run.changes()) == len(caplog.messages) == 2
     Run.create_or_resume(run.path, tiny(decoding__beam_size=8))

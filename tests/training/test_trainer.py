@@ -16,7 +16,7 @@ from replicas import strategy_of
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.run import Run
-from tf_transformer.run.best import best_scores
+from tf_transformer.run.best import read_marks
 from tf_transformer.run.checkpoints import is_valid, load_weights, read_arrays, save_state
 from tf_transformer.training.devices import Workers
 from tf_transformer.training.progress import TrainingProgress
@@ -404,4 +404,4 @@ def test_scores_on_an_earlier_dev_set_neither_choose_nor_end_training(tmp_path):
         (2, "two batches"), (4, "two batches"),
         (6, "two other batches"), (8, "two other batches"), (10, "two other batches"),
     ]  # fmt: skip
-    assert best_scores(run.checkpoints.best) == {"bleu": 20.0}
+    assert read_marks(run.checkpoints.best).scores == {"bleu": 20.0}

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tf_transformer.run.checkpoints import (
     CheckpointFolder,
     is_valid,
     read_arrays,
+    read_if_valid,
     read_named,
     write_arrays,
 )
@@ -26,38 +28,45 @@ _DEV_SET = "dev_set"
 _BEST, _RECORD = "best/", "record/"
 
 
+@dataclass(frozen=True)
+class Marks:
+    """What stands beside the weights in their file.
+
+    Attributes:
+        record: evaluation of averaged weights; empty for others, which the history has.
+        scores: the scores that chose the best weights, by name; empty for others.
+        dev_set: the dev set of `scores`.
+    """
+
+    record: Record = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    dev_set: str | None = None
+
+
+def read_marks(path: Path) -> Marks | None:
+    """Reads what stands beside weights; None if the file is missing or damaged."""
+    marks = read_if_valid(path, _RECORD, _BEST, _DEV_SET)
+    if marks is None:
+        return None
+    values = {name: value.item() for name, value in marks.items()}
+    record, scores = (
+        {name.removeprefix(kind): values[name] for name in values if name.startswith(kind)}
+        for kind in (_RECORD, _BEST)
+    )
+    return Marks(record, scores, values.get(_DEV_SET))
+
+
 def add_record(path: Path, record: Record) -> None:
     """Adds the evaluation of averaged weights to their file; a step's is in the history."""
     values = {f"{_RECORD}{name}": np.array(value) for name, value in record.items()}
     write_arrays(path, read_arrays(path, prefix="model/") | values)
 
 
-def read_record(path: Path) -> Record | None:
-    """Reads the evaluation in a file of weights; None if it has none or is damaged."""
-    if not is_valid(path):
-        return None
-    return {name: value.item() for name, value in read_named(path, _RECORD).items()} or None
-
-
 def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str) -> None:
     """Copies weights to best.npz, with the scores that chose them and their dev set."""
     marks: Arrays = {f"{_BEST}{name}": np.array(score, float) for name, score in scores.items()}
     marks[_DEV_SET] = np.array(dev_set)
-    record = read_arrays(source, prefix=_RECORD)
-    write_arrays(best, read_arrays(source, prefix="model/") | record | marks)
-
-
-def best_scores(best: Path) -> dict[str, float]:
-    """Reads the scores that chose the best weights; none if missing or damaged."""
-    if not is_valid(best):
-        return {}
-    return {name: float(value) for name, value in read_named(best, _BEST).items()}
-
-
-def best_dev_set(best: Path) -> str | None:
-    """Reads the dev set on which the best weights were chosen; None if it is unknown."""
-    mark = read_arrays(best, prefix=_DEV_SET).get(_DEV_SET) if is_valid(best) else None
-    return None if mark is None else str(mark)
+    write_arrays(best, read_arrays(source, prefix=("model/", _RECORD)) | marks)
 
 
 class BestWeights:
@@ -82,8 +91,7 @@ class BestWeights:
             record: record of their evaluation.
             history: records of earlier evaluations.
         """
-        self.mend(history)
-        best, score = self._score(), score_of(record, self.best_by)
+        best, score = self.mend(history), score_of(record, self.best_by)
         if best is not None and best >= score:
             return False
         save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
@@ -102,18 +110,26 @@ class BestWeights:
             records.append(record | {name: score})
         return records
 
-    def mend(self, history: Sequence[Record]) -> None:
-        """Restores best.npz from the best step kept, if it is damaged or worse than that."""
-        records = comparable(history, self.dev_set)
-        if not records:
-            return
-        records = sorted(records, key=self._score_of, reverse=True)
-        best, problem = self._score(), self._problem()
+    def mend(self, history: Sequence[Record]) -> float | None:
+        """Restores best.npz from the best step kept, if it is damaged or worse than that.
+
+        Returns:
+            The score of best.npz on the current dev set; None if there is none.
+        """
+        marks = read_marks(self.folder.best)
+        same_text = marks is not None and marks.dev_set == self.dev_set
+        best = marks.scores.get(self.best_by) if marks and same_text else None
+        records = sorted(comparable(history, self.dev_set), key=self._score_of, reverse=True)
         better = [record for record in records if best is None or self._score_of(record) > best]
+        if not better:
+            return best
+        problem = "does not hold the best weights on this dev set"
+        if marks is None:
+            problem = "is damaged" if self.folder.best.exists() else "is gone"
         kept = next((record for record in better if is_valid(self._path(record))), None)
         if kept:
-            path, score = self._path(kept), self._score_of(kept)
-            save_best(path, self.folder.best, {self.best_by: score}, self.dev_set)
+            path, best = self._path(kept), self._score_of(kept)
+            save_best(path, self.folder.best, {self.best_by: best}, self.dev_set)
             lost = f"; better ones, of step {records[0]['step']:,}, are no longer kept"
             lost = "" if kept is records[0] else lost
             logger.warning(
@@ -122,6 +138,7 @@ class BestWeights:
         elif best is None:
             text = "%s %s, and its weights are no longer kept: the next evaluation replaces it"
             logger.warning(text, self.folder.best, problem)
+        return best
 
     def patience_used_up(self, history: Sequence[Record], patience: int) -> bool:
         """Tells whether the last `patience` evaluations brought no better score; False if 0."""
@@ -133,16 +150,3 @@ class BestWeights:
 
     def _score_of(self, record: Record) -> float:
         return score_of(record, self.best_by)
-
-    def _score(self) -> float | None:
-        """Returns the score of best.npz on the current dev set; None if there is none."""
-        if best_dev_set(self.folder.best) != self.dev_set:
-            return None
-        return best_scores(self.folder.best).get(self.best_by)
-
-    def _problem(self) -> str:
-        if not self.folder.best.exists():
-            return "is gone"
-        if not is_valid(self.folder.best):
-            return "is damaged"
-        return "does not hold the best weights on this dev set"

@@ -9,7 +9,6 @@ dropout seeds ("seed/..."), which no Keras writer saves, and the trainer's progr
 import logging
 import math
 import re
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,20 +34,30 @@ _STATES_KEPT = 2
 # The name of a kernel's adapter.
 _ADAPTER = re.compile(r"^(.*/)lora_(kernel)_[ab]$")
 
+# Settings that keep losses and weights finite, for messages.
+STEADIER = (
+    "a smaller training.learning_rate_scale, a longer training.warmup_steps or "
+    "training.clip_norm=1"
+)
+
 SCORE = "score/"  # begins the names of a step's scores, beside its weights
 
 
 def is_valid(path: Path) -> bool:
     """Returns whether every written member is there and matches its checksum."""
+    return read_if_valid(path) is not None
+
+
+def read_if_valid(path: Path, *prefixes: str) -> Arrays | None:
+    """Reads the arrays whose names begin with one of `prefixes`; None unless `is_valid`."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if archive.testzip() is not None:
-                return False
-            names = {name.removesuffix(".npy") for name in archive.namelist()}
         with np.load(path) as archive:
-            return names == {*archive[_MEMBERS].tolist(), _MEMBERS}
+            names = {*archive.files}
+            if archive.zip.testzip() or names != {*archive[_MEMBERS].tolist(), _MEMBERS}:
+                return None
+            return {name: archive[name] for name in names if name.startswith(prefixes)}
     except Exception:  # whatever zipfile and NumPy raise about missing or changed bytes
-        return False
+        return None
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
@@ -58,8 +67,8 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
         np.savez(file, **arrays, **{_MEMBERS: np.array(list(arrays))})  # type: ignore[arg-type]
 
 
-def read_arrays(path: Path, prefix: str = "") -> Arrays:
-    """Reads the arrays whose names begin with `prefix`.
+def read_arrays(path: Path, prefix: str | tuple[str, ...] = "") -> Arrays:
+    """Reads the arrays whose names begin with `prefix`, or with one of several.
 
     Raises:
         UserError: if there is no such file, or it is damaged.
@@ -143,9 +152,8 @@ def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
     for name, value in weights.items():
         if not np.isfinite(value).all():
             raise UserError(
-                f"{name} is not finite. The previous state is intact: resume from it with a "
-                "smaller training.learning_rate_scale, a longer training.warmup_steps or "
-                "training.clip_norm=1."
+                f"{name} is not finite. The previous state is intact: resume from it with "
+                f"{STEADIER}."
             )
     named = {f"progress/{name}": value for name, value in progress.items()}
     write_arrays(path, weights | _values(_training_variables(model)) | named)

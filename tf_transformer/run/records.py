@@ -110,7 +110,7 @@ def read_results(path: Path) -> list[Record]:
     return _read_lines(path, _RESULT, lambda _: ())
 
 
-def write_lines(path: Path, records: Iterable[Record]) -> None:
+def write_records(path: Path, records: Iterable[Record]) -> None:
     """Replaces the content of a file by records, one JSON object per line."""
     write_text(path, "".join(json.dumps(record) + "\n" for record in records))
 

@@ -1,6 +1,7 @@
 """The run directory: configuration, tokenizer, checkpoints, logs, versions, metrics."""
 
 import fcntl
+import functools
 import json
 import logging
 import platform
@@ -17,7 +18,7 @@ from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import LOCK_FILE, write_text
 from tf_transformer.config import Config, settings_with
 from tf_transformer.data.text import ROLES, Role, identity, text_files
-from tf_transformer.run.best import BestWeights, best_dev_set, best_scores, read_record
+from tf_transformer.run.best import BestWeights, Marks, read_marks
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.records import (
     comparable,
@@ -25,7 +26,7 @@ from tf_transformer.run.records import (
     read_history,
     read_results,
     score_of,
-    write_lines,
+    write_records,
 )
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,8 @@ class Run:
         self.change_log = path / "changes.jsonl"
         self.results = path / "results.jsonl"
         self.checkpoints = CheckpointFolder(path / "checkpoints")
+        # Finding it reads a whole state: once for all changes, until there is another state.
+        self._resume_step = functools.cache(lambda _: self.checkpoints.resume_step())
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
@@ -97,14 +100,13 @@ class Run:
             UserError: if `path` holds a run with another configuration, weights without a state
                 to resume from, or other files.
         """
-        path, texts = Path(path), {}
-        if (path / "config.json").exists():
+        run = cls(Path(path), config)
+        if (run.path / "config.json").exists():
             before = cls.open(path)
-            texts = before.texts
             before.checkpoints.require_state_beside_best()
             remarks, begun = dict(may_change or {}), before.checkpoints.state_steps()
-            config = before._with_recorded_positions(config)
-            current = before._with_recorded_tokenizer(config)
+            run.config, run.texts = before._with_recorded_positions(config), before.texts
+            current = before._with_recorded_tokenizer(run.config)
             may_differ = {*settings_with(resume="recorded"), *remarks}
             changes = differences(before.config, current, may_differ)
             if changes and begun:
@@ -116,11 +118,10 @@ class Run:
                 text = "%s has no state yet and begins again, with a new tokenizer: %s"
                 logger.warning(text, path, "; ".join(changes))
                 before.discard_tokenizer()
-            for name, was, now in changed(before.config, config) if begun else ():
+            for name, was, now in differing(before.config, run.config) if begun else ():
                 if name != "training.max_tokens_per_device":  # the trainer says so itself
-                    before.record_change(name, was, now, remarks.get(name, ""))
-        require_created_by("tf-transformer train", path)
-        run = cls(path, config, texts)
+                    run.record_change(name, was, now, remarks.get(name, ""))
+        require_created_by("tf-transformer train", run.path)
         run._write_config()
         run._write_versions()
         return run
@@ -203,13 +204,13 @@ class Run:
 
     def record_change(self, what: str, before: object, now: object, remark: str = "") -> None:
         """Announces a change between two sessions and adds it to changes.jsonl."""
-        step = self.checkpoints.resume_step()
+        step = self._resume_step(tuple(self.checkpoints.state_steps()))
         remark = f" ({remark})" if remark else ""
         logger.warning(
             "from step %s on, %s is %s, was %s%s", f"{step:,}", what, now, before, remark
         )
         change = {"step": step, "what": what, "from": before, "to": now, "time": _now()}
-        write_lines(self.change_log, [*self.changes(), change])
+        write_records(self.change_log, [*self.changes(), change])
 
     def changes(self) -> list[dict[str, Any]]:
         """Reads the changes between sessions, oldest first: step, what, from, to and time."""
@@ -221,7 +222,7 @@ class Run:
         with (self.path / "config.json").open() as one_at_a_time:
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
-            write_lines(self.results, [*read_results(self.results), record])
+            write_records(self.results, [*read_results(self.results), record])
 
     @property
     def longest_source(self) -> int | None:
@@ -252,7 +253,7 @@ class Run:
 
     def write_history(self, records: list[dict[str, Any]]) -> None:
         """Replaces the evaluations in metrics.jsonl."""
-        write_lines(self.metrics, records)
+        write_records(self.metrics, records)
 
 
 def holds_other_files(path: Path) -> bool:
@@ -319,20 +320,20 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     before = Run.open(path) if (path / "config.json").exists() else None
     known = before.texts if before else {}
     texts = {role: identity(text_files(config.data, role)) for role in ROLES}
-    changed = [role for role in ROLES if known.get(role, texts[role]) != texts[role]]
+    other = [role for role in ROLES if known.get(role, texts[role]) != texts[role]]
     begun = before is not None and bool(before.checkpoints.state_steps())
-    if before and begun and "train" in changed and not accept_new_data:
+    if before and begun and "train" in other and not accept_new_data:
         raise _other_text(path, before.config.data.train, config.data.train)
     remarks = {
-        f"data.{role}": "other text" if role in changed else "the same text" for role in known
+        f"data.{role}": "other text" if role in other else "the same text" for role in known
     }
     run = Run.create_or_resume(path, config, remarks)
-    if not begun and "train" in changed:
+    if not begun and "train" in other:
         logger.warning("the training text has changed: a new tokenizer will be trained")
         run.discard_tokenizer()
-    for role in changed if begun else ():
+    for role in other if begun else ():
         run.record_change(ROLES[role], known[role], texts[role])
-    if begun and "valid" in changed:
+    if begun and "valid" in other:
         logger.warning("scores on the old dev text no longer choose the best weights")
     run.record_texts(texts)
     return run
@@ -354,12 +355,12 @@ def differences(stored: Config, current: Config, ignored: Collection[str]) -> li
     """Lists the settings that differ and are not `ignored`, as "NAME was X, now Y"."""
     return [
         f"{name} was {before!r}, now {now!r}"
-        for name, before, now in changed(stored, current)
+        for name, before, now in differing(stored, current)
         if name not in ignored
     ]
 
 
-def changed(stored: Config, current: Config) -> Iterator[tuple[str, Any, Any]]:
+def differing(stored: Config, current: Config) -> Iterator[tuple[str, Any, Any]]:
     """Yields the name and both values of each setting that differs.
 
     What training sets itself does not count, nor do decoder depths that are equal but written
@@ -386,7 +387,7 @@ def what_is_unfinished(run: Run, steps: int) -> str:
     Training ends at `steps` or when patience runs out; last, the average is evaluated.
     """
     average, training, history = run.checkpoints.average, run.config.training, run.history()
-    evaluated = read_record(average)
+    evaluated = (read_marks(average) or Marks()).record
     reached = max((each["step"] for each in ([evaluated] if evaluated else history)), default=0)
     # Without files it is the built-in dev set, which only the records name.
     dev_set = run.texts.get("valid") or (history[-1]["dev_set"] if history else "")
@@ -409,13 +410,14 @@ def with_signature(run: Run, record: dict[str, Any]) -> dict[str, Any]:
 
 def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
     """Returns the evaluation of the weights in a file of the run; None without one."""
-    if record := read_record(file):
-        return with_signature(run, record)
-    best, history = best_scores(file), run.history()
-    if best:  # an equal score on another dev set is of other weights
-        history = comparable(history, best_dev_set(file))
+    marks = read_marks(file) or Marks()
+    if marks.record:
+        return with_signature(run, marks.record)
+    scores, history = marks.scores, run.history()
+    if scores:  # an equal score on another dev set is of other weights
+        history = comparable(history, marks.dev_set)
     for record in history:
         is_step = file.stem == f"step-{record['step']:08d}"
-        if is_step or any(score_of(record, name) == best[name] for name in best):
+        if is_step or any(score_of(record, name) == scores[name] for name in scores):
             return with_signature(run, record)
     return None

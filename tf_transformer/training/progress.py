@@ -18,7 +18,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import TrainingConfig
 from tf_transformer.fast.optimizers import step_of
 from tf_transformer.models.token_model import TokenModel
-from tf_transformer.run.checkpoints import restore_state
+from tf_transformer.run.checkpoints import STEADIER, restore_state
 from tf_transformer.training.sessions import Stopper
 
 logger = logging.getLogger(__name__)
@@ -231,8 +231,7 @@ class StepWatch(keras.callbacks.Callback):
         if not math.isfinite(loss):
             raise UserError(
                 f"The loss or its gradient is not finite {where}: {loss}. The last state is "
-                "intact: resume from it with a smaller training.learning_rate_scale, a longer "
-                "training.warmup_steps or training.clip_norm=1."
+                f"intact: resume from it with {STEADIER}."
             )
         if self.skipped >= MOST_SKIPPED:
             raise UserError(
