@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.base.output import NamedProgress
 from tf_transformer.config import UNK_ID, Config, DataConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import SIDES, ParallelText, Reservoir, SideName, corpora
@@ -48,7 +49,6 @@ _ENTITY = re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,5});")
 _SENTENCES = re.compile(r"\w{4}[.!?…]\W*\s\W*\w.*[.!?…]|[。！？].*[。！？]")
 _NOT_MOSES = re.compile(rf"(?!&(?:amp|apos|quot|lt|gt|#124|#91|#93);){_ENTITY.pattern}")
 
-Progress = Callable[[str, int], None]
 Key = str | tuple[str, str]  # a source sentence, or a pair
 
 
@@ -104,7 +104,7 @@ class Survey:
             return f"{self.files[corpus]}, pair {number}"
         return f"{self.corpora[corpus].file(side)}:{number}"
 
-    def read(self, progress: Progress, wanted: Set[Key] = frozenset()) -> None:
+    def read(self, progress: NamedProgress, wanted: Set[Key] = frozenset()) -> None:
         """Reads the corpora, without tags; `shared` becomes the keys that are `wanted`."""
         read = 0
         for corpus in self.corpora:
@@ -131,7 +131,7 @@ def take_surveys(
     files: Mapping[str, Sequence[str]] | None = None,
     *,
     every: int = 1,
-    progress: Progress = lambda step, done: None,
+    progress: NamedProgress = lambda step, done: None,
 ) -> list[Survey]:
     """Reads the text of each split once, and the training text last.
 
@@ -529,7 +529,7 @@ def diagnose(
     test: Sequence[str] = (),
     test_files: Sequence[str] = (),
     every: int = 1,
-    progress: Progress = lambda step, done: None,
+    progress: NamedProgress = lambda step, done: None,
 ) -> list[Finding]:
     """Reads the text and runs the checks.
 

@@ -10,6 +10,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.base import Score as MetricScore
+from sacrebleu.metrics.bleu import BLEUScore
 from sacrebleu.significance import PairedTest, Result
 
 from tf_transformer.base.errors import UserError, missing_extra
@@ -95,9 +96,14 @@ def bleu_interval(
         value=result.score,
         low=low,
         high=high,
-        length_ratio=result.sys_len / result.ref_len,
+        length_ratio=length_ratio(result),
         signature=str(metric.get_signature()),
     )
+
+
+def length_ratio(result: BLEUScore) -> float:
+    """Returns the tokens of the hypotheses / those of the references, by sacreBLEU's count."""
+    return result.sys_len / max(result.ref_len, 1)
 
 
 def interval_in_percent(mean: float, half_width: float) -> tuple[float, float]:
@@ -231,7 +237,7 @@ class BleuAndLength:
 def bleu_and_length(metric: Metric, hypotheses: Sequence[str]) -> BleuAndLength:
     """Scores detokenised translations by a BLEU of `make_metric`."""
     result = metric.corpus_score(list(hypotheses), None)
-    return BleuAndLength(result.score, result.bp, result.sys_len / max(result.ref_len, 1))
+    return BleuAndLength(result.score, result.bp, length_ratio(result))
 
 
 @dataclass(frozen=True)

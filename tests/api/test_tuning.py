@@ -74,12 +74,12 @@ def test_candidates_equal_those_of_separate_searches(greedy, trained_run):
     tuning = compare_settings(
         greedy, sources, references, ["best"], [4], [0.6], progress=lambda text, done: None
     )
-    assert len(tuning.candidates) == 2
-    for candidate in tuning.candidates:
-        beam_size = candidate.choice.beam_size
+    assert len(tuning.tried) == 2
+    for each in tuning.tried:
+        beam_size = each.choice.beam_size
         texts = load_translator(greedy, "best").translate(sources, beam_size=beam_size)
-        assert candidate.hypotheses == texts
-        assert candidate.bleu.value == pytest.approx(bleu(texts, references).value)
+        assert each.hypotheses == texts
+        assert each.bleu.value == pytest.approx(bleu(texts, references).value)
     assert tuning.present.choice.beam_size == 1
     kept = dataclasses.replace(tuning, p_value=0.2)
     assert kept.chosen is kept.present

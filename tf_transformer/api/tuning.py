@@ -12,7 +12,7 @@ import numpy as np
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import locked
-from tf_transformer.base.output import ProgressBars, Table
+from tf_transformer.base.output import NamedProgress, ProgressBars, Table
 from tf_transformer.data.text import all_pairs, corpora, read_pairs
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.evaluation import (
@@ -25,7 +25,6 @@ from tf_transformer.evaluation import (
 from tf_transformer.loading.load import load_engine
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_arrays
-from tf_transformer.tasks.task import Progress
 from tf_transformer.tasks.translation.task import TranslationTask
 
 logger = logging.getLogger(__name__)
@@ -56,7 +55,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Scored:
     """A choice with its translations of the dev text and their BLEU."""
 
     choice: Choice
@@ -69,30 +68,30 @@ class Tuning:
     """Result of a tuning.
 
     Attributes:
-        candidates: all candidates.
-        present: the candidate with the run's current settings.
-        best: the candidate with the highest BLEU.
-        p_value: significance of the difference between the present and the best candidate.
+        tried: all choices.
+        present: the one with the run's current settings.
+        best: the one with the highest BLEU.
+        p_value: significance of the difference between the present and the best.
         signature: of BLEU.
     """
 
-    candidates: list[Candidate]
-    present: Candidate
-    best: Candidate
+    tried: list[Scored]
+    present: Scored
+    best: Scored
     p_value: float
     signature: str
 
     @property
-    def chosen(self) -> Candidate:
+    def chosen(self) -> Scored:
         """The best if it is significantly better, else the present one."""
         return self.best if self.p_value < SIGNIFICANT else self.present
 
     def table(self) -> Table:
         """Returns BLEU and brevity penalty by alpha, a column per checkpoint and beam size."""
-        columns: dict[str, list[Candidate]] = {}
-        for candidate in self.candidates:
-            label = f"{candidate.choice.checkpoint}, beam {candidate.choice.beam_size}"
-            columns.setdefault(label, []).append(candidate)
+        columns: dict[str, list[Scored]] = {}
+        for each in self.tried:
+            label = f"{each.choice.checkpoint}, beam {each.choice.beam_size}"
+            columns.setdefault(label, []).append(each)
         rows = [
             [f"{row[0].choice.alpha:g}"]
             + [f"{each.bleu.value:.2f} ({each.bleu.brevity_penalty:.3f})" for each in row]
@@ -108,7 +107,7 @@ def compare_settings(
     checkpoints: Sequence[str],
     beam_sizes: Sequence[int],
     alphas: Sequence[float],
-    progress: Progress,
+    progress: NamedProgress,
     tag: str | None = None,
 ) -> Tuning:
     """Translates a dev text with all combinations and the run's current settings.
@@ -126,7 +125,7 @@ def compare_settings(
     current = Choice.of(run)
     alphas = sorted({current.alpha, *alphas})
     metric = make_metric("bleu", [references], run.config.data.bleu_tokenizer)
-    candidates = []
+    tried = []
     for checkpoint in dict.fromkeys([current.checkpoint, *checkpoints]):
         engine = load_engine(run, checkpoint, tag=tag)
         for beam_size in sorted({current.beam_size, *beam_sizes}):
@@ -135,11 +134,11 @@ def compare_settings(
             ranked = engine.translate(sources, decoding, alphas=alphas, progress=report)
             for alpha, column in zip(alphas, zip(*ranked, strict=True), strict=True):
                 choice = Choice(checkpoint, beam_size, alpha)
-                candidates.append(Candidate(choice, [*column], bleu_and_length(metric, column)))
-    present = next(each for each in candidates if each.choice == current)
-    best = max(candidates, key=lambda each: (each.bleu.value, each is present))
+                tried.append(Scored(choice, [*column], bleu_and_length(metric, column)))
+    present = next(each for each in tried if each.choice == current)
+    best = max(tried, key=lambda each: (each.bleu.value, each is present))
     p_value = paired_bootstrap(metric, present.hypotheses, best.hypotheses)
-    return Tuning(candidates, present, best, p_value, str(metric.get_signature()))
+    return Tuning(tried, present, best, p_value, str(metric.get_signature()))
 
 
 def tune(
@@ -226,9 +225,9 @@ def _dev_text(run: Run, text: tuple[str, str] | None) -> tuple[str, list[tuple[s
     return name, pairs
 
 
-def _described(candidate: Candidate) -> str:
-    bleu = candidate.bleu
+def _described(scored: Scored) -> str:
+    bleu = scored.bleu
     return (
-        f"{candidate.choice}: BLEU {bleu.value:.2f}, brevity penalty "
+        f"{scored.choice}: BLEU {bleu.value:.2f}, brevity penalty "
         f"{bleu.brevity_penalty:.3f}, length {bleu.length_ratio:.3f} of the reference"
     )

@@ -1,11 +1,14 @@
 """Progress bars on a terminal or in a notebook, tables of text, and single lines."""
 
 import sys
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from tqdm import tqdm
+
+# Takes the name of a step and the number of items done so far; `ProgressBars` is one.
+NamedProgress: TypeAlias = Callable[[str, int], None]
 
 
 def is_watched(*, notebook: bool = False) -> bool:

@@ -90,14 +90,19 @@ def run_generate(options: argparse.Namespace) -> None:
     }
     translator = open_model(options)
 
-    from tf_transformer.tasks.translation.generation import Filters, Recipe, generate, summary
+    from tf_transformer.tasks.translation.generation import (
+        Filters,
+        GenerationSettings,
+        generate,
+        summary,
+    )
 
     filters = Filters(
         max_tokens=options.max_tokens or data.max_length,
         max_ratio=options.max_ratio or data.max_ratio,
         min_log_prob=options.min_log_prob,
     )
-    recipe = Recipe(
+    settings = GenerationSettings(
         filters=filters,
         back=options.back,
         sampling=sampling,
@@ -107,7 +112,7 @@ def run_generate(options: argparse.Namespace) -> None:
     with ProgressBars() as bars:
         report = functools.partial(bars, "translated")
         lines = read_lines(Path(options.input))
-        counts = generate(translator, lines, output, recipe, report)
+        counts = generate(translator, lines, output, settings, report)
     logger.info("%s: %s", output, summary(counts))
 
 

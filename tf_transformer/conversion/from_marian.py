@@ -24,9 +24,7 @@ from tf_transformer.conversion.marian_vocabulary import (
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import save_weights
-
-Arrays = dict[str, np.ndarray]
+from tf_transformer.run.checkpoints import Arrays, save_weights
 
 # Values that config.json must have, each with its default in transformers.
 _REQUIRED = {

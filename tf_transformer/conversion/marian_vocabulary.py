@@ -15,7 +15,7 @@ from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.data.vocabulary import read_proto
+from tf_transformer.data.vocabulary import SPACE_PIECE, read_proto
 
 UNK, EOS, PAD = "<unk>", "</s>", "<pad>"  # names in vocab.json
 
@@ -23,7 +23,6 @@ _Piece: TypeAlias = sentencepiece_proto.ModelProto.SentencePiece
 _UNIGRAM = sentencepiece_proto.TrainerSpec.UNIGRAM
 _LANGUAGE = re.compile(r">>[^<>]+<<")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character of UTF-16, invalid in UTF-8
-_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # stands for a space in a piece
 # SentencePiece's treatment of white space, which both models must share.
 _SPACES = ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces")
 
@@ -115,10 +114,10 @@ def _check_pieces(vocabulary: dict[str, int]) -> None:
                 "The pieces in vocab.json must be valid Unicode, not empty, and without NUL. "
                 f"Received: {quoted(piece)}."
             )
-        if _LANGUAGE.fullmatch(piece) and f"{_SPACE}{piece}" in vocabulary:
+        if _LANGUAGE.fullmatch(piece) and f"{SPACE_PIECE}{piece}" in vocabulary:
             raise UserError(
-                f"vocab.json must have {piece} or {_SPACE}{piece}, but not both: they are one "
-                "piece in SentencePiece. Received: both."
+                f"vocab.json must have {piece} or {SPACE_PIECE}{piece}, but not both: they are "
+                "one piece in SentencePiece. Received: both."
             )
 
 
@@ -181,5 +180,5 @@ def _ordinary_piece(name: str, piece: _Piece | None) -> _Piece:
     """Returns the piece for a name: a language tag, else `piece`, else an unused piece."""
     if _LANGUAGE.fullmatch(name):
         # It includes the space that SentencePiece puts before it, as Marian does.
-        return _Piece(piece=f"{_SPACE}{name}", type=_Piece.USER_DEFINED)
+        return _Piece(piece=f"{SPACE_PIECE}{name}", type=_Piece.USER_DEFINED)
     return piece or _Piece(piece=name, type=_Piece.UNUSED)

@@ -40,14 +40,14 @@ WIDE = "\u2e80"  # the first of the characters of East Asia, which put no space 
 
 
 @dataclass(frozen=True)
-class Part:
+class Span:
     """A piece of a document: a sentence to translate, or what is kept."""
 
     text: str
     is_sentence: bool
 
 
-def take_apart(text: str, language: str, context: int = 1) -> list[Part]:
+def take_apart(text: str, language: str, context: int = 1) -> list[Span]:
     """Returns the parts of a document, none of them empty.
 
     Args:
@@ -65,24 +65,24 @@ def take_apart(text: str, language: str, context: int = 1) -> list[Part]:
             f"{quoted(language)}."
         )
     lines = text.splitlines(keepends=True)
-    parts: list[Part] = []
+    parts: list[Span] = []
     for line, is_code in zip(lines, _code(lines), strict=True):
-        parts += [Part(line, False)] if is_code else _line(line, code[0], context)
+        parts += [Span(line, False)] if is_code else _line(line, code[0], context)
     return [part for part in parts if part.text]
 
 
 def put_together(
-    parts: Iterable[Part], translations: Iterable[str]
-) -> Iterator[tuple[Part, str]]:
+    parts: Iterable[Span], translations: Iterable[str]
+) -> Iterator[tuple[Span, str]]:
     """Yields the parts with what stands for them: a translation, or their own text.
 
     Takes as many of the translations as there are sentences, and makes each a line. Between
     sentences that had no space, as in Chinese, one is added if their translations need it.
     """
-    found, before, shown = iter(translations), Part("", False), ""
+    found, before, shown = iter(translations), Span("", False), ""
     for part in parts:
         if before.is_sentence and part.is_sentence and _is_wide(before.text) > _is_wide(shown):
-            yield Part("", False), " "
+            yield Span("", False), " "
         shown = " ".join(next(found).splitlines()).strip() if part.is_sentence else part.text
         yield part, shown
         before = part
@@ -106,17 +106,17 @@ def _code(lines: list[str]) -> Iterator[bool]:
             end = fence[1]
 
 
-def _line(line: str, language: str, context: int) -> Iterator[Part]:
+def _line(line: str, language: str, context: int) -> Iterator[Span]:
     rest = _MARKS.sub("", line, count=1)
-    yield Part(line.removesuffix(rest), False)
+    yield Span(line.removesuffix(rest), False)
     for cell in re.split(r"([|\t])" if rest.startswith("|") else r"(\t)", rest):  # a row
         yield from _cell(cell, language, context)
 
 
-def _cell(cell: str, language: str, context: int) -> Iterator[Part]:
+def _cell(cell: str, language: str, context: int) -> Iterator[Span]:
     """Yields the sentences of a line, or of a cell of a table, with the space around them."""
     if not _is_text(cell.strip()):
-        yield Part(cell, False)
+        yield Span(cell, False)
         return
     # The library fails at spaces such as U+00A0 and at lone surrogates.
     plain = re.sub(r"\s", " ", cell).encode("utf-8", "replace").decode()
@@ -134,9 +134,9 @@ def _cell(cell: str, language: str, context: int) -> Iterator[Part]:
         piece = cell[ends[first] : ends[min(first + context, len(ends) - 1)]]
         sentence = piece.strip()
         start = piece.index(sentence)
-        yield Part(piece[:start], False)
-        yield Part(sentence, _is_text(sentence))
-        yield Part(piece[start + len(sentence) :], False)
+        yield Span(piece[:start], False)
+        yield Span(sentence, _is_text(sentence))
+        yield Span(piece[start + len(sentence) :], False)
 
 
 def _is_text(text: str) -> bool:

@@ -47,6 +47,14 @@ class Translation(str):
         self.word_probs = tuple(filter(None, word_probs))
         return self
 
+    def copies(self, source: str) -> bool:
+        """Tells whether it is the source itself."""
+        return self.strip() == source.strip()
+
+    def is_less_probable_than(self, log_prob: float) -> bool:
+        """Compares the mean log-probability of its tokens with a limit."""
+        return self.log_prob < log_prob * self.num_tokens
+
     def __getnewargs__(self):
         """Returns the arguments to copy and unpickle it with."""
         return str(self), self.score, self.log_prob, self.num_tokens, self.word_probs
@@ -64,8 +72,8 @@ def looks_wrong(source: str, translation: Translation) -> str:
     reasons = {
         "too short": other < 0.8 * length - 15,
         "too long": other > 2 * length + 20,
-        "copied": length > 20 and source.strip() == translation.strip(),
-        "improbable": translation.log_prob < -1.5 * translation.num_tokens,
+        "copied": length > 20 and translation.copies(source),
+        "improbable": translation.is_less_probable_than(-1.5),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
 

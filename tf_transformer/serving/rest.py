@@ -15,7 +15,7 @@ from google.protobuf.json_format import MessageToDict
 
 from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.data.builtin import languages
-from tf_transformer.data.documents import NO_JOIN, Part, put_together, take_apart
+from tf_transformer.data.documents import NO_JOIN, Span, put_together, take_apart
 from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import Arrays, SavedModelSession, column, plain_lists
 from tf_transformer.serving.queue import MAX_ROWS
@@ -49,7 +49,7 @@ class PredictRequest:
     warnings: list[str]  # for the client, since the request is valid
 
 
-def parse_document(body: bytes, session: SavedModelSession) -> tuple[list[Part], list[str]]:
+def parse_document(body: bytes, session: SavedModelSession) -> tuple[list[Span], list[str]]:
     """Returns the parts and warnings of a translateText call; raises BadRequestError."""
     record = _json(body)
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
@@ -69,7 +69,7 @@ def parse_document(body: bytes, session: SavedModelSession) -> tuple[list[Part],
     return parts, [NO_JOIN] if context > 1 and config and not config.data.join else []
 
 
-def format_document(parts: list[Part], translations: list[str], warnings: list[str]) -> str:
+def format_document(parts: list[Span], translations: list[str], warnings: list[str]) -> str:
     """Returns the answer to a translateText call."""
     shown = list(put_together(parts, translations))
     text = "".join(one for _, one in shown)

@@ -19,10 +19,10 @@ def require_files(data: DataConfig, task: str, content: str) -> None:
     """
     if not (data.train and data.valid) or data.source or data.target:
         names = ("train", "valid", "source", "target")
-        given = [f"--{name}" for name in names if getattr(data, name)]
+        named = [f"--{name}" for name in names if getattr(data, name)]
         raise UserError(
             f"{task} needs --train FILE and --valid FILE of {content}, and no "
-            f"--source or --target. Received: {', '.join(given) or 'none of them'}."
+            f"--source or --target. Received: {', '.join(named) or 'none of them'}."
         )
     for name in ("tag", "separate_vocabularies", "join", "caps"):
         if value := getattr(data, name):

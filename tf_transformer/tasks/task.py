@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
+from tf_transformer.base.output import NamedProgress
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.augmentation import FORMS, Augmentation, pairs_in_form
 from tf_transformer.data.batches import make_dataset
@@ -34,6 +35,7 @@ from tf_transformer.data.text import (
     identity,
     text_files,
 )
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import (
     require_joinable,
     require_whole,
@@ -50,14 +52,28 @@ from tf_transformer.training.trainer import Result
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[str, int], None]
-
 
 class SequenceTask:
-    """Data and model of a run; a subclass provides `evaluator`, which computes its dev scores.
+    """Data and model of a run: the `Task` that `training.trainer` knows, for pairs of text.
 
-    A subclass may override everything down to `__init__`, and the methods that begin with an
-    underscore; their defaults suit text-to-text tasks.
+    A task overrides what differs from translation without tags:
+
+    - `check_config`, `effective_data` and `read_dev_text`, about files;
+    - `prose` and `vocabulary_sides`, about what kind of text its sides are;
+    - `corpus_class`, `_encoder` and `_encoding_settings`, about how pairs are encoded, and
+      `_symbols`, the pieces that its vocabulary must have;
+    - `make_batches` and `_new_model`, about the input of the model, and the model;
+    - `evaluator`, which has no default.
+
+    Attributes:
+        data: the run's data as parallel text.
+        dev_set: identity of the dev set.
+        dev_pairs: its pairs, as text.
+        tokenizer: of the run.
+        train, valid: the encoded corpora.
+        forms: what batches are made of: `train`, or its pairs in all their forms.
+        mixture, sampler: see `data.mix` and `data.subword_sampling`; None without.
+        plan, valid_plan: the batches of `forms` and of `valid`.
     """
 
     prose = False  # whether both sides of its parallel text are natural-language sentences
@@ -83,8 +99,11 @@ class SequenceTask:
         """Reads files for the gate of an export; one file may hold both inputs and answers."""
         raise UserError("Runs of this task have no exports: load the run itself.")
 
-    def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
-        """Trains or loads the tokenizer and tokenises the corpora, unless `run` has them.
+    def __init__(self, run: Run, progress: NamedProgress, *, may_encode: bool = True) -> None:
+        """Prepares text, tokenizer, corpora and batches, in this order: each needs the former.
+
+        Whatever the run lacks is written into it: parallel text, the tokenizer, the encoded
+        corpora, and last, in config.json, how many positions are trained.
 
         Args:
             run: the run directory.
@@ -95,42 +114,48 @@ class SequenceTask:
             UserError: if the data cannot be read, or differs from the data that the chief
                 tokenised.
         """
-        self.run = run
-        self.may_encode = may_encode
-        self.data = data = self.effective_data(run, may_write=may_encode)
+        self.run, self.may_encode = run, may_encode
+        data = self.data = self.effective_data(run, may_write=may_encode)
         dev_files = text_files(run.config.data, "valid") or text_files(data, "valid")
         self.dev_set = identity(dev_files)
-        lines = self._side_text if data.separate_vocabularies else None
-        self.tokenizer = load_tokenizer(run, self._vocabulary_text, self._symbols, lines)
-        require_whole(symbols_of(data), run.tokenizer)
-        for model in self.tokenizer.models.values() if data.join else ():
-            require_joinable(model)
+        self.dev_pairs = list(all_pairs(corpora(data.valid, data)))
+        self.tokenizer = self._load_tokenizer()
+
         self.train = self._encoded("train", progress)
         self.valid = self._encoded("valid", progress)
-        # What batches are made of: all forms of the training pairs if there are several.
-        self.examples = self._encoded("train", progress, *FORMS) if data.caps else self.train
+        self.forms = self._encoded("train", progress, *FORMS) if data.caps else self.train
+
         rate, seed = data.subword_sampling, run.config.training.seed
+        self.sampler = SubwordSampler(self.forms, self.tokenizer, rate, seed) if rate else None
         self.mixture = Mixture(self.train.sizes, data.mix, seed) if data.mix else None
-        sampled = self.examples, self.tokenizer
-        self.sampler = SubwordSampler(*sampled, rate, seed) if rate else None
-        drawn = {"mixture": self.mixture, "augmentation": self._augmentation()}
-        self.plan = self._plan(self._training_lengths(), **drawn)
+        self.plan = self._plan(
+            self._training_lengths(), mixture=self.mixture, augmentation=self._augmentation()
+        )
         self.valid_plan = self._plan(_lengths(self.valid))
-        self.dev_pairs = list(all_pairs(corpora(data.valid, data)))
         self.shapes, self.steps_per_epoch = self.plan.shapes, self.plan.steps_per_epoch
         self.validation_steps = self.valid_plan.steps_per_epoch
         record_positions(run, self._record_longest(), is_chief=may_encode)
 
+    def _load_tokenizer(self) -> Tokenizer:
+        """Loads or trains the tokenizer; UserError if it splits a symbol, or cannot join."""
+        by_side = self._side_text if self.data.separate_vocabularies else None
+        tokenizer = load_tokenizer(self.run, self._vocabulary_text, self._symbols, by_side)
+        require_whole(symbols_of(self.data), self.run.tokenizer)
+        for model in tokenizer.models.values() if self.data.join else ():
+            require_joinable(model)
+        return tokenizer
+
     def _record_longest(self) -> list[int]:
         """Returns the lengths of the longest source and target; records a joined source."""
-        sides = self.examples.source_lengths, self.examples.target_lengths
+        sides = self.forms.source_lengths, self.forms.target_lengths
         longest = [int(side.max()) for side in sides]
-        stretch = self.sampler.stretch if self.sampler else 1  # of the lengths in the plan
-        joined = [int(length / stretch) for length in self.plan.longest] * bool(self.data.join)
-        longest = list(map(max, longest, joined or longest))
-        if joined and self.may_encode:
-            with replacing(self.run.longest_joined, if_changed=True) as file:
-                file.write_text(str(longest[0]))
+        if self.data.join:
+            stretch = self.sampler.stretch if self.sampler else 1  # of the lengths in the plan
+            joined = [int(length / stretch) for length in self.plan.longest]
+            longest = [max(both) for both in zip(longest, joined, strict=True)]
+            if self.may_encode:
+                with replacing(self.run.longest_joined, if_changed=True) as file:
+                    file.write_text(str(longest[0]))
         return longest
 
     def _augmentation(self) -> Augmentation | None:
@@ -146,17 +171,20 @@ class SequenceTask:
     def _side_text(self, side: SideName) -> Iterator[str]:
         index, texts = SIDES.index(side), corpora(self.data.train, self.data)
         yield from (pair[index] for pair in all_pairs(texts))
-        if caps := self.data.caps:  # in the end, as many lines in other forms as in training
-            for text, form in itertools.product(texts, FORMS[1:]):
-                pairs = pairs_in_form(text, form, symbols_of(self.data))
-                every = itertools.islice(pairs, form - 1, None, round(len(FORMS[1:]) / caps))
-                yield from (pair[2 + index] for pair in every)
+        if not self.data.caps:
+            return
+        # Every n-th line, beginning with another for each form: as many as training has.
+        step = round(len(FORMS[1:]) / self.data.caps)
+        for text, form in itertools.product(texts, FORMS[1:]):
+            pairs = pairs_in_form(text, form, symbols_of(self.data))
+            chosen = itertools.islice(pairs, form - 1, None, step)
+            yield from (pair[2 + index] for pair in chosen)
 
     def _symbols(self) -> Iterable[str]:
         """Returns pieces that are always in the vocabulary: symbols and tags."""
         return symbol_pieces(symbols_of(self.data))
 
-    def _encoded(self, role: Role, progress: Progress, *forms: int) -> EncodedCorpus:
+    def _encoded(self, role: Role, progress: NamedProgress, *forms: int) -> EncodedCorpus:
         texts = corpora(getattr(self.data, role), self.data)
         name = f"{role}-forms" if forms else role
         folder = self.run.data / name
@@ -164,7 +192,7 @@ class SequenceTask:
         tags = "".join(f" {number}:{text.tag}" for number, text in enumerate(texts) if text.tag)
         symbols = symbols_of(self.data)
         tags += f" forms but of {symbols}" if forms else ""
-        made_from = fingerprint(paths, models, self._settings() + tags)
+        made_from = fingerprint(paths, models, self._encoding_settings() + tags)
         try:
             corpus = self.corpus_class.open(folder)
             if corpus.fingerprint == made_from:
@@ -191,7 +219,7 @@ class SequenceTask:
             progress=report,
         )
 
-    def _settings(self) -> str:
+    def _encoding_settings(self) -> str:
         """Returns the settings that encoding depends on, besides text and tokenizer."""
         return f"{self.data.max_length} {self.data.max_ratio}"
 
@@ -203,18 +231,18 @@ class SequenceTask:
 
     def _training_lengths(self) -> list[np.ndarray]:
         if self.sampler is None:
-            return _lengths(self.examples)
+            return _lengths(self.forms)
         limit = self.data.max_length
-        return [self.sampler.lengths(side, limit) for side in self.examples.text_sides]
+        return [self.sampler.lengths(side, limit) for side in self.forms.text_sides]
 
-    def _plan(self, lengths: list[np.ndarray], **drawn: Any) -> BatchPlan:
+    def _plan(self, lengths: list[np.ndarray], **options: Any) -> BatchPlan:
         training = self.run.config.training
         return BatchPlan(
             *lengths,
             batch_tokens=training.batch_tokens,
             max_length=self.data.max_length,
             seed=training.seed,
-            **drawn,
+            **options,
         )
 
     def describe(self) -> str:
@@ -244,7 +272,7 @@ class SequenceTask:
         """Returns an endless dataset of batches, starting at `start_step`."""
         share = {"replicas": replicas, "num_replicas": num_replicas}
         return self.make_batches(
-            self.examples, self.plan, sampler=self.sampler, start_step=start_step, **share
+            self.forms, self.plan, sampler=self.sampler, start_step=start_step, **share
         )
 
     def validation_data(

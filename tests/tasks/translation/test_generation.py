@@ -14,7 +14,12 @@ from tf_transformer.config import SamplingConfig
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.generation import Filters, Recipe, generate, summary
+from tf_transformer.tasks.translation.generation import (
+    Filters,
+    GenerationSettings,
+    generate,
+    summary,
+)
 from tf_transformer.tasks.translation.translator import Translator
 
 ALL = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=-math.inf)
@@ -41,11 +46,15 @@ def pairs_of(path: Path) -> list[tuple[str, ...]]:
 def test_each_line_is_paired_with_its_translation(translator, lines, tmp_path, name):
     best = translator.translate(lines)
     output = tmp_path / name
-    counts = generate(translator, lines, output, Recipe(filters=ALL, shard_lines=10))
+    counts = generate(
+        translator, lines, output, GenerationSettings(filters=ALL, shard_lines=10)
+    )
     assert pairs_of(output) == list(zip(lines, best, strict=True))
     assert counts == Counter(read=23, kept=23)
     assert list(tmp_path.iterdir()) == [output]
-    generate(translator, lines, tmp_path / "back.tsv", Recipe(filters=ALL, back=True))
+    generate(
+        translator, lines, tmp_path / "back.tsv", GenerationSettings(filters=ALL, back=True)
+    )
     assert pairs_of(tmp_path / "back.tsv") == list(zip(best, lines, strict=True))
 
 
@@ -67,12 +76,12 @@ def stop_at(number: int) -> Callable[[int], None]:
 def test_an_interrupted_generator_resumes_to_the_same_bytes(
     translator, lines, tmp_path, sampling
 ):
-    recipe = Recipe(filters=ALL, sampling=sampling, shard_lines=5)
+    settings = GenerationSettings(filters=ALL, sampling=sampling, shard_lines=5)
     whole, parts = tmp_path / "whole.tsv.gz", tmp_path / "parts.tsv.gz"
-    expected = generate(translator, lines, whole, recipe)
+    expected = generate(translator, lines, whole, settings)
     for number in (10, 15):
         with pytest.raises(Stopped):
-            generate(translator, lines, parts, recipe, stop_at(number))
+            generate(translator, lines, parts, settings, stop_at(number))
         assert not parts.exists()
     shards = sorted((tmp_path / "parts.tsv.gz.shards").glob("*.tsv"))
     assert len(shards) == 3
@@ -81,22 +90,22 @@ def test_an_interrupted_generator_resumes_to_the_same_bytes(
     def check(done: int) -> None:
         assert [shard.stat().st_mtime_ns for shard in shards] == kept
 
-    assert generate(translator, lines, parts, recipe, check) == expected
+    assert generate(translator, lines, parts, settings, check) == expected
     assert parts.read_bytes() == whole.read_bytes()
 
 
-def test_shards_of_another_recipe_are_refused(translator, lines, tmp_path):
+def test_shards_of_other_settings_are_refused(translator, lines, tmp_path):
     output = tmp_path / "out.tsv"
-    recipe = Recipe(filters=ALL, shard_lines=5, origin={"--tag": None})
+    settings = GenerationSettings(filters=ALL, shard_lines=5, origin={"--tag": None})
     with pytest.raises(Stopped):
-        generate(translator, lines, output, recipe, stop_at(5))
+        generate(translator, lines, output, settings, stop_at(5))
     for change, name in (
         ({"origin": {"--tag": "<2de>"}}, "--tag"),
         ({"shard_lines": 6}, "shard_lines"),
         ({"sampling": DRAW}, "sampling"),
     ):
         with pytest.raises(UserError, match=f"out.tsv.shards holds .* a different {name}"):
-            generate(translator, lines, output, dataclasses.replace(recipe, **change))
+            generate(translator, lines, output, dataclasses.replace(settings, **change))
 
 
 @pytest.mark.parametrize(
@@ -126,8 +135,8 @@ def test_dropped_pairs_are_counted_by_reason(translator, lines, tmp_path):
     least = (means[9] + means[10]) / 2
     filters = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=least)
     output = tmp_path / "o.tsv"
-    recipe = Recipe(filters=filters, shard_lines=4)
-    counts = generate(translator, [*lines, ""], output, recipe)
+    settings = GenerationSettings(filters=filters, shard_lines=4)
+    counts = generate(translator, [*lines, ""], output, settings)
     reason = f"less probable than {least:g} a token"
     assert counts == {"read": 24, "kept": 13, "empty": 1, reason: 10}
     assert len(pairs_of(output)) == 13
@@ -141,5 +150,7 @@ def test_pairs_whose_input_was_cut_are_dropped(trained_run, lines, tmp_path):
     decoding = dataclasses.replace(run.config.decoding, max_source_length=40)
     translator = load_translator(run, "best", decoding=decoding)
     output = tmp_path / "o.tsv"
-    counts = generate(translator, [lines[0], lines[0] * 40], output, Recipe(filters=ALL))
+    counts = generate(
+        translator, [lines[0], lines[0] * 40], output, GenerationSettings(filters=ALL)
+    )
     assert counts == {"read": 2, "kept": 1, "cut at 40 tokens, the limit of the model": 1}

@@ -213,7 +213,7 @@ class ClassificationTask(SequenceTask):
         """The labels in the order of their numbers."""
         return read_labels(self.run)
 
-    def _settings(self) -> str:
+    def _encoding_settings(self) -> str:
         return f"{self.data.max_length} {self.labels}"
 
     def _encoder(self) -> Callable[..., LabelledCorpus]:

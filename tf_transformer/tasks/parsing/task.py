@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.base.output import NamedProgress
 from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.text import all_pairs, corpora
 from tf_transformer.data.vocabulary import SPACE_PIECE
@@ -29,7 +30,7 @@ from tf_transformer.tasks.parsing.parser import (
     score_parses,
 )
 from tf_transformer.tasks.parsing.trees import Tree, check_treebank, read_treebank
-from tf_transformer.tasks.task import Progress, SequenceTask
+from tf_transformer.tasks.task import SequenceTask
 from tf_transformer.training.fine_tuning import check_positions
 
 WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
@@ -116,7 +117,7 @@ class ParsingTask(SequenceTask):
             run.config.data, folder, sides, read_linearised, may_write=may_write
         )
 
-    def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
+    def __init__(self, run: Run, progress: NamedProgress, *, may_encode: bool = True) -> None:
         super().__init__(run, progress, may_encode=may_encode)
         trees = (read_treebank(Path(name)) for name in run.config.data.valid)
         self._gold = [tree for file in trees for tree in file]

@@ -49,16 +49,16 @@ class Filters:
             "with a TAB or an end of line": bool({*"\t\r\n"} & {*text, *translation}),
             f"longer than {self.max_tokens} tokens": longer > self.max_tokens,
             f"with a length ratio above {self.max_ratio:g}": longer > self.max_ratio * shorter,
-            "copied": text.strip() == translation.strip(),
+            "copied": translation.copies(text),
             f"less probable than {self.min_log_prob:g} a token": (
-                translation.log_prob < self.min_log_prob * translation.num_tokens
+                translation.is_less_probable_than(self.min_log_prob)
             ),
         }
         return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class GenerationSettings:
     """Everything that the pairs depend on.
 
     Attributes:
@@ -76,7 +76,7 @@ class Recipe:
     origin: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Returns the recipe as JSON."""
+        """Returns the settings as JSON."""
         values = dataclasses.asdict(self)
         return json.dumps(values.pop("origin") | values, indent=2, sort_keys=True) + "\n"
 
@@ -85,7 +85,7 @@ def generate(
     translator: Translator,
     lines: Iterable[str],
     output: Path,
-    recipe: Recipe,
+    settings: GenerationSettings,
     progress: Callable[[int], None] | None = None,
 ) -> Counter[str]:
     """Translates lines and writes the pairs that pass the filters as a table.
@@ -96,24 +96,24 @@ def generate(
         translator: translates the lines.
         lines: the text to translate.
         output: the table to write, .tsv or .tsv.gz.
-        recipe: how to make the pairs; shards of another recipe are refused.
+        settings: how to make the pairs; shards of others are refused.
         progress: called with the number of lines done so far.
 
     Returns:
         The numbers of lines read, kept, and dropped for each reason.
 
     Raises:
-        UserError: if there are shards of another recipe, or a file cannot be written.
+        UserError: if there are shards of other settings, or a file cannot be written.
     """
     folder = output.with_name(f"{output.name}.shards")
     shards: list[Path] = []
     total: Counter[str] = Counter()
     with locked(folder):
-        _check_recipe(folder, recipe)
-        for number, chunk in enumerate(_chunks(lines, recipe.shard_lines)):
+        _check_settings(folder, settings)
+        for number, chunk in enumerate(_chunks(lines, settings.shard_lines)):
             shards.append(folder / f"{number:06d}.tsv")
             if not shards[-1].exists():
-                _make_shard(translator, chunk, shards[-1], recipe)
+                _make_shard(translator, chunk, shards[-1], settings)
             total.update(json.loads(shards[-1].with_suffix(".json").read_text("utf-8")))
             if progress is not None:
                 progress(total["read"])
@@ -128,9 +128,9 @@ def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def _check_recipe(folder: Path, recipe: Recipe) -> None:
-    """Writes the recipe into a new folder; refuses a folder with another recipe."""
-    file, text = folder / "recipe.json", recipe.to_json()
+def _check_settings(folder: Path, settings: GenerationSettings) -> None:
+    """Writes the settings into a new folder; refuses a folder with others."""
+    file, text = folder / "recipe.json", settings.to_json()
     if not file.exists():
         write_text(file, text)
         return
@@ -144,22 +144,22 @@ def _check_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 def _make_shard(
-    translator: Translator, lines: Sequence[str], path: Path, recipe: Recipe
+    translator: Translator, lines: Sequence[str], path: Path, settings: GenerationSettings
 ) -> None:
     """Writes a shard's counts before its pairs: a shard with pairs is complete."""
-    decoding, sampling = translator.decoding, recipe.sampling
+    decoding, sampling = translator.decoding, settings.sampling
     translations = translator.engine.translate(lines, decoding, sampling=sampling)
     lengths = [len(ids) + 1 for ids in translator.tokenizer.ids(lines)]  # with EOS, uncut
     limit = translator.codec.source_limit
     counts: Counter[str] = Counter(read=len(lines))
     rows = []
     for text, length, (best, *_) in zip(lines, lengths, translations, strict=True):
-        reason = recipe.filters.reason(text, length, best)
+        reason = settings.filters.reason(text, length, best)
         if not reason and length > limit:
             reason = f"cut at {limit} tokens, the limit of the model"
         counts[reason or "kept"] += 1
         if not reason:
-            pair = (best, text) if recipe.back else (text, best)
+            pair = (best, text) if settings.back else (text, best)
             rows.append("\t".join(pair) + "\n")
     write_text(path.with_suffix(".json"), json.dumps(counts) + "\n")
     write_text(path, "".join(rows))

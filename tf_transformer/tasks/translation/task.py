@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.base.output import NamedProgress
 from tf_transformer.config import EOS_ID, Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.encoded_corpus import EncodedCorpus
@@ -20,7 +21,7 @@ from tf_transformer.data.vocabulary import check_tags, require_whole, symbols_of
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.evaluation import DevText, Scores, make_metric, score_translations
 from tf_transformer.run import Run
-from tf_transformer.tasks.task import Progress, SequenceTask
+from tf_transformer.tasks.task import SequenceTask
 from tf_transformer.tasks.translation.translator import Translator
 from tf_transformer.training.fine_tuning import check_positions
 
@@ -136,7 +137,7 @@ class TranslationTask(SequenceTask):
         metric = make_metric("bleu", [references], run.config.data.bleu_tokenizer)
         return DevText(sources, metric, "translation")
 
-    def __init__(self, run: Run, progress: Progress, *, may_encode: bool = True) -> None:
+    def __init__(self, run: Run, progress: NamedProgress, *, may_encode: bool = True) -> None:
         super().__init__(run, progress, may_encode=may_encode)
         source = run.config.training.init_from
         before = Run.open(source) if source else run
