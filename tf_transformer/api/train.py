@@ -77,6 +77,18 @@ def train(
         TypeError: if `train` or `valid` is neither names nor pairs of strings.
         KeyboardInterrupt: after Ctrl-C in a script or another signal, or if there are no best
             weights yet.
+
+    Example:
+        >>> import tf_transformer
+        >>> pairs = [("a b", "b a"), ("a c d", "d c a")]
+        >>> translator = tf_transformer.train(
+        ...     train=pairs, valid=pairs, output="runs/reversed", vocab_size=268, steps=1,
+        ...     num_layers=1, d_model=16, d_ff=16, num_heads=2, max_extra_length=4,
+        ... )
+        training a tokenizer of 268 pieces
+        ...
+        >>> isinstance(translator.translate("a b"), str)
+        True
     """
     text = {"train": train, "valid": valid}
     given = {name: _names_or_sides(name, it) for name, it in text.items() if it is not None}

@@ -103,6 +103,13 @@ def text_dataset(
         TypeError: if the texts are not lists of strings.
         ValueError: if they differ in length.
         UserError: if no pair is left, or one does not fit into `batch_tokens`.
+
+    Example:
+        >>> import tf_transformer
+        >>> tf_transformer.train_tokenizer(["a b", "c d"], "letters.model", vocab_size=268)
+        >>> dataset = tf_transformer.text_dataset(["a b", "a"], ["c d", "c"], "letters.model")
+        >>> [(inputs["source"].shape, labels.shape) for inputs, labels in dataset]
+        [(TensorShape([512, 8]), TensorShape([512, 8]))]
     """
     _, sources, targets = pairs(source=source, target=target)
     with tempfile.TemporaryDirectory() as folder:  # its files stay mapped when it is deleted

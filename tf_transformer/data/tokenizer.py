@@ -39,6 +39,13 @@ class Tokenizer(tf.Module):
     Raises:
         UserError: if `path` is not a SentencePiece model with the package's special ids, or
             the target model differs in its number of ids.
+
+    Example:
+        >>> import tf_transformer
+        >>> tf_transformer.train_tokenizer(["a b", "c d"], "letters.model", vocab_size=268)
+        >>> tokenizer = tf_transformer.Tokenizer("letters.model")
+        >>> tokenizer.detokenize(tokenizer.tokenize(["a c", ""])).numpy()
+        array([b'a c', b''], dtype=object)
     """
 
     def __init__(self, path: str | Path, tag: str = ""):

@@ -71,6 +71,13 @@ def train_tokenizer(
         UserError: if `path` cannot be written, a setting is out of range, or `lines` are empty,
             too few or too varied for `vocab_size`; the message gives the bound.
         TypeError: if `lines` are not strings.
+
+    Example:
+        >>> import tf_transformer
+        >>> lines = ["a small text", "ein kleiner Text"]
+        >>> tf_transformer.train_tokenizer(lines, "small.model", vocab_size=300)
+        >>> tf_transformer.Tokenizer("small.model").vocab_size
+        300
     """
     SETTINGS["model.vocab_size"].check("vocab_size", vocab_size)
     SETTINGS["data.tokenizer_kind"].check("kind", kind)

@@ -30,7 +30,7 @@ _BEST, _RECORD = "best/", "record/"
 
 @dataclass(frozen=True)
 class Marks:
-    """What stands beside the weights in their file.
+    """Entries beside the weights in their file.
 
     Attributes:
         record: evaluation of averaged weights; empty for others, which the history has.
