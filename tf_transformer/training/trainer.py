@@ -130,9 +130,9 @@ class Trainer:
         if self.training.jit_compile and replicas > 1:
             raise UserError(f"training.jit_compile needs --devices 1. Received: {replicas}.")
         self.best = BestWeights(self.folder, self.training.best_by, task.dev_set)
-        # Positions of the largest share of a batch, and the size of parts after a failure.
-        self.share = max(-(-rows // replicas) * length for rows, length in task.shapes)
-        self.halved: int | None = None
+        # Positions of a device's share of the largest batch, and of parts if memory ran out.
+        self.largest_share = max(-(-rows // replicas) * length for rows, length in task.shapes)
+        self.halved_part: int | None = None
         self._random = random.getstate()  # Keras draws the seeds of the initial weights from it
         self._build()
         logger.info("model: %s", describe_parameters(self.model))
@@ -194,13 +194,13 @@ class Trainer:
         path = self.folder.latest_state()
         self.workers.barrier()  # all see the same states before any is deleted
         self.workers.on_chief(self.folder.clear, path)
-        before = None if path is None else TrainingProgress.restore(path, self.model)
-        size = self._part_size(before.max_tokens_per_device if before else None)
+        saved = None if path is None else TrainingProgress.restore(path, self.model)
+        size = self._part_size(saved.max_tokens_per_device if saved else None)
         self.progress.max_tokens_per_device = size
-        self.model.max_tokens_per_device = size if 0 < size < self.share else None
-        logger.info("memory: %s", describe_memory(self.model, self.share))
-        if before is not None:
-            self._resume(before)
+        self.model.max_tokens_per_device = size if 0 < size < self.largest_share else None
+        logger.info("memory: %s", describe_memory(self.model, self.largest_share))
+        if saved is not None:
+            self._resume(saved)
         self.watch = StepWatch(
             self.progress, self.training, self.stopper, self.workers.vote, self._save
         )
@@ -208,13 +208,14 @@ class Trainer:
     def _part_size(self, recorded: int | None) -> int:
         """Returns the positions to compute at once; 0 for a whole share of a batch."""
         default = 0 if tf.config.get_visible_devices("GPU") else CPU_POSITIONS
-        sizes = (self.halved, self.training.max_tokens_per_device, recorded, default)
+        sizes = (self.halved_part, self.training.max_tokens_per_device, recorded, default)
         return next(size for size in sizes if size is not None)
 
-    def _resume(self, before: TrainingProgress) -> None:
-        now, self.progress = self.progress, before
-        changes = " and ".join(self.progress.moved_to(now))
-        if self.halved:  # in this session, which has said so
+    def _resume(self, saved: TrainingProgress) -> None:
+        """Goes on where a state ended, with the batches and devices of this session."""
+        changes = " and ".join(saved.moved_to(self.progress))
+        self.progress = saved
+        if self.halved_part:  # in this session, which has said so
             return
         line = "resuming from step %s"
         if self._step() >= self.training.steps:
@@ -254,7 +255,8 @@ class Trainer:
 
     def _restart_in_halves(self) -> None:
         """Restarts from the last state, as a new process would: no step is half applied."""
-        half = min(self.progress.max_tokens_per_device or self.share, self.share) // 2
+        largest = self.largest_share
+        half = min(self.progress.max_tokens_per_device or largest, largest) // 2
         if half < max(length for _, length in self.task.shapes):
             raise UserError(
                 "Out of memory, and no part is smaller than one sentence: set "
@@ -268,7 +270,7 @@ class Trainer:
         logger.warning(
             "out of memory: back to the last state, on in parts of %s positions", f"{half:,}"
         )
-        self.halved = half
+        self.halved_part = half
         del self.model, self.evaluate, self.watch
         gc.collect()  # frees the old model before the new one is built
         random.setstate(self._random)
