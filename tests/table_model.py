@@ -184,17 +184,6 @@ def list_beam(table, rules: Rules, beam_size: int, alpha: float) -> list[tuple[f
     return sorted(finished, reverse=True)
 
 
-def all_hypotheses(table, rules: Rules, alpha: float) -> list[tuple[float, tuple]]:
-    pending, finished = [((), 0.0)], []
-    while pending:
-        for tokens, total in extensions(table, *pending.pop(), rules):
-            if tokens[-1] == EOS_ID:
-                finished.append((normalised(tokens, total, alpha), tokens))
-            else:
-                pending.append((tokens, total))
-    return sorted(finished, reverse=True)
-
-
 def assert_found(hypotheses: Hypotheses, row: int, expected: list[tuple[float, tuple]]) -> None:
     """The hypotheses of a sentence are the first of `expected`, then fillers."""
     num_hypotheses = hypotheses.scores.shape[1]

@@ -348,9 +348,6 @@ def test_tokenizers_that_cannot_be_opened_are_refused(checkpoint, assert_refused
     assert_refused("must together be valid SentencePiece models")
 
 
-pytest.importorskip("safetensors")
-
-
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [

@@ -12,9 +12,7 @@ from table_model import (
     NUM_ROWS,
     A,
     Rules,
-    all_hypotheses,
     assert_found,
-    compiled_search,
     count_computed_rows,
     hypotheses_of,
     list_beam,
@@ -25,7 +23,7 @@ from table_model import (
 )
 
 from tf_transformer.config import EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
+from tf_transformer.decoding.beam_search import Hypotheses, beam_search
 
 B = 5  # an ordinary token, like A
 
@@ -137,32 +135,11 @@ def test_equal_scores_are_ranked_by_beam_and_then_by_token():
     assert found.tokens[0].tolist() == [[EOS_ID, PAD_ID], [UNK_ID, EOS_ID]]
 
 
-def test_result_of_a_sentence_does_not_depend_on_its_batch():
-    tables, limits = random_tables(24, 8, seed=5), np.arange(24) % 12 + 1
-    together = search(tables, limits, num_hypotheses=4)
-    order = np.random.default_rng(0).permutation(24)
-    permuted = search(tables[order], limits[order], num_hypotheses=4)
-    np.testing.assert_array_equal(permuted.tokens, together.tokens[order])
-    np.testing.assert_allclose(permuted.scores, together.scores[order], rtol=1e-5)
-    for row, limit in enumerate(limits):  # alone it is never compacted
-        alone = search(tables[row : row + 1], [limit], num_hypotheses=4)
-        np.testing.assert_array_equal(alone.tokens[0], together.tokens[row, :, :limit])
-        np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-5)
-
-
 def test_finished_sentences_leave_the_batch():
     tables = random_tables(8, 8)
     tables[:, :, EOS_ID] = -1000.0
     limits = [1, 1, 1, 1, 1, 1, 20, 20]
     assert count_computed_rows(tables, limits) == 8 * 1 + 2 * 19
-
-
-@pytest.mark.parametrize(
-    ("length", "alpha", "penalty"),
-    [(1, 0.6, 1.0), (7, 1.0, 2.0), (19, 0.5, 2.0), (40, 0.0, 1.0)],
-)
-def test_length_penalty_is_that_of_wu_et_al(length, alpha, penalty):
-    assert float(length_penalty(length, alpha)) == pytest.approx(penalty)
 
 
 def test_a_batch_of_static_size_shrinks_like_any_other():
@@ -178,15 +155,6 @@ def test_an_empty_batch_gives_no_hypotheses():
     found = search(np.zeros([0, NUM_ROWS, 8], np.float32), [], num_hypotheses=2)
     assert found.tokens.shape == (0, 2, 0)
     assert found.scores.shape == (0, 2)
-
-
-def test_the_graph_needs_neither_xla_nor_python():
-    run = compiled_search(8, beam_search, (), (("beam_size", 4),))
-    graph = run.get_concrete_function().graph.as_graph_def()
-    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-    operations = {node.op for node in nodes}
-    assert "TopKV2" in operations
-    assert not [name for name in operations if "Xla" in name or "PyFunc" in name]
 
 
 ALPHAS = (0.0, 0.3, 0.6, 1.0, 1.7, 3.0)
@@ -260,32 +228,6 @@ def test_search_finds_what_a_list_based_beam_finds_under_all_rules(
     found = search_by(rules, tables, **sizes, alpha=alphas)
     for row, rule in enumerate(rules):
         assert_found(found, row, list_beam(tables[row], rule, beam_size, alphas[row]))
-
-
-@pytest.mark.parametrize("no_repeat", [0, 2])
-def test_a_beam_wide_enough_finds_the_best_of_all_hypotheses_under_all_rules(no_repeat):
-    tables = random_tables(96, 6, seed=no_repeat)
-    rules = random_rules(96, 6, 4, no_repeat, seed=no_repeat)
-    alphas = np.linspace(0.0, 2.0, 96)
-    # Three tokens do not end a hypothesis, so 27 beams hold every history within the limit.
-    found = search_by(rules, tables, beam_size=27, num_hypotheses=20, alpha=alphas)
-    for row, rule in enumerate(rules):
-        assert_found(found, row, all_hypotheses(tables[row], rule, alphas[row]))
-
-
-@pytest.mark.parametrize("only", ["prefix", "min_lengths", "no_repeat_ngram"])
-def test_each_rule_alone_equals_that_of_the_lists(only):
-    tables = random_tables(96, 8, seed=4)
-    options = options_of(random_rules(96, 8, 6, 2, seed=4))
-    found = search(tables, [6] * 96, num_hypotheses=3, **{only: options[only]})
-    prefixes = options["prefix"]
-    for row in range(96):
-        rule = {
-            "prefix": Rules(6, prefix=tuple(prefixes[row][prefixes[row] > 0].tolist())),
-            "min_lengths": Rules(6, min_length=options["min_lengths"][row]),
-            "no_repeat_ngram": Rules(6, no_repeat=2),
-        }[only]
-        assert_found(found, row, list_beam(tables[row], rule, 4, 0.6))
 
 
 def step_by_step(tokens, context):

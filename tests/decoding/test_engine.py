@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import tensorflow as tf
-from trained import assert_same, small_model, with_settings
+from trained import small_model, with_settings
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.alignment import (
@@ -57,24 +57,6 @@ def pairs(trained_run) -> tuple[list[str], list[str]]:
 
 
 # --- Scores ------------------------------------------------------------------------------
-
-
-def test_forced_decoding_scores_what_the_search_found(translator, trained_run):
-    sources = trained_run.lines("dev.en")
-    best = translator.translate(sources)
-    scored = translator.score(sources, best)
-    # The search may spell a text in other pieces, and so score another sequence.
-    pairs = zip(scored, best, strict=True)
-    alike = [([one], [other]) for one, other in pairs if one.num_tokens == other.num_tokens]
-    assert len(alike) > 5
-    assert_same(*zip(*alike, strict=True))
-
-
-def test_scores_do_not_depend_on_the_batch(translator, trained_run):
-    sources, targets = trained_run.lines("dev.en")[:8], trained_run.lines("dev.de")[:8]
-    together = translator.score(sources, targets)
-    alone = [translator.score([s], [t])[0] for s, t in zip(sources, targets, strict=True)]
-    assert_same([[one] for one in alone], [[one] for one in together])
 
 
 def test_the_probability_of_a_word_is_the_product_of_its_pieces(translator, pairs):

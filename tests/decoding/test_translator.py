@@ -1,7 +1,6 @@
 """Text in, text out, with a trained model: what a translation depends on, and its options."""
 
 import copy
-import dataclasses
 import io
 import json
 import pickle
@@ -26,14 +25,6 @@ from tf_transformer.tasks.translation.translator import Translator
 @pytest.fixture(scope="module")
 def expected(translator, texts) -> list[list[Translation]]:
     return translator.translate(texts, n_best=4)
-
-
-@pytest.mark.parametrize("batch_tokens", [1, 300])  # 1: each sentence alone
-def test_the_size_of_batches_does_not_change_translations(
-    translator, texts, expected, batch_tokens
-):
-    found = translator.translate(texts, n_best=4, batch_tokens=batch_tokens)
-    assert_same(found, expected)
 
 
 def test_batches_computed_at_the_same_time_give_the_same_results(
@@ -169,6 +160,8 @@ def test_options_apply_to_a_sentence_alike_in_any_batch(translator, texts, expec
 
     together = found(range(12))
     assert scores_of(together) != scores_of(expected[:12])
+    for prefix, ranked in zip(prefixes or [""] * 12, together, strict=True):
+        assert all(one.startswith(prefix) for one in ranked if one.num_tokens)
     for one in (one for ranked in together for one in ranked if one.num_tokens):
         assert decoding.min_length <= one.num_tokens <= (decoding.max_length or 999)
         penalty = float(length_penalty(one.num_tokens, decoding.alpha))
@@ -177,25 +170,6 @@ def test_options_apply_to_a_sentence_alike_in_any_batch(translator, texts, expec
     assert_same(found(order), [together[row] for row in order])
     for row in range(0, 12, 2):
         assert_same(found([row]), [together[row]])
-
-
-def test_every_hypothesis_begins_with_its_prefix(translator, texts):
-    texts = [text for text in texts if text.strip()]
-    prefixes = [("", "Der Hund", "Am 3. Mai ")[row % 3] for row in range(len(texts))]
-    found = translator.translate(texts, prefix=prefixes, n_best=4)
-    for prefix, hypotheses in zip(prefixes, found, strict=True):
-        assert all(one.startswith(prefix.strip()) for one in hypotheses)
-
-
-def test_a_prefix_of_a_greedy_translation_changes_nothing(translator, trained_run):
-    """As ids, since a text may be spelled in other pieces; greedy, since beams would differ."""
-    engine, decoding = translator.engine, dataclasses.replace(DECODING, beam_size=1)
-    source = translator.codec.encode(tf.constant(trained_run.lines("dev.en")))[0].to_tensor()
-    search = tf.function(engine.search_ids, autograph=False)
-    found = search(source, decoding)
-    again = search(source, decoding, prefix=found.tokens[:, 0, :3])
-    np.testing.assert_array_equal(again.tokens, found.tokens)
-    np.testing.assert_allclose(again.log_probs, found.log_probs, rtol=0, atol=1e-5)
 
 
 def test_a_search_with_a_prefix_scores_as_forced_decoding_does(translator, trained_run):

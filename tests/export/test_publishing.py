@@ -7,7 +7,7 @@ import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -285,12 +285,6 @@ def test_the_next_number_is_free_and_appears_only_at_the_end(tmp_path):
             assert final == tmp_path / number and not final.exists()
         assert names(final) == ["file"]
     assert names(tmp_path) == ["3", "4", "7"]
-
-
-def test_a_failed_export_leaves_nothing(tmp_path):
-    with suppress(KeyError), new_version(tmp_path / "new"):
-        raise KeyError
-    assert names(tmp_path / "new") == []
 
 
 def test_concurrent_exports_get_different_numbers(tmp_path):

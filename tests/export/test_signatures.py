@@ -98,26 +98,11 @@ def test_an_answer_has_a_row_for_each_text(session, size):
             assert len(values) == size, (signature, name)
 
 
-def test_blank_text_is_not_translated(session):
-    assert served(session, ["", "  ", "\t\n"]) == [("", 0.0)] * 3
-
-
 def test_a_megabyte_of_text_is_cut_and_reported(session):
     text = strings(["word " * 200_000, "short"])
     answer = session.run("serving_default", {"text": text})
     assert answer["source_cut"].tolist() == [True, False]
     assert_same(served(session, ["short"]), [served(session, [*text])[1]])
-
-
-def test_the_n_best_are_those_of_python(translator, session, texts):
-    answer = session.run("nbest", {"text": strings(texts)})
-    for row, found in enumerate(translator.translate(texts, n_best=4)):
-        assert answer["translations"][row][0].decode() == found[0]
-        count = 4 if texts[row].strip() else 1
-        assert answer["count"][row] == count == len(found)
-        scores = [one.score for one in found]
-        assert answer["scores"][row][:count].tolist() == pytest.approx(scores, abs=1e-4)
-        assert not answer["scores"][row][count:].any()
 
 
 # --- with_options and score --------------------------------------------------------------

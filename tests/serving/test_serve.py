@@ -163,10 +163,6 @@ def test_serve_names_a_missing_package_before_it_exports_a_run(
     )
 
 
-pytest.importorskip("flask")
-pytest.importorskip("waitress")
-
-
 def test_a_server_withstands_every_kind_of_request(exported, tmp_path, monkeypatch):
     monkeypatch.setattr(requests, "SESSION", 5)
     shutil.copytree(exported, tmp_path / "model" / "1")
