@@ -26,7 +26,7 @@ from tf_transformer.config import BOS_ID, PAD_ID, DataConfig, TrainingConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.plan import Batch, BatchPlan
 from tf_transformer.data.subword_sampling import StepAndReplica, SubwordSampler
-from tf_transformer.data.text import SIDES
+from tf_transformer.data.text import SideName
 from tf_transformer.data.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -46,23 +46,12 @@ def make_dataset(
         **options: options of `dataset_of`.
 
     Returns:
-        `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32 and padded with PAD.
-        Labels are the target sentence with EOS; "target", the decoder's input, is BOS followed
-        by the labels without EOS.
+        `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32, as above.
     """
 
     def arrays(batch: Batch, at: StepAndReplica) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        padded = padding_of(corpus, sampler, at)
-        fill = ((0, batch.num_rows - len(batch.indices)), (0, 0))
-        tags = {"source": plan.tags(batch.indices), "target": 0}
-        source, labels = (
-            np.pad(
-                padded(side, batch.indices, batch.length, tags=tags[side]),
-                fill,
-                constant_values=PAD_ID,
-            )
-            for side in SIDES
-        )
+        source = padded_rows(corpus, sampler, "source", batch, at, plan.tags(batch.indices))
+        labels = padded_rows(corpus, sampler, "target", batch, at)
         target = np.roll(labels, 1, axis=1)
         target[:, 0] = BOS_ID
         target[labels == PAD_ID] = PAD_ID
@@ -127,11 +116,19 @@ def text_dataset(
     return make_dataset(corpus, plan, num_steps=plan.steps_per_epoch, advance=True)
 
 
-def padding_of(
-    corpus: EncodedCorpus, sampler: SubwordSampler | None, at: StepAndReplica
-) -> Callable[..., np.ndarray]:
-    """Returns `padded` of the corpus, or that of the sampler for a step and replica."""
-    return functools.partial(sampler.padded, at=at) if sampler else corpus.padded
+def padded_rows(
+    corpus: EncodedCorpus,
+    sampler: SubwordSampler | None,
+    side: SideName,
+    batch: Batch,
+    at: StepAndReplica,
+    tags: np.ndarray | int = 0,
+) -> np.ndarray:
+    """Returns the ids of a side of a batch, [num_rows, length]; see `EncodedCorpus.padded`."""
+    padded = functools.partial(sampler.padded, at=at) if sampler else corpus.padded
+    ids = padded(side, batch.indices, batch.length, tags=tags)
+    missing = batch.num_rows - len(batch.indices)
+    return np.pad(ids, ((0, missing), (0, 0)), constant_values=PAD_ID)
 
 
 def dataset_of(

@@ -21,10 +21,10 @@ from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.export.card import read_config
 from tf_transformer.export.versions import check_readable
 from tf_transformer.fast.int8 import INT8_PRODUCT, int8_works
+from tf_transformer.run.checkpoints import Arrays
 
 logger = logging.getLogger(__name__)
 
-Arrays = dict[str, np.ndarray]
 
 _AT_ONCE = 256  # rows in a call, which the graph divides into batches
 

@@ -22,7 +22,7 @@ from tf_transformer.models.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
-Function: TypeAlias = tf.types.experimental.ConcreteFunction
+ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
 Pairs = Sequence[tuple[tf.Tensor, tf.Tensor]]
 
 _FORMAT = 3  # increase it whenever `lite_file` changes, so that no cached file is reused
@@ -96,7 +96,7 @@ def kept_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
     return content
 
 
-def _encode(model: Transformer, sizes: Sizes) -> Function:
+def _encode(model: Transformer, sizes: Sizes) -> ConcreteFunction:
     def encode(source):
         keys, values = _stacked(model.initial_cache(source)["memory"])
         return {"memory_keys": keys, "memory_values": values}
@@ -104,7 +104,7 @@ def _encode(model: Transformer, sizes: Sizes) -> Function:
     return _function(encode, source=([sizes.batch, sizes.source], tf.int32))
 
 
-def _step(model: Transformer, sizes: Sizes) -> Function:
+def _step(model: Transformer, sizes: Sizes) -> ConcreteFunction:
     decode = model.step_function()  # outside `step`, so that its kernels are constants
 
     def step(
@@ -145,7 +145,7 @@ def _step(model: Transformer, sizes: Sizes) -> Function:
     )
 
 
-def _function(function: Callable, **specs: tuple) -> Function:
+def _function(function: Callable, **specs: tuple) -> ConcreteFunction:
     """Traces a function whose inputs have the shapes and types in `specs`."""
     named = {name: tf.TensorSpec(*spec, name=name) for name, spec in specs.items()}
     return tf.function(function, autograph=False).get_concrete_function(**named)

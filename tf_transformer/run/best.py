@@ -132,9 +132,8 @@ class BestWeights:
             save_best(path, self.folder.best, {self.best_by: best}, self.dev_set)
             lost = f"; better ones, of step {records[0]['step']:,}, are no longer kept"
             lost = "" if kept is records[0] else lost
-            logger.warning(
-                "%s %s: restored from %s%s", self.folder.best, problem, path.name, lost
-            )
+            text = "%s %s: restored from %s%s"
+            logger.warning(text, self.folder.best, problem, path.name, lost)
         elif best is None:
             text = "%s %s, and its weights are no longer kept: the next evaluation replaces it"
             logger.warning(text, self.folder.best, problem)

@@ -270,10 +270,8 @@ class SequenceTask:
         self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
         """Returns an endless dataset of batches, starting at `start_step`."""
-        share = {"replicas": replicas, "num_replicas": num_replicas}
-        return self.make_batches(
-            self.forms, self.plan, sampler=self.sampler, start_step=start_step, **share
-        )
+        share = {"replicas": replicas, "num_replicas": num_replicas, "start_step": start_step}
+        return self.make_batches(self.forms, self.plan, self.sampler, **share)
 
     def validation_data(
         self, replicas: Sequence[int] = (0,), num_replicas: int = 1

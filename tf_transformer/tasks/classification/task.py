@@ -11,8 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import PAD_ID, Config, DataConfig, settings_with
-from tf_transformer.data.batches import dataset_of, padding_of
+from tf_transformer.config import Config, DataConfig, settings_with
+from tf_transformer.data.batches import dataset_of, padded_rows
 from tf_transformer.data.encoded_corpus import (
     Chunk,
     EncodedCorpus,
@@ -102,18 +102,10 @@ def encode_labelled(
     fingerprint: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> LabelledCorpus:
-    """Tokenises labelled sentences into `directory`; see `encode_corpus`.
+    """Tokenises labelled sentences into `directory`; no sentence is dropped, long ones are cut.
 
-    No sentence is dropped; long ones are truncated.
-
-    Args:
-        texts: (sentence, label) pairs of each text.
-        tokenizer: of the sentences.
-        labels: all labels; the first is class 1.
-        directory: the folder to write; an older corpus there is replaced.
-        max_length: longest sentence, in tokens with EOS.
-        fingerprint: stored with the corpus, for the caller to compare.
-        progress: called with the number of sentences done so far.
+    The arguments are those of `encode_corpus`, with pairs of sentence and label as text, and
+    all `labels`, of which the first is class 1.
     """
     class_of = {label: index for index, label in enumerate(labels, start=1)}
 
@@ -134,30 +126,19 @@ def encode_labelled(
 def labelled_dataset(
     corpus: EncodedCorpus, plan: BatchPlan, sampler: SubwordSampler | None = None, **options
 ) -> tf.data.Dataset:
-    """Returns the batches of `plan` in the form that Keras expects.
-
-    Args:
-        corpus: a `LabelledCorpus`.
-        plan: the batches of `corpus`.
-        sampler: segments the sentences anew at every step; None for the ids of the corpus.
-        **options: as in `batches.dataset_of`.
+    """Returns the batches of `plan`, like `batches.make_dataset`, from a `LabelledCorpus`.
 
     Returns:
         `({"source": [B, S]}, classes [B])`, all int32 and padded with PAD.
     """
 
     def arrays(batch: Batch, at: StepAndReplica) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        missing = (0, batch.num_rows - len(batch.indices))
-        source = padding_of(corpus, sampler, at)("source", batch.indices, batch.length)
-        classes = corpus.padded("target", batch.indices, 1)[:, 0]
-        source = np.pad(source, (missing, (0, 0)), constant_values=PAD_ID)
-        return {"source": source}, np.pad(classes, missing, constant_values=PAD_ID)
+        source = padded_rows(corpus, sampler, "source", batch, at)
+        single = dataclasses.replace(batch, length=1)
+        return {"source": source}, padded_rows(corpus, None, "target", single, at)[:, 0]
 
-    signature = (
-        {"source": tf.TensorSpec([None, None], tf.int32)},
-        tf.TensorSpec([None], tf.int32),
-    )
-    return dataset_of(plan, arrays, signature, **options)
+    ids, classes = (tf.TensorSpec([None] * rank, tf.int32) for rank in (2, 1))
+    return dataset_of(plan, arrays, ({"source": ids}, classes), **options)
 
 
 class ClassificationTask(SequenceTask):
