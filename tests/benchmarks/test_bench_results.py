@@ -108,6 +108,23 @@ def test_training_table_compares_with_ours(capsys):
     assert (ours["TFLOP/s"], ours["utilisation"]) == ("0.500", "25.0%")
 
 
+@pytest.fixture
+def canned(monkeypatch):
+    """`canned(program, found)`: it measures `found(spec, case)`, and has no options."""
+
+    def can(program, found) -> None:
+        def measure(specs, cases, options):
+            for title, case in cases.items():
+                yield title, {each.name: found(each, case) for each in specs}
+
+        monkeypatch.setattr(program, "measure", measure)
+        monkeypatch.setattr("sys.argv", [f"{program.__name__}.py"])
+        for name, value in (("prepared_corpus", "corpus"), ("make_file", "batches")):
+            monkeypatch.setattr(program, name, lambda *_, v=value, **__: v, raising=False)
+
+    return can
+
+
 def test_what_grows_faster_than_it_must_is_marked():
     import scaling
 
@@ -125,15 +142,10 @@ def test_scaling_needs_two_values():
         scaling.main(["--axes", "beam", "vocabulary", "--largest", "100"])
 
 
-def test_scaling_keeps_every_point_by_its_title(tmp_path, capsys, monkeypatch):
+def test_scaling_keeps_every_point_by_its_title(tmp_path, capsys, canned):
     import scaling
 
-    def canned(specs, cases, options):
-        for title, case in cases.items():
-            yield title, {specs[0].name: measured(case["beam"] ** 1.5)}
-
-    monkeypatch.setattr(scaling, "measure", canned)
-    monkeypatch.setattr("sys.argv", ["scaling.py"])
+    canned(scaling, lambda spec, case: measured(case["beam"] ** 1.5))
     scaling.main(["--axes", "beam", "--largest", "4", "--output", str(tmp_path)])
     out = capsys.readouterr().out
     assert "beam: 1.50 above the limit" in out and "python 3.11" in out
@@ -143,17 +155,11 @@ def test_scaling_keeps_every_point_by_its_title(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "scaling-memory.png").stat().st_size > 0
 
 
-def test_input_pipeline_compares_all_with_what_trains(tmp_path, capsys, monkeypatch):
+def test_input_pipeline_compares_all_with_what_trains(tmp_path, capsys, canned):
     import input_pipeline
 
-    def canned(specs, cases, options):
-        kinds = {"encode": 0.25, "batches": 0.01, "train-disk": 2, "train-memory": 1}
-        for title in cases:
-            yield title, {each.name: measured(kinds[each.options["kind"]]) for each in specs}
-
-    monkeypatch.setattr(input_pipeline, "measure", canned)
-    monkeypatch.setattr(input_pipeline, "prepared_corpus", lambda options: "corpus")
-    monkeypatch.setattr("sys.argv", ["input_pipeline.py"])
+    kinds = {"encode": 0.25, "batches": 0.01, "train-disk": 2, "train-memory": 1}
+    canned(input_pipeline, lambda spec, case: measured(kinds[spec.options["kind"]]))
     input_pipeline.main(["--model", "tiny", "--output", str(tmp_path)])
     out = capsys.readouterr().out
     rows = [line.split("|") for line in out.splitlines() if line.startswith("|")]
@@ -180,16 +186,10 @@ def test_layer_cost_end_to_end(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "layer_cost.png").stat().st_size > 0
 
 
-def test_heads_are_compared_by_cpu_time(tmp_path, capsys, monkeypatch):
+def test_heads_are_compared_by_cpu_time(tmp_path, capsys, canned):
     import layer_cost
 
-    def canned(specs, cases, options):
-        for title, case in cases.items():
-            seconds = 3 if case["backward"] else 1
-            yield title, {each.name: measured(seconds) for each in specs}
-
-    monkeypatch.setattr(layer_cost, "measure", canned)
-    monkeypatch.setattr("sys.argv", ["layer_cost.py"])
+    canned(layer_cost, lambda spec, case: measured(3 if case["backward"] else 1))
     layer_cost.main(["--heads", "1", "4", "--lengths", "8", "--output", str(tmp_path)])
     out = capsys.readouterr().out
     # `measured` has twice the CPU time; a round is 20 passes.
@@ -197,23 +197,16 @@ def test_heads_are_compared_by_cpu_time(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "layer_cost_heads.png").stat().st_size > 0
 
 
-def test_choices_are_settings_whose_times_are_divided_by_the_papers(
-    tmp_path, capsys, monkeypatch
-):
+def test_choices_are_settings_whose_times_are_divided_by_the_papers(tmp_path, capsys, canned):
     import choices
 
     models = []
 
-    def canned(specs, cases, options):
-        models.extend(ModelConfig(**each.options.get("model", each.options)) for each in specs)
-        for title in cases:
-            seconds = {each.name: 2 if each.name == choices.PAPER else 3 for each in specs}
-            yield title, {name: measured(each, parameters=7) for name, each in seconds.items()}
+    def found(spec, case):
+        models.append(ModelConfig(**spec.options.get("model", spec.options)))
+        return measured(2 if spec.name == choices.PAPER else 3, parameters=7)
 
-    monkeypatch.setattr(choices, "measure", canned)
-    monkeypatch.setattr(choices, "prepared_corpus", lambda options: "corpus")
-    monkeypatch.setattr(choices, "make_file", lambda *_, **options: "batches")
-    monkeypatch.setattr("sys.argv", ["choices.py"])
+    canned(choices, found)
     choices.main(["--output", str(tmp_path)])
     assert len(set(models[:9])) == 9 and models[:9] == models[9:]
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if line[:1] == "|"]

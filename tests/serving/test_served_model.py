@@ -67,6 +67,17 @@ def model(tmp_path, telemetry, caplog):
     return ServedModel("small", folders, load, telemetry, "http://here/")
 
 
+@pytest.fixture
+def show(model, folders):
+    """`show(1, 2)`: only these version folders are there, and the model looks."""
+
+    def show(*numbers: int) -> None:
+        folders(*numbers)
+        model.update()
+
+    return show
+
+
 def current(model: ServedModel) -> int:
     with model.use() as version:
         assert version.alive
@@ -86,43 +97,36 @@ def gauges(telemetry: Telemetry) -> dict[str, float]:
     return {name: float(found[name]) for name in names}
 
 
-def test_nothing_is_ready_before_the_first_version(model, folders, telemetry, caplog):
+def test_nothing_is_ready_before_the_first_version(model, show, telemetry, caplog):
     assert not model.ready and model.alive
     assert gauges(telemetry) == {"version": 0, "refused_versions": 0, "waiting_rows": 0}
     with pytest.raises(NotReadyError), model.use():
         pass
-    folders(3)
-    model.update()
+    show(3)
     assert model.ready and model.states() == {3: ("AVAILABLE", "")}
     assert logged(caplog) == ["serving small version 3 on http://here/ (Ctrl-C ends it)"]
     assert gauges(telemetry) == {"version": 3, "refused_versions": 0, "waiting_rows": 3}
 
 
-def test_a_new_version_replaces_the_old_one(model, folders):
-    folders(1)
-    model.update()
+def test_a_new_version_replaces_the_old_one(model, show):
+    show(1)
     with model.use(1) as old:
         pass
-    folders(1, 2)
-    model.update()
+    show(1, 2)
     assert current(model) == 2 and not old.alive
     assert model.states() == {2: ("AVAILABLE", "")}
     with pytest.raises(UnknownVersionError, match=r"no version 1 of small. Loaded: 2\."):
         model.use(1).__enter__()
 
 
-def test_deleting_the_newest_version_rolls_back_but_the_last_one_stays(model, folders):
+def test_deleting_the_newest_version_rolls_back_but_the_last_one_stays(model, show):
     for numbers in ((1,), (1, 2), (1,), ()):
-        folders(*numbers)
-        model.update()
+        show(*numbers)
         assert current(model) == max(numbers, default=1)
 
 
-def test_other_files_under_the_same_number_replace_the_version(
-    model, folders, tmp_path, caplog
-):
-    folders(1)
-    model.update()
+def test_other_files_under_the_same_number_replace_the_version(model, show, tmp_path, caplog):
+    show(1)
     with model.use() as before:
         pass
     logged(caplog)
@@ -134,9 +138,8 @@ def test_other_files_under_the_same_number_replace_the_version(
     assert current(model) == 1 and not before.alive
 
 
-def test_damaged_files_under_the_same_number_change_nothing(model, folders, tmp_path):
-    folders(1, 2)
-    model.update()
+def test_damaged_files_under_the_same_number_change_nothing(model, show, tmp_path):
+    show(1, 2)
     (tmp_path / "2" / "saved_model.pb").write_text("half of it is missing")
     model.update()
     model.update()
@@ -145,10 +148,9 @@ def test_damaged_files_under_the_same_number_change_nothing(model, folders, tmp_
 
 
 def test_a_version_that_fails_is_skipped_until_its_files_change(
-    model, folders, tmp_path, telemetry, caplog
+    model, folders, show, tmp_path, telemetry, caplog
 ):
-    folders(1)
-    model.update()
+    show(1)
     folders(1, 2)
     logged(caplog)
     (tmp_path / "2" / "saved_model.pb").write_text("half of it is missing")
@@ -164,7 +166,7 @@ def test_a_version_that_fails_is_skipped_until_its_files_change(
     assert gauges(telemetry)["refused_versions"] == 0
 
 
-def test_a_start_skips_versions_that_cannot_be_loaded(model, folders, tmp_path, caplog):
+def test_a_start_skips_versions_that_cannot_be_loaded(model, folders, show, tmp_path, caplog):
     folders(1, 2, 3, 4)
     for number in (3, 4):
         (tmp_path / str(number) / "saved_model.pb").write_text("broken")
@@ -173,8 +175,7 @@ def test_a_start_skips_versions_that_cannot_be_loaded(model, folders, tmp_path, 
     assert refused == [f"version {n} of small is not used: broken" for n in (4, 3)]
     assert served.startswith("serving small version 2") and current(model) == 2
     assert model.states()[4] == ("END", "broken")
-    folders(1, 2, 3)
-    model.update()
+    show(1, 2, 3)
     assert set(model.states()) == {2, 3}
 
 
@@ -186,16 +187,14 @@ def test_one_version_must_load_at_the_start(model, folders, tmp_path):
     assert not model.alive and str(model.failure) == "nothing in 1"
 
 
-def test_folders_that_briefly_cannot_be_listed_change_nothing(model, folders, tmp_path):
-    folders(1)
-    model.update()
+def test_show_that_briefly_cannot_be_listed_change_nothing(model, show, tmp_path):
+    show(1)
     away = tmp_path.with_name("away")
     tmp_path.rename(away)
     model.update()
     away.rename(tmp_path)
     assert current(model) == 1
-    folders(1, 2)
-    model.update()
+    show(1, 2)
     assert current(model) == 2
 
 
@@ -208,9 +207,8 @@ def test_an_error_at_the_start_ends_the_server(telemetry):
     assert not model.alive and isinstance(model.failure, PermissionError)
 
 
-def test_a_version_in_use_is_freed_afterwards(model, folders):
-    folders(1)
-    model.update()
+def test_a_version_in_use_is_freed_afterwards(model, folders, show):
+    show(1)
     with model.use() as old:
         folders(2)
         updating = threading.Thread(target=model.update)

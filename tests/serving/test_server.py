@@ -190,11 +190,6 @@ def test_requests_beyond_the_queue_are_asked_to_come_back(session, client_of):
     assert sorted(one.result().status_code for one in asked) == [200, 200, 503]
 
 
-def test_an_answer_past_the_deadline_is_abandoned(start):
-    hurried = start(deadline=1e-4)
-    assert predict(hurried, "A long sentence of many words.")[0] == 504
-
-
 def test_a_computation_that_takes_too_long_is_cancelled(session, client_of):
     ended = []
 
