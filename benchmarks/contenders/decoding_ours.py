@@ -11,12 +11,12 @@ from harness.child import serve
 from harness.sentences import EOS, Rows, Work, up_to_eos, with_eos
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.engine import GraphEngine, SearchPlan
 from tf_transformer.decoding.streams import in_batches
 from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
-from tf_transformer.litert.interpreter import LiteModel
+from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import load_weights
 
@@ -39,7 +39,7 @@ def setup(work: str, precision: str, lookahead: int = 0, streams: int = 1) -> di
         to_int8(model)
     lite = None
     if in_litert:
-        lite = LiteModel(lite_file(model, in_litert), int(os.environ["OMP_NUM_THREADS"]))
+        lite = InterpreterPool(lite_file(model, in_litert), int(os.environ["OMP_NUM_THREADS"]))
 
     @functools.cache
     def searcher(beam: int, forced: int, alpha: float):
@@ -51,7 +51,7 @@ def setup(work: str, precision: str, lookahead: int = 0, streams: int = 1) -> di
         engine = GraphEngine(model, vocabulary)
         if lite:
             engine = LiteEngine(model, vocabulary, lite)
-        find = engine.compiled(decoding)
+        find = engine.compiled(SearchPlan(decoding))
 
         def compute(rows):
             ids = np.array(with_eos(rows), "int32")

@@ -8,7 +8,7 @@ import numpy as np
 from harness.child import resident_bytes, serve
 
 from tf_transformer.config import EOS_ID, DecodingConfig
-from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.engine import GraphEngine, SearchPlan
 from tf_transformer.models.transformer import Transformer
 
 
@@ -32,7 +32,7 @@ def setup(**settings) -> dict:
         limits = {"min_length": output, "max_length": output, "max_source_length": 2048}
         decoding = DecodingConfig(beam_size=beam, max_extra_length=output, **limits)
         vocabulary = SimpleNamespace(vocab_size=model.vocab_size)  # enough to search over ids
-        return GraphEngine(model, vocabulary).compiled(decoding)
+        return GraphEngine(model, vocabulary).compiled(SearchPlan(decoding))
 
     def work(
         source: int, output: int, beam: int, batch: int, vocabulary: int, **sizes: int

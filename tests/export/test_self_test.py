@@ -15,7 +15,7 @@ from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.self_test import agree, check_translator, self_test
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
-from tf_transformer.litert.interpreter import LiteModel
+from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.tasks.translation.translator import Translator
 
 
@@ -106,7 +106,7 @@ def test_a_model_that_has_learnt_nothing_passes_under_any_limits(translator, tmp
     decoding = DecodingConfig(
         min_length=15, beam_size=2, max_source_length=20, no_repeat_ngram=2
     )
-    lite = LiteModel(lite_file(model, "float32"), threads=1)
+    lite = InterpreterPool(lite_file(model, "float32"), threads=1)
     untrained = Translator(engine=LiteEngine(model, tokenizer, lite), decoding=decoding)
     exported = untrained.export(tmp_path / "any")
     assert load(exported).translate("Two men.") == untrained.translate("Two men.")

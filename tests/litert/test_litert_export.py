@@ -19,7 +19,7 @@ from tf_transformer.export.saved_model import ClosedError, column
 from tf_transformer.export.versions import find_export
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
-from tf_transformer.litert.interpreter import LiteModel
+from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.litert.session import LiteSession
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "litert" / "translator.py"
@@ -117,7 +117,7 @@ def test_export_refuses_options_of_another_format(translator, trained_run, tmp_p
 
 @pytest.fixture(scope="module")
 def lite_session(translator, exported):
-    lite = LiteModel(lite_file(translator.model, "float32"), threads=1)
+    lite = InterpreterPool(lite_file(translator.model, "float32"), threads=1)
     engine = LiteEngine(translator.model, translator.tokenizer, lite)
     return LiteSession(exported, engine, translator.decoding)
 

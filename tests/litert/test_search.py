@@ -1,5 +1,7 @@
 """The search in NumPy finds what the graph finds; a model in LiteRT what the model finds."""
 
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -23,9 +25,9 @@ from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.litert.engine import LiteEngine
-from tf_transformer.litert.file import kept_lite_file, lite_file
-from tf_transformer.litert.interpreter import LiteInterpreter, LiteModel
-from tf_transformer.litert.search import _best_of_many, host_search
+from tf_transformer.litert.file import cached_lite_file, lite_file
+from tf_transformer.litert.interpreter import InterpreterPool, ModelInterpreter, new_interpreter
+from tf_transformer.litert.search import _best_of_many, numpy_beam_search
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.translator import Translator
 
@@ -56,7 +58,7 @@ def found_by(
 ) -> Hypotheses:
     fewest = np.full(len(limits), settings.pop("min_length", 1))
     decoding = DecodingConfig(**({"beam_size": 2} | settings))
-    return host_search(step, decoding, number, np.array(limits, np.int32), fewest, prefix)
+    return numpy_beam_search(step, decoding, number, np.array(limits, np.int32), fewest, prefix)
 
 
 PREFIXES = np.array([[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]], np.int32)
@@ -131,11 +133,11 @@ def test_the_best_of_many_equal_top_k_ties_included(size):
 
 
 @pytest.fixture(scope="module")
-def in_float32(translator) -> LiteModel:
-    return LiteModel(lite_file(translator.model, "float32"), threads=1)
+def in_float32(translator) -> InterpreterPool:
+    return InterpreterPool(lite_file(translator.model, "float32"), threads=1)
 
 
-def in_litert(translator: Translator, lite: LiteModel, **options) -> Translator:
+def in_litert(translator: Translator, lite: InterpreterPool, **options) -> Translator:
     engine = LiteEngine(translator.model, translator.tokenizer, lite, **options)
     return Translator(engine=engine, decoding=DECODING)
 
@@ -166,7 +168,7 @@ def test_steps_of_later_choices_give_the_logits_of_the_model(later):
     source = random.integers(4, 20, [2, 9]).astype(np.int32)
     source[1, 5:] = 0
     step, cache = model.step_function(), model.initial_cache(source)
-    interpreter = LiteInterpreter(lite_file(model, "float32"), 1)
+    interpreter = ModelInterpreter(lite_file(model, "float32"), 1)
     lite = interpreter.encode(source, model.config.attention_window)
     ancestry = np.empty([2, width, 0], np.int32)
     for index in range(34):  # the cache grows in steps of 16, or with a window has 16 columns
@@ -188,8 +190,25 @@ def test_a_model_with_frozen_layers_and_adapters_is_converted():
     assert len(lite_file(model, "float32")) == pytest.approx(len(plain), rel=0.1)
 
 
+def test_without_the_package_of_litert_the_interpreter_is_tensorflows(
+    translator, in_float32, texts, monkeypatch
+):
+    pytest.importorskip("ai_edge_litert.interpreter")
+    source, tokens = np.array([[5, 6, 7, EOS_ID]], np.int32), np.full([1, 4], 5, np.int32)
+    found, interpreters = [], []
+    for module in ("ai_edge_litert.interpreter", "tensorflow.lite.python.interpreter"):
+        interpreters.append(InterpreterPool(in_float32.content, threads=1))
+        with interpreters[-1].lend() as interpreter:
+            found.append(interpreter.encode(source)(tokens, 0, np.zeros([1, 4, 1], np.int32)))
+        assert type(new_interpreter(in_float32.content, 1)).__module__ == module
+        monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
+    np.testing.assert_allclose(*found, atol=1e-5)  # the same file and search, other kernels
+    one, other = (in_litert(translator, each) for each in interpreters)
+    assert_same(one.translate(texts, n_best=4), other.translate(texts, n_best=4))
+
+
 def test_simultaneous_searches_use_different_interpreters(translator, in_float32, texts):
-    with in_float32.interpreter() as one, in_float32.interpreter() as other:
+    with in_float32.lend() as one, in_float32.lend() as other:
         assert one is not other
     lite = in_litert(translator, in_float32, streams=3)
     assert_same(lite.translate(texts, n_best=4), translator.translate(texts, n_best=4))
@@ -218,7 +237,7 @@ def test_int8_finds_nine_tenths_of_what_float32_finds(
     )  # so the weights are not in float32
     kept.write_bytes(b"changed")
     assert (
-        kept_lite_file(translator.model, "int8", weights) == b"changed"
+        cached_lite_file(translator.model, "int8", weights) == b"changed"
     )  # not converted again
 
     with pytest.raises(UserError, match="LiteRT cannot sample: leave out `litert`"):
@@ -235,7 +254,7 @@ def test_litert_in_float32_is_an_option_of_loading(
     translator, trained_run, texts, in_float32, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(
-        "tf_transformer.loading.load.kept_lite_file", lambda *_: in_float32.content
+        "tf_transformer.loading.load.cached_lite_file", lambda *_: in_float32.content
     )
     loaded = load(trained_run.path, litert=True)
     expected = translator.translate(texts)

@@ -13,11 +13,13 @@ L longest length limit, t steps taken. One step with B = 1, W = 2, N = 1 and fou
     alive        "b a" -1.51   "a b" -2.11     the W best that do not end
     ancestry     [[0, 1], [0, 0]]              "b a" was extended from slot 1, "a b" from 0
 
-Under a limit of 8 tokens this search stops (`Search.active`): "b a" can at best reach -1.51 /
-length_penalty(8, 0.6) = -0.95. An impossible beam or hypothesis has log-probability -inf.
+Under a limit of 8 tokens this search stops (`Search.should_stop`): "b a" can at best reach
+-1.51 / length_penalty(8, 0.6) = -0.95. An impossible beam or hypothesis has log-probability
+-inf.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple, Protocol
 
@@ -125,7 +127,8 @@ def beam_search(
     """
     rules = make_rules(max_lengths, min_lengths, prefix, context)
     if not isinstance(alpha, Real):
-        rules["alpha"] = tf.ensure_shape(tf.convert_to_tensor(alpha, tf.float32), [None])
+        alpha = tf.ensure_shape(tf.convert_to_tensor(alpha, tf.float32), [None])
+        rules["alpha"] = alpha[:, tf.newaxis]
 
     def choose(logits: tf.Tensor, state: State, index: tf.Tensor) -> Candidates:
         constraints = next_token(state.rules, state.tokens, index, no_repeat_ngram, grammar)
@@ -135,8 +138,9 @@ def beam_search(
     only_first = [0.0] + [-float("inf")] * (beam_size - 1)
     state = initial_state(cache, rules, only_first, len(alphas) or num_hypotheses)
     if alphas:
-        return SearchForAlphas(step, choose, alphas).run(state)
-    return Search(step, choose, alpha, lookahead).run(state)
+        return SearchForAlphas(step, choose, lambda _: alphas).run(state)
+    search = Search(step, choose, lambda state: state.rules.get("alpha", alpha), lookahead)
+    return search.run(state)
 
 
 def initial_state(
@@ -165,29 +169,30 @@ def initial_state(
     )
 
 
-class Search(NamedTuple):
+@dataclass(frozen=True)
+class Search:
     """A search: the model's step, the choice of candidates, and the length penalty."""
 
     step: StepFunction
     choose: Callable[[tf.Tensor, State, tf.Tensor], Candidates]  # from logits [B, W, V] at t
-    alpha: float | Sequence[float] = 0.0  # unless the rules hold one for each sentence
+    alpha_of: Callable[[State], float | tf.Tensor | Sequence[float]]  # or [B, 1], or [A]
     lookahead: int = 0  # 0: up to the length limit
 
     def run(self, state: State) -> Hypotheses:
-        """Searches until no sentence is active; returns the N best hypotheses of all.
+        """Searches until all sentences should stop; returns the N best hypotheses of all.
 
-        Sentences advance together; inactive ones leave the batch as soon as they make up a
-        quarter of it.
+        Sentences advance together; those that should stop leave the batch as soon as they make
+        up a quarter of it.
         """
         shapes = tf.nest.map_structure(_loop_shape, state)
 
-        def over_three_quarters_are_active(state: State) -> tf.Tensor:
-            count = tf.math.count_nonzero(self.active(state), dtype=tf.int32)
-            return 4 * count > 3 * tf.size(state.rows)
+        def under_a_quarter_should_stop(state: State) -> tf.Tensor:
+            count = tf.math.count_nonzero(self.should_stop(state), dtype=tf.int32)
+            return 4 * count < tf.size(state.rows)
 
         def search_then_compact(state: State, results: Hypotheses) -> tuple[State, Hypotheses]:
             (state,) = tf.while_loop(
-                over_three_quarters_are_active,
+                under_a_quarter_should_stop,
                 lambda state: (self.advance(state),),
                 (state,),
                 shape_invariants=(shapes,),
@@ -198,7 +203,7 @@ class Search(NamedTuple):
                 results,
                 state.finished,
             )
-            remaining = tf.where(self.active(state))[:, 0]
+            remaining = tf.where(~self.should_stop(state))[:, 0]
             state = tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), state)
             return state, results
 
@@ -214,24 +219,23 @@ class Search(NamedTuple):
             scores=tf.maximum(results.scores, tf.float32.min),
         )
 
-    def active(self, state: State) -> tf.Tensor:
-        """Returns bool [B]: whether an alive beam can still enter the N best.
+    def should_stop(self, state: State) -> tf.Tensor:
+        """Returns bool [B]: whether no alive beam can enter the N best any more.
 
-        A beam's log-probability can only fall, and the length penalty is largest at the length
-        limit: together they bound its score. At the limit EOS is forced, so no beam stays
-        alive, and no score is below -inf. Rules only remove hypotheses, so the bound still
-        holds. With `lookahead`, the limit is at most that many tokens away.
+        At the length limit EOS is forced, so no beam stays alive, and no score is below -inf.
+        With `lookahead`, the limit is at most that many tokens away.
         """
-        lengths = state.rules["max_lengths"]
+        limits = state.rules["max_lengths"]
         if self.lookahead:
-            lengths = tf.minimum(lengths, tf.shape(state.tokens)[-1] + self.lookahead)
-        penalty = length_penalty(lengths, self._alpha_of(state))
-        return state.finished.scores[:, -1] < state.log_probs[:, 0] / penalty
+            limits = tf.minimum(limits, tf.shape(state.tokens)[-1] + self.lookahead)
+        limits = tf.cast(limits, tf.float32)[:, tf.newaxis]
+        scores, alpha = state.finished.scores, self.alpha_of(state)
+        return tf.reduce_all(unbeatable(scores, state.log_probs, limits, alpha), axis=1)
 
     def advance(self, state: State) -> State:
         """Extends every alive beam by one token."""
         if self.lookahead:  # a stopped sentence stays stopped, whatever else is in its batch
-            stopped = ~self.active(state)[:, tf.newaxis]
+            stopped = self.should_stop(state)[:, tf.newaxis]
             log_probs = tf.where(stopped, -float("inf"), state.log_probs)
             state = state._replace(log_probs=log_probs)
         index = tf.shape(state.tokens)[-1]
@@ -266,33 +270,33 @@ class Search(NamedTuple):
             tokens: int32 [B, C, t], the candidates.
             log_probs: float32 [B, C], -inf where a candidate does not end.
         """
-        penalty = length_penalty(tf.shape(tokens)[-1], self._alpha_of(state))
-        penalty = penalty[:, tf.newaxis] if penalty.shape.rank else penalty
+        ended = self._ended(state, tokens, log_probs)
         pool = tf.nest.map_structure(  # -> [B, N + C]
-            lambda *pair: tf.concat(pair, axis=1),
-            state.finished,
-            _ended(state, tokens, log_probs, penalty),
+            lambda *pair: tf.concat(pair, axis=1), state.finished, ended
         )
         # Earlier entries win ties, so no candidate at -inf replaces the initial fillers.
         _, best = tf.math.top_k(pool.scores, state.finished.scores.shape[1])
         return tf.nest.map_structure(lambda tensor: _take(tensor, best), pool)  # -> [B, N]
 
-    def _alpha_of(self, state: State) -> float | tf.Tensor:
-        return state.rules.get("alpha", self.alpha)
+    def _ended(self, state: State, tokens: tf.Tensor, log_probs: tf.Tensor) -> Hypotheses:
+        """Returns the candidates, tokens [B, C, t], as hypotheses with tokens [B, C, L]."""
+        length = tf.shape(tokens)[-1]
+        missing = tf.shape(state.finished.tokens)[-1] - length
+        penalty = length_penalty(tf.cast(length, tf.float32), self.alpha_of(state))
+        return Hypotheses(
+            tokens=tf.pad(tokens, [[0, 0], [0, 0], [0, missing]], constant_values=PAD_ID),
+            lengths=tf.fill(tf.shape(log_probs), length),
+            log_probs=log_probs,
+            scores=log_probs / penalty,
+        )
 
 
 class SearchForAlphas(Search):
-    """A search for the best hypothesis under each of A alphas: N = A, `alpha` holds them.
+    """A search for the best hypothesis under each of A alphas: N = A.
 
     The beams do not depend on alpha, which only ranks finished hypotheses and decides when to
     stop. A search that continues while any alpha could still gain is exact for all of them.
     """
-
-    def active(self, state: State) -> tf.Tensor:
-        """Returns bool [B]: whether an alive beam can still be the best under some alpha."""
-        limits = state.rules["max_lengths"][:, tf.newaxis]
-        bounds = state.log_probs[:, :1] / length_penalty(limits, self.alpha)  # -> [B, A]
-        return tf.reduce_any(state.finished.scores < bounds, axis=1)
 
     def merge(self, state: State, tokens: tf.Tensor, log_probs: tf.Tensor) -> Hypotheses:
         """Returns the best hypothesis so far under each alpha, [B, A]; see `Search.merge`.
@@ -301,9 +305,8 @@ class SearchForAlphas(Search):
         every alpha.
         """
         best = tf.argmax(log_probs, axis=1)[:, tf.newaxis]
-        penalty = length_penalty(tf.shape(tokens)[-1], self.alpha)  # [A]
         # -> [B, 1], but scores [B, A]
-        ended = _ended(state, _take(tokens, best), _take(log_probs, best), penalty)
+        ended = self._ended(state, _take(tokens, best), _take(log_probs, best))
         better = ended.scores > state.finished.scores
         finished = state.finished
         return Hypotheses(
@@ -314,23 +317,32 @@ class SearchForAlphas(Search):
         )
 
 
-def length_penalty(length: tf.Tensor | int, alpha: float | tf.Tensor) -> tf.Tensor:
-    """Returns ((5 + length) / 6) ** alpha, float32 (Wu et al. 2016, equation 14)."""
-    return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, alpha)
+# --- Rules that the search in NumPy shares: of tensors or arrays ---------------------------
 
 
-def _ended(
-    state: State, tokens: tf.Tensor, log_probs: tf.Tensor, penalty: tf.Tensor
-) -> Hypotheses:
-    """Returns the candidates, tokens [B, C, t], as hypotheses with tokens [B, C, L]."""
-    length = tf.shape(tokens)[-1]
-    missing = tf.shape(state.finished.tokens)[-1] - length
-    return Hypotheses(
-        tokens=tf.pad(tokens, [[0, 0], [0, 0], [0, missing]], constant_values=PAD_ID),
-        lengths=tf.fill(tf.shape(log_probs), length),
-        log_probs=log_probs,
-        scores=log_probs / penalty,
-    )
+def length_penalty(length: tf.Tensor | float, alpha: tf.Tensor | float) -> tf.Tensor:
+    """Returns ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14), of float lengths."""
+    return ((5.0 + length) / 6.0) ** alpha
+
+
+def unbeatable(
+    scores: tf.Tensor, log_probs: tf.Tensor, limits: tf.Tensor, alpha: tf.Tensor | float
+) -> tf.Tensor:
+    """Returns bool [B, N]: whether no alive beam can still get a better score than these.
+
+    A beam's log-probability can only fall, and the length penalty is largest at the length
+    limit: together they bound its score. Rules only remove hypotheses, so the bound holds.
+
+    Args:
+        scores: [B, N], of finished hypotheses.
+        log_probs: [B, W], of the alive beams, best first.
+        limits: [B, 1], length limits.
+        alpha: exponent of the penalty, or [B, 1], or [N].
+    """
+    return scores >= log_probs[:, :1] / length_penalty(limits, alpha)
+
+
+# --- Tensors of sentences and beams ------------------------------------------------------
 
 
 def _take(tensor: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:

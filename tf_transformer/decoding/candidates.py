@@ -28,7 +28,7 @@ class Rules(TypedDict):
     max_lengths: tf.Tensor  # int32 [B], EOS counted
     min_lengths: NotRequired[tf.Tensor]  # int32 [B], EOS counted
     prefix: NotRequired[tf.Tensor]  # int32 [B, P + 1], the first tokens, PAD after them
-    alpha: NotRequired[tf.Tensor]  # float32 [B], exponents of the length penalty
+    alpha: NotRequired[tf.Tensor]  # float32 [B, 1], exponents of the length penalty
     context: NotRequired[tf.Tensor]  # [B, N, G], a grammar's context of each source
     keys: NotRequired[tf.Tensor]  # int32 [B, 2], keys of each sentence's random numbers
 
@@ -107,22 +107,22 @@ def next_token(
         must_end=rules["max_lengths"] <= index + 1,
         must_continue=rules["min_lengths"] > index + 1 if "min_lengths" in rules else None,
         forced=forced,
-        forbidden=_repeats(tokens, no_repeat_ngram) if no_repeat_ngram else None,
+        forbidden=repeating(tokens, no_repeat_ngram) if no_repeat_ngram else None,
         allowed=grammar(tokens, rules["context"]) if grammar else None,
     )
 
 
-def _repeats(tokens: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns the tokens that would repeat an n-gram of a beam: [B, W, t] -> [B, W, R].
+def repeating(tokens: tf.Tensor, size: int, where: Callable = tf.where) -> tf.Tensor:
+    """Returns the tokens that would repeat an n-gram of a beam, or PAD: [B, W, t] -> [B, W, R].
 
-    They follow each earlier occurrence of the beam's last n - 1 tokens.
+    They follow each earlier occurrence of the beam's last n - 1 tokens; R is t - n + 1, or 0.
+    Takes tensors; or arrays, with NumPy's `where`.
     """
-    count = tf.maximum(tf.shape(tokens)[-1] - size + 1, 0)  # n-grams so far: R
-    repeated = tf.fill(tf.shape(tokens[..., :count]), True)
-    for offset in range(size - 1):
-        last = tokens[..., count + offset : count + offset + 1]  # [B, W, 1]
-        repeated &= tokens[..., offset : count + offset] == last
-    return tf.where(repeated, tokens[..., size - 1 :], PAD_ID)
+    repeated = True
+    for back in range(size - 1, 0, -1):
+        last = tokens[..., -back : 1 - back or None]  # [B, W, 1]
+        repeated &= tokens[..., size - 1 - back : -back] == last  # [B, W, R]
+    return where(repeated, tokens[..., size - 1 :], PAD_ID)
 
 
 # --- Candidates --------------------------------------------------------------------------
@@ -185,10 +185,12 @@ def drawn_candidates(
     possible = _without_excluded(tf.where(banned, -float("inf"), logits), next_token)
     tokens = draw(possible)[..., tf.newaxis]  # -> [B, W, 1]
     normaliser = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)  # -> [B, W, 1]
-    drawn = tf.gather(possible, tokens, batch_dims=2) - normaliser
-    tokens, drawn = _force_tokens(tokens, drawn, logits, normaliser, next_token)
+    token_log_probs = tf.gather(possible, tokens, batch_dims=2) - normaliser
+    tokens, token_log_probs = _force_tokens(
+        tokens, token_log_probs, logits, normaliser, next_token
+    )
     parents = tf.broadcast_to(tf.range(beam_size), tf.shape(log_probs))
-    return Candidates(parents, tokens[..., 0], log_probs + drawn[..., 0])
+    return Candidates(parents, tokens[..., 0], log_probs + token_log_probs[..., 0])
 
 
 def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -11,6 +11,7 @@ import functools
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NoReturn
 
@@ -23,16 +24,12 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.alignment import (
     Alignment,
-    Attention,
     default_layer,
     nearest_pieces,
     word_pairs,
 )
-from tf_transformer.decoding.beam_search import (
-    Hypotheses,
-    beam_search,
-    length_penalty,
-)
+from tf_transformer.decoding.attention import Attention
+from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
 from tf_transformer.decoding.candidates import Grammar
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.streams import Progress, in_batches, padded
@@ -41,7 +38,19 @@ from tf_transformer.fast.int8 import parameters
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
 
-Find = Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]
+CompiledSearch = Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """All that a search depends on except for its texts; see `Engine.translate`."""
+
+    decoding: DecodingConfig
+    n_best: int = 1
+    sampling: SamplingConfig | None = None
+    prefixed: bool = False
+    grammar: Grammar | None = None
+    alphas: tuple[float, ...] = ()
 
 
 class Engine(ABC):
@@ -49,26 +58,27 @@ class Engine(ABC):
 
     Attributes:
         name: its name in messages.
-        instead: what to do for something that it cannot do.
+        advice: what to do for something that it cannot do.
         gives_word_probs: whether `score` gives the probabilities of words.
     """
 
     name: str
-    instead: str
+    advice: str
     gives_word_probs = True
 
-    @abstractmethod
     def translate(
         self,
         texts: Sequence[str],
         decoding: DecodingConfig,
-        number: int = 1,
+        n_best: int = 1,
         *,
         prefixes: Sequence[str] | None = None,
         sampling: SamplingConfig | None = None,
+        grammar: Grammar | None = None,
+        alphas: Sequence[float] = (),
         progress: Progress | None = None,
     ) -> list[list[Translation]]:
-        """Returns the best translations of each text, best first, up to `number` of them.
+        """Returns the best translations of each text, best first, up to `n_best` of them.
 
         A blank text has a single blank one, and so has a length limit of one token. Any other
         translation has a token before EOS, which may be the prefix's.
@@ -76,17 +86,33 @@ class Engine(ABC):
         Args:
             texts: any number of sentences.
             decoding: settings of the search.
-            number: translations of each text, at most the beam size unless sampled.
+            n_best: translations of each text, at most the beam size unless sampled.
             prefixes: beginnings of the translations, "" to leave one free. The translation may
                 continue the prefix's last word. A prefix that reaches the length limit is cut
                 there, with a warning.
             sampling: draws translations instead; the most probable is first. Samples depend
                 only on the seed and their own text.
+            grammar: restricts a beam search to well-formed hypotheses.
+            alphas: exponents of the length penalty that replace `decoding.alpha` and `n_best`:
+                the list of a text then holds the best translation under each. All come from a
+                single search, without `lookahead`.
             progress: called with the number of sentences done so far.
 
         Raises:
             UserError: for what the engine cannot do.
         """
+        prefixed = prefixes is not None
+        plan = SearchPlan(decoding, n_best, sampling, prefixed, grammar, tuple(alphas))
+        return self._translate(texts, plan, prefixes, progress)
+
+    @abstractmethod
+    def _translate(
+        self,
+        texts: Sequence[str],
+        plan: SearchPlan,
+        prefixes: Sequence[str] | None,
+        progress: Progress | None,
+    ) -> list[list[Translation]]: ...
 
     @abstractmethod
     def score(
@@ -104,7 +130,14 @@ class Engine(ABC):
 
     def refuse(self, what: str) -> NoReturn:
         """Raises UserError: the engine cannot do `what`."""
-        raise UserError(f"{self.name} cannot {what}: {self.instead}.")
+        raise UserError(f"{self.name} cannot {what}: {self.advice}.")
+
+    def refuse_all_but_beam_search(self, plan: SearchPlan) -> None:
+        """Raises UserError if the plan has what only a search in TensorFlow can do."""
+        if plan.sampling or plan.grammar or plan.alphas:
+            self.refuse(
+                "sample" if plan.sampling else "search with a grammar or several alphas"
+            )
 
 
 class GraphEngine(Engine):
@@ -116,17 +149,14 @@ class GraphEngine(Engine):
         streams: batches searched at the same time; None for as many as the cores allow.
 
     Attributes:
-        compiled: `compiled(decoding, number, sampling, prefixed, grammar, alphas)` is a
-            function `find(source, options)` from ids to hypotheses, traced once for batches of
-            every shape. Options are arrays by name: prefix, if `prefixed`, and seeds or the
-            grammar's context.
+        compiled: `compiled(plan)` is a search from ids [B, S] to hypotheses, traced once for
+            batches of every shape. Its second argument has arrays by name: `prefix`, `seeds`
+            and the grammar's `context`, as the plan needs.
         longest_trained: tokens of the longest source in training, with EOS; None if unknown.
 
     Raises:
         ValueError: if the tokenizer's vocabulary is not the model's.
     """
-
-    name, instead = "The model", "use another one"
 
     def __init__(
         self,
@@ -159,49 +189,40 @@ class GraphEngine(Engine):
 
     # --- Search --------------------------------------------------------------------------
 
-    def translate(
+    def _translate(
         self,
         texts: Sequence[str],
-        decoding: DecodingConfig,
-        number: int = 1,
-        *,
-        prefixes: Sequence[str] | None = None,
-        sampling: SamplingConfig | None = None,
-        progress: Progress | None = None,
-        grammar: Grammar | None = None,
-        alphas: Sequence[float] = (),
+        plan: SearchPlan,
+        prefixes: Sequence[str] | None,
+        progress: Progress | None,
     ) -> list[list[Translation]]:
-        """Returns the best translations of each text; see `Engine.translate`.
-
-        A `grammar` restricts a beam search to well-formed hypotheses. `alphas` are exponents of
-        the length penalty that replace `decoding.alpha` and `number`: the list of a text then
-        holds the best translation under each. All come from a single search, without
-        `lookahead`.
-        """
+        decoding, sampling = plan.decoding, plan.sampling
         codec = self.codec(decoding)
         sources = codec.ids(texts)
-        begin = None if prefixes is None else codec.prefix_ids(prefixes, sources)
+        begins = None if prefixes is None else codec.prefix_ids(prefixes, sources)
         seeds = None if sampling is None else _seeds(sources, sampling.seed)
-        find = self.compiled(
-            decoding.canonical(),
-            number,
-            sampling and dataclasses.replace(sampling, seed=0),  # seeds are inputs
-            prefixes is not None,
-            grammar,
-            tuple(alphas),
+        search = self.compiled(
+            dataclasses.replace(
+                plan,
+                decoding=dataclasses.replace(decoding, batch_tokens=1),  # no part of the graph
+                sampling=sampling and dataclasses.replace(sampling, seed=0),  # seeds are inputs
+            )
         )
 
         def compute(rows: list[int]) -> Hypotheses:
-            options = {} if begin is None else {"prefix": padded([begin[row] for row in rows])}
-            if grammar:
-                options["context"] = grammar.context([texts[row] for row in rows])
+            options = (
+                {} if begins is None else {"prefix": padded([begins[row] for row in rows])}
+            )
+            if plan.grammar:
+                options["context"] = plan.grammar.context([texts[row] for row in rows])
             if seeds is not None:
                 options["seeds"] = seeds[rows]
-            return find(padded([sources[row] for row in rows]), options)
+            return search(padded([sources[row] for row in rows]), options)
 
-        results = [[Translation("", 0.0, 0.0, 0)] * (len(alphas) or 1)] * len(sources)
+        blank = [Translation("", 0.0, 0.0, 0)] * (len(plan.alphas) or 1)
+        results = [blank for _ in sources]
         lengths = [len(source) for source in sources]
-        positions = decoding.batch_tokens // (number if sampling else decoding.beam_size)
+        positions = decoding.batch_tokens // (plan.n_best if sampling else decoding.beam_size)
         batches = in_batches(lengths, positions, compute, progress, streams=self.streams)
         for rows, hypotheses in batches:
             for row, decoded in zip(rows, codec.decode(hypotheses), strict=True):
@@ -209,29 +230,21 @@ class GraphEngine(Engine):
                     results[row] = decoded
         return results
 
-    def _compile(
-        self,
-        decoding: DecodingConfig,
-        number: int = 1,
-        sampling: SamplingConfig | None = None,
-        prefixed: bool = False,
-        grammar: Grammar | None = None,
-        alphas: tuple[float, ...] = (),
-    ) -> Find:
-        specs = {"prefix": IDS} if prefixed else {}
-        if grammar:
+    def _compile(self, plan: SearchPlan) -> CompiledSearch:
+        specs = {"prefix": IDS} if plan.prefixed else {}
+        if plan.grammar:
             specs["context"] = tf.TensorSpec([None, None, None], tf.bool)
-        if sampling:
+        if plan.sampling:
             specs["seeds"] = tf.TensorSpec([None], tf.int32)
 
-        def find(source: tf.Tensor, options: dict[str, tf.Tensor]) -> Hypotheses:
-            if sampling:
-                return self.sample_ids(source, decoding, number, sampling, **options)
-            return self.search_ids(
-                source, decoding, number, grammar=grammar, alphas=alphas, **options
-            )
+        def search(source: tf.Tensor, options: dict[str, tf.Tensor]) -> Hypotheses:
+            decoding, n_best = plan.decoding, plan.n_best
+            if plan.sampling:
+                return self.sample_ids(source, decoding, n_best, plan.sampling, **options)
+            rules = options | {"grammar": plan.grammar, "alphas": plan.alphas}
+            return self.search_ids(source, decoding, n_best, **rules)
 
-        return tf.function(find, [IDS, specs], autograph=False)
+        return tf.function(search, [IDS, specs], autograph=False)
 
     # --- Forced decoding of given translations -------------------------------------------
 
@@ -243,10 +256,11 @@ class GraphEngine(Engine):
         progress: Progress | None = None,
     ) -> list[Translation]:
         """Returns each target with its log-probability; see `Engine.score`."""
-        forced = self._forced(self._scores_of, sources, targets, decoding, progress)
+        forced = self._forced_pass(self._scores_of, sources, targets, decoding, progress)
         log_probs = [float(found["log_prob"]) for _, _, found in forced]
         lengths = [len(ids) for _, ids, _ in forced]
-        scores = tf.constant(log_probs) / length_penalty(lengths, decoding.alpha)
+        penalties = length_penalty(tf.constant(lengths, tf.float32), decoding.alpha)
+        scores = tf.constant(log_probs) / penalties
         words = [found["word_probs"].tolist() for _, _, found in forced]
         columns = (targets, scores.numpy().tolist(), log_probs, lengths, words)
         return [Translation(*row) for row in zip(*columns, strict=True)]
@@ -267,7 +281,7 @@ class GraphEngine(Engine):
         Raises:
             ValueError: if the model is an ensemble.
         """
-        forced = self._forced(self._nearest_of, sources, targets, decoding)
+        forced = self._forced_pass(self._nearest_of, sources, targets, decoding)
         codec = self.codec(decoding)
         tag = codec.tag_words
         alignments = []
@@ -292,12 +306,12 @@ class GraphEngine(Engine):
                 decoder=weights["decoder"][..., : len(target), : len(target)],
                 cross=weights["cross"][..., : len(target), : len(source)],
             )
-            for source, target, weights in self._forced(
+            for source, target, weights in self._forced_pass(
                 self._weights_of, sources, targets, decoding
             )
         ]
 
-    def _forced(
+    def _forced_pass(
         self,
         function: Callable,
         sources: Sequence[str],
@@ -331,57 +345,48 @@ class GraphEngine(Engine):
         self,
         source: tf.Tensor,
         decoding: DecodingConfig,
-        number: int = 1,
+        n_best: int = 1,
         *,
-        prefix: tf.Tensor | None = None,
         alpha: tf.Tensor | None = None,
-        alphas: Sequence[float] = (),
         max_lengths: tf.Tensor | None = None,
-        grammar: Grammar | None = None,
-        context: tf.Tensor | None = None,
+        **options: Any,
     ) -> Hypotheses:
         """Finds the best hypotheses by beam search.
 
         Args:
             source: int32 [B, S].
             decoding: settings of the search.
-            number: hypotheses of each source, at most the beam size.
-            prefix: int32 [B, P], see `beam_search`.
+            n_best: hypotheses of each source, at most the beam size.
             alpha: float32 [B], instead of the configured one.
-            alphas: see `beam_search`.
             max_lengths: int32 [B], limits that may only lower the configured ones.
-            grammar: see `beam_search`.
-            context: see `beam_search`.
+            **options: `prefix`, `alphas`, `grammar` and `context` of `beam_search`.
         """
         return beam_search(
             self.model.step_function(),
             self.model.initial_cache(source),
             beam_size=decoding.beam_size,
-            num_hypotheses=number,
+            num_hypotheses=n_best,
             alpha=decoding.alpha if alpha is None else alpha,
-            alphas=alphas,
             lookahead=decoding.lookahead,
-            prefix=prefix,
-            grammar=grammar,
-            context=context,
             **self._rules(source, decoding, max_lengths),
+            **options,
         )
 
     def sample_ids(
         self,
         source: tf.Tensor,
         decoding: DecodingConfig,
-        number: int,
+        n_best: int,
         sampling: SamplingConfig,
         *,
         seeds: tf.Tensor,
         prefix: tf.Tensor | None = None,
     ) -> Hypotheses:
-        """Draws `number` hypotheses; `seeds` is int32 [B], one for each sentence."""
+        """Draws `n_best` hypotheses; `seeds` is int32 [B], one for each sentence."""
         return sample(
             self.model.step_function(),
             self.model.initial_cache(source),
-            num_samples=number,
+            num_samples=n_best,
             seeds=seeds,
             temperature=sampling.temperature,
             top_k=sampling.top_k,
@@ -404,18 +409,24 @@ class GraphEngine(Engine):
 
     def score_ids(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `log_prob` [B] and `word_probs` [B, T], at least 1e-30 and then zeros."""
-        logits = self.model({"source": source, "target": _inputs(labels)}, training=False)
+        logits = self.model(
+            {"source": source, "target": _shifted_right(labels)}, training=False
+        )
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        losses = tf.where(labels == PAD_ID, 0.0, losses)
+        losses = tf.where(labels == PAD_ID, 0.0, losses)  # [B, T]
+        of_word = tf.one_hot(self._words(labels), tf.shape(labels)[1])  # [B, T, words]
+        word_losses = tf.einsum("bt,btw->bw", losses, of_word)
+        is_word = tf.reduce_max(of_word, axis=1)  # 1, and 0 beyond the last
+        word_probs = tf.maximum(tf.exp(-word_losses), 1e-30) * is_word
+        return {"log_prob": -tf.reduce_sum(losses, axis=1), "word_probs": word_probs}
+
+    def _words(self, labels: tf.Tensor) -> tf.Tensor:
+        """Returns the word of each piece, from 0, and -1 for EOS and PAD: int32 [B, T]."""
         pieces = self.tokenizer.vocabulary("target")
         spaced = tf.constant([piece.startswith(SPACE_PIECE) for piece in pieces])
         begins = tf.cast(tf.gather(spaced, labels), tf.int32)
-        word = tf.cumsum(begins, axis=1) - begins[:, :1]  # [B, T], from 0
-        word = tf.where((labels == PAD_ID) | (labels == EOS_ID), -1, word)
-        of_word = tf.one_hot(word, tf.shape(labels)[1])  # [B, T, T]
-        probs = tf.maximum(tf.exp(-tf.einsum("bt,btw->bw", losses, of_word)), 1e-30)
-        probs *= tf.reduce_max(of_word, axis=1)  # 0 beyond the last word
-        return {"log_prob": -tf.reduce_sum(losses, axis=1), "word_probs": probs}
+        word = tf.cumsum(begins, axis=1) - begins[:, :1]
+        return tf.where((labels == PAD_ID) | (labels == EOS_ID), -1, word)
 
     def cross_weights(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns the cross-attention that alignments are read from, [B, H, T, S].
@@ -425,18 +436,18 @@ class GraphEngine(Engine):
         """
         model = only_model(self.model)
         layer = default_layer(model.config.num_decoder_layers)
-        return model.cross_attention_weights(source, _inputs(labels), layer)
+        return model.cross_attention_weights(source, _shifted_right(labels), layer)
 
     def _weights(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns all attention weights by name, with dimension 0 = B."""
-        weights = only_model(self.model).attention_weights(source, _inputs(labels))
+        weights = only_model(self.model).attention_weights(source, _shifted_right(labels))
         return {name: tf.stack(tf.unstack(layers), 1) for name, layers in weights.items()}
 
     def _nearest(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         return nearest_pieces(self.cross_weights(source, labels), source)
 
 
-def _inputs(labels: tf.Tensor) -> tf.Tensor:
+def _shifted_right(labels: tf.Tensor) -> tf.Tensor:
     """Returns the decoder's inputs: the labels shifted right, BOS first."""
     return tf.pad(labels, [[0, 0], [1, 0]], constant_values=BOS_ID)[:, :-1]
 

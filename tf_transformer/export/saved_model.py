@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError, one_line
-from tf_transformer.config import DecodingConfig, SamplingConfig
+from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.beam_search import length_penalty
-from tf_transformer.decoding.engine import Engine
+from tf_transformer.decoding.engine import Engine, SearchPlan
 from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.export.card import read_config
@@ -244,7 +244,7 @@ class ExportEngine(Engine):
         UserError: if it cannot be loaded, or does not translate text.
     """
 
-    instead = "load the run it was made from"
+    advice = "load the run it was made from"
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, f"The export {path}"
@@ -256,19 +256,15 @@ class ExportEngine(Engine):
     def __repr__(self) -> str:
         return f"ExportEngine({self.path})"
 
-    def translate(
+    def _translate(
         self,
         texts: Sequence[str],
-        decoding: DecodingConfig,
-        number: int = 1,
-        *,
-        prefixes: Sequence[str] | None = None,
-        sampling: SamplingConfig | None = None,
-        progress: Progress | None = None,
+        plan: SearchPlan,
+        prefixes: Sequence[str] | None,
+        progress: Progress | None,
     ) -> list[list[Translation]]:
-        """Returns the best translations of each text; see `Engine.translate`."""
-        if sampling:
-            self.refuse("sample")
+        self.refuse_all_but_beam_search(plan)
+        decoding = plan.decoding
         alpha = decoding.alpha if "alpha" in self._changed(decoding) else -1.0
         inputs = {
             "text": column(texts),
@@ -281,7 +277,7 @@ class ExportEngine(Engine):
             names = ("translations", "scores", "log_probs", "num_tokens")
             columns = (answer[name].tolist() for name in names)
             for count, *row in zip(answer["count"], *columns, strict=True):
-                best = itertools.islice(zip(*row, strict=True), min(count, number))
+                best = itertools.islice(zip(*row, strict=True), min(count, plan.n_best))
                 translations.append([Translation(text.decode(), *rest) for text, *rest in best])
         return translations
 
@@ -299,7 +295,9 @@ class ExportEngine(Engine):
         figures: list[tuple] = []
         for answer in self._session.answers("score", inputs, progress):
             if "alpha" in changed:
-                penalties = length_penalty(answer["num_tokens"], decoding.alpha)
+                penalties = length_penalty(
+                    tf.cast(answer["num_tokens"], tf.float32), decoding.alpha
+                )
                 answer["score"] = answer["log_prob"] / penalties.numpy()
             columns = (answer[name].tolist() for name in names if name in answer)
             figures += zip(*columns, strict=True)

@@ -14,6 +14,7 @@ from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import default_layer
+from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.export.saved_model import SavedModelSession, column, plain_lists
 
 Check = tuple[str, str, Any, Any]  # signature and output, text, expected, received
@@ -204,7 +205,7 @@ def _n_best(ranked: Sequence[Any], beam_size: int, alpha: float, answer: Answer)
 
 def _score(translation: Any, alpha: float) -> float:
     """Returns the score that a search with this alpha gives a translation."""
-    return translation.log_prob / ((5 + translation.num_tokens) / 6) ** alpha
+    return translation.log_prob / length_penalty(translation.num_tokens, alpha)
 
 
 def fitting_texts(tokenizer: Tokenizer, limit: int) -> list[str]:

@@ -211,10 +211,11 @@ class Signatures:
         target_ids, target_cut = self._codec.encode(target, limit, target=True)
         score_ids = in_groups(self._engine.score_ids, [IDS, IDS], self._positions)
         found = score_ids(source_ids.to_tensor(PAD_ID), target_ids.to_tensor(PAD_ID))
-        size = tf.cast(target_ids.row_lengths(), tf.int32)
+        size = target_ids.row_lengths()
+        penalty = length_penalty(tf.cast(size, tf.float32), self._decoding.alpha)
         return found | {
-            "score": found["log_prob"] / length_penalty(size, self._decoding.alpha),
-            "num_tokens": size,
+            "score": found["log_prob"] / penalty,
+            "num_tokens": tf.cast(size, tf.int32),
             "source_cut": source_cut,
             "target_cut": target_cut,
         }

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from tf_transformer.config import PAD_ID, DecodingConfig, SamplingConfig
+from tf_transformer.config import PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses
-from tf_transformer.decoding.candidates import Grammar
-from tf_transformer.decoding.engine import Find, GraphEngine
+from tf_transformer.decoding.engine import CompiledSearch, GraphEngine, SearchPlan
 from tf_transformer.decoding.streams import most_streams
-from tf_transformer.litert.interpreter import LiteModel
-from tf_transformer.litert.search import host_search
+from tf_transformer.litert.interpreter import InterpreterPool
+from tf_transformer.litert.search import numpy_beam_search
 from tf_transformer.models.ensemble import only_model
 from tf_transformer.models.transformer import Transformer
 
@@ -20,41 +19,37 @@ class LiteEngine(GraphEngine):
     Args:
         model: a trained `Transformer` in float32.
         tokenizer: the tokenizer that it was trained with.
-        lite: its LiteRT file.
+        interpreters: of its LiteRT file.
         streams: batches searched at the same time; None for as many as the cores allow.
     """
 
-    name, instead = "LiteRT", "leave out `litert`"
+    name, advice = "LiteRT", "leave out `litert`"
 
     def __init__(
         self,
         model: Transformer,
         tokenizer: Tokenizer,
-        lite: LiteModel,
+        interpreters: InterpreterPool,
         *,
         streams: int | None = None,
     ) -> None:
-        super().__init__(model, tokenizer, streams=streams or most_streams(lite.threads))
-        self.lite = lite
+        super().__init__(
+            model, tokenizer, streams=streams or most_streams(interpreters.threads)
+        )
+        self.interpreters = interpreters
 
-    def _compile(
-        self,
-        decoding: DecodingConfig,
-        number: int = 1,
-        sampling: SamplingConfig | None = None,
-        prefixed: bool = False,
-        grammar: Grammar | None = None,
-        alphas: tuple[float, ...] = (),
-    ) -> Find:
-        if sampling:
-            self.refuse("sample")
-        codec, window = self.codec(decoding), only_model(self.model).config.attention_window
+    def _compile(self, plan: SearchPlan) -> CompiledSearch:
+        self.refuse_all_but_beam_search(plan)
+        codec = self.codec(plan.decoding)
+        window = only_model(self.model).config.attention_window
 
-        def find(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
+        def search(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
             lengths = np.count_nonzero(source != PAD_ID, axis=1).astype(np.int32)
             limits = np.asarray(codec.limits(lengths)), np.asarray(codec.min_lengths(lengths))
-            with self.lite.interpreter() as interpreter:
+            with self.interpreters.lend() as interpreter:
                 step = interpreter.encode(source, window)
-                return host_search(step, decoding, number, *limits, options.get("prefix"))
+                return numpy_beam_search(
+                    step, plan.decoding, plan.n_best, *limits, options.get("prefix")
+                )
 
-        return find
+        return search

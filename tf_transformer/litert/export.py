@@ -13,7 +13,7 @@ from tf_transformer.export.signatures import sizes
 from tf_transformer.export.versions import LITE_MODEL, new_version
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import Sizes, lite_file
-from tf_transformer.litert.interpreter import LiteModel
+from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.models.ensemble import only_model
 
 
@@ -48,14 +48,14 @@ def export_lite(
     with new_version(base, version) as (final, folder):
         codec, lite = engine.codec(decoding), None
         if isinstance(engine, LiteEngine):
-            lite = engine.lite
+            lite = engine.interpreters
         if fixed or not lite:
             width, longest = decoding.beam_size, codec.target_limit
             columns = min(longest, model.config.attention_window or longest)
             fixed_sizes = Sizes(1, codec.source_limit, width, columns)
             precision = lite.precision if lite else "float32"
             content = lite_file(model, precision, fixed_sizes if fixed else Sizes())
-            lite = LiteModel(content, 1, precision)
+            lite = InterpreterPool(content, 1, precision)
         (folder / LITE_MODEL).write_bytes(lite.content)
         card = card | {"translated_as_in_float32": _compare(engine, decoding, lite)}
         engine.tokenizer.copy(folder / "tokenizer.model")
@@ -64,7 +64,7 @@ def export_lite(
     return final
 
 
-def _compare(engine: GraphEngine, decoding: DecodingConfig, lite: LiteModel) -> str:
+def _compare(engine: GraphEngine, decoding: DecodingConfig, lite: InterpreterPool) -> str:
     """Returns how many of a few texts LiteRT translates like the model: "9 of 9 texts"."""
     model, tokenizer = only_model(engine.model), engine.tokenizer
     texts = fitting_texts(tokenizer, engine.codec(decoding).source_limit)

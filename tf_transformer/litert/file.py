@@ -23,7 +23,7 @@ from tf_transformer.models.transformer import Transformer
 logger = logging.getLogger(__name__)
 
 ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
-Pairs = Sequence[tuple[tf.Tensor, tf.Tensor]]
+KeysAndValues = Sequence[tuple[tf.Tensor, tf.Tensor]]
 
 _FORMAT = 3  # increase it whenever `lite_file` changes, so that no cached file is reused
 
@@ -73,8 +73,8 @@ def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
             return converter.convert()
 
 
-def kept_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
-    """Returns the result of `lite_file`, kept in the user's cache because it takes a while.
+def cached_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
+    """Returns the result of `lite_file`, from the user's cache because it takes a while.
 
     Args:
         model: a model in float32.
@@ -151,11 +151,11 @@ def _function(function: Callable, **specs: tuple) -> ConcreteFunction:
     return tf.function(function, autograph=False).get_concrete_function(**named)
 
 
-def _pairs(keys: tf.Tensor, values: tf.Tensor) -> Pairs:
+def _pairs(keys: tf.Tensor, values: tf.Tensor) -> KeysAndValues:
     """[B, N, ...] twice -> N pairs of [B, ...]."""
     return list(zip(tf.unstack(keys, axis=1), tf.unstack(values, axis=1), strict=True))
 
 
-def _stacked(pairs: Pairs) -> list[tf.Tensor]:
+def _stacked(pairs: KeysAndValues) -> list[tf.Tensor]:
     """N pairs of [B, ...] -> [B, N, ...] twice."""
     return [tf.stack(parts, axis=1) for parts in zip(*pairs, strict=True)]

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,8 +18,19 @@ from tf_transformer.config import EOS_ID, PAD_ID
 _COLUMNS = 16  # step by which cache and source grow: LiteRT has to prepare every new shape
 
 
-class LiteModel:
-    """A LiteRT file written by `lite_file`; may be used from several threads.
+def new_interpreter(content: bytes, threads: int) -> Any:
+    """Returns LiteRT's interpreter of a file: its own package's, else TensorFlow's."""
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:  # as after `pip install` without the extra, or on another platform
+        Interpreter = tf.lite.Interpreter
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TensorFlow's says that it will go
+        return Interpreter(model_content=content, num_threads=threads)
+
+
+class InterpreterPool:
+    """Interpreters of a LiteRT file written by `lite_file`, for several threads.
 
     Args:
         content: content of the file.
@@ -31,21 +43,21 @@ class LiteModel:
 
     def __init__(self, content: bytes, threads: int, precision: str = "float32") -> None:
         self.content, self.threads, self.precision = content, threads, precision
-        self._free, self._lock = [LiteInterpreter(content, threads)], threading.Lock()
+        self._free, self._lock = [ModelInterpreter(content, threads)], threading.Lock()
 
     @contextmanager
-    def interpreter(self) -> Iterator["LiteInterpreter"]:
+    def lend(self) -> Iterator["ModelInterpreter"]:
         """Lends an interpreter that no other search uses: an idle one, or a new one."""
         with self._lock:
             idle = self._free.pop() if self._free else None
-            one = idle or LiteInterpreter(self.content, self.threads)
+            one = idle or ModelInterpreter(self.content, self.threads)
         try:
             yield one
         finally:
             self._free.append(one)
 
 
-class LiteInterpreter:
+class ModelInterpreter:
     """Runs a LiteRT file for one search at a time.
 
     Args:
@@ -58,9 +70,8 @@ class LiteInterpreter:
     """
 
     def __init__(self, content: bytes, threads: int) -> None:
-        with warnings.catch_warnings(), stderr_held_back():
-            warnings.simplefilter("ignore")  # the move of LiteRT to the package ai_edge_litert
-            interpreter = tf.lite.Interpreter(model_content=content, num_threads=threads)
+        with stderr_held_back():
+            interpreter = new_interpreter(content, threads)
             self._runners = {
                 name: interpreter.get_signature_runner(name) for name in ("encode", "step")
             }
@@ -76,7 +87,7 @@ class LiteInterpreter:
         """Returns the outputs of a signature."""
         return self._runners[name](**inputs)
 
-    def encode(self, source: np.ndarray, window: int = 0) -> "LiteStep":
+    def encode(self, source: np.ndarray, window: int = 0) -> "CachedStep":
         """Encodes sources, int32 [B, S], padded; returns the decoding step of their search.
 
         `window` is the model's attention window; 0 for none.
@@ -85,7 +96,7 @@ class LiteInterpreter:
         source = np.pad(source, [(0, 0), (0, missing)], constant_values=PAD_ID)
         mask = (source != PAD_ID)[:, np.newaxis, np.newaxis]
         memory = self.run("encode", source=source) | {"memory_mask": mask}
-        return LiteStep(self, memory, window)
+        return CachedStep(self, memory, window)
 
     def _prepare(self) -> None:
         """Computes a step, for one sentence and W of the file, or 4."""
@@ -94,7 +105,7 @@ class LiteInterpreter:
         step(np.full([1, width], EOS_ID, np.int32), 0, np.zeros([1, width, 1], np.int32))
 
 
-class LiteStep:
+class CachedStep:
     """The decoding step of the sentences being searched, and its cache.
 
     Args:
@@ -104,7 +115,7 @@ class LiteStep:
     """
 
     def __init__(
-        self, interpreter: LiteInterpreter, memory: dict[str, np.ndarray], window: int = 0
+        self, interpreter: ModelInterpreter, memory: dict[str, np.ndarray], window: int = 0
     ) -> None:
         self._interpreter, self._memory = interpreter, memory
         self._past: dict[str, np.ndarray] = {}

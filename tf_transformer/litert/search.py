@@ -1,177 +1,172 @@
 """Beam search in NumPy around the decoding step of a model in LiteRT.
 
-B batch, W beam width, C candidates of a sentence; the others as in `decoding.beam_search` and
-`decoding.candidates`.
+In a TensorFlow graph, the search alone takes a millisecond per step: several times as long as
+the step of a small model in LiteRT. Sizes are those of `decoding.beam_search`.
 """
 
+import functools
+from operator import itemgetter
+
 import numpy as np
+import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
-from tf_transformer.decoding.beam_search import Hypotheses
-from tf_transformer.decoding.candidates import BANNED_IDS
-from tf_transformer.litert.interpreter import LiteStep
+from tf_transformer.decoding.beam_search import Hypotheses, State, length_penalty, unbeatable
+from tf_transformer.decoding.candidates import BANNED_IDS, Rules, repeating
+from tf_transformer.litert.interpreter import CachedStep
 
-_BANNED = np.isin(np.arange(max(BANNED_IDS) + 2), BANNED_IDS)  # the last: any higher id
+_IS_BANNED = np.isin(np.arange(max(BANNED_IDS) + 2), BANNED_IDS)  # the last: any higher id
 _BLOCK = 32  # tokens in a block of `_best_of_many`
 
 
-def host_search(
-    step: LiteStep,
+def numpy_beam_search(
+    step: CachedStep,
     decoding: DecodingConfig,
-    number: int,
+    num_hypotheses: int,
     max_lengths: np.ndarray,
     min_lengths: np.ndarray,
     prefix: np.ndarray | None = None,
 ) -> Hypotheses:
     """Returns the hypotheses that `beam_search` finds, as arrays, in the same order.
 
-    In a TensorFlow graph, the search alone takes a millisecond per step: several times as long
-    as the step of a small model in LiteRT.
-
     Args:
         step: the decoding step of these sentences, at its first position.
         decoding: settings of the search, whose lengths are not used.
-        number: N, at most the beam size W.
+        num_hypotheses: N, at most the beam size W.
         max_lengths: int32 [B], length limits.
         min_lengths: int32 [B], minimum numbers of tokens.
         prefix: int32 [B, P], see `beam_search`.
     """
-    search = _HostSearch(step, decoding, number, max_lengths, min_lengths, prefix)
-    results = [column.copy() for column in search.finished]
-    rows = np.arange(len(max_lengths))
-    while rows.size:
-        search.advance()
-        active = search.active()
-        if decoding.lookahead:
-            search.stop(~active)
-        if 4 * np.count_nonzero(active) <= 3 * rows.size:
-            for result, column in zip(results, search.finished, strict=True):
-                result[rows] = column
-            rows = rows[active]
-            search.keep(np.flatnonzero(active))
-    tokens, lengths, *figures = results
+    rules: Rules = {"max_lengths": max_lengths, "min_lengths": min_lengths}
+    if prefix is not None:
+        rules["prefix"] = prefix
+    state = _initial_state(rules, decoding.beam_size, num_hypotheses)
+    results = Hypotheses(*(column.copy() for column in state.finished))
+    while state.rows.size:
+        state = _advance(step, state, decoding)
+        stopped = _should_stop(state, decoding)
+        if decoding.lookahead:  # a stopped sentence stays stopped
+            state.log_probs[stopped] = -np.inf
+        if 4 * np.count_nonzero(stopped) >= state.rows.size:
+            for result, column in zip(results, state.finished, strict=True):
+                result[state.rows] = column
+            rows = np.flatnonzero(~stopped)
+            step.keep(rows)
+            state = tf.nest.map_structure(itemgetter(rows), state)
     lowest = np.finfo(np.float32).min
-    return Hypotheses(tokens, lengths, *(np.maximum(figure, lowest) for figure in figures))
+    log_probs, scores = (np.maximum(column, lowest) for column in results[2:])
+    return results._replace(log_probs=log_probs, scores=scores)
 
 
-class _HostSearch:
-    """`beam_search.Search` and its `State` in NumPy, for the sentences still being searched."""
+def _initial_state(rules: Rules, beam_size: int, num_hypotheses: int) -> State:
+    batch_size, longest = len(rules["max_lengths"]), max(rules["max_lengths"], default=0)
+    impossible = np.full([batch_size, num_hypotheses], -np.inf, np.float32)
+    log_probs = np.full([batch_size, beam_size], -np.inf, np.float32)
+    log_probs[:, :1] = 0  # all beams start out equal, so only the first is extended
+    return State(
+        rows=np.arange(batch_size),
+        rules=rules,
+        last_tokens=np.full([batch_size, beam_size], BOS_ID, np.int32),
+        tokens=np.zeros([batch_size, beam_size, 0], np.int32),
+        log_probs=log_probs,
+        ancestry=np.zeros([batch_size, beam_size, 0], np.int32),
+        finished=Hypotheses(
+            tokens=np.full([batch_size, num_hypotheses, longest], PAD_ID, np.int32),
+            lengths=np.zeros([batch_size, num_hypotheses], np.int32),
+            log_probs=impossible,
+            scores=impossible,
+        ),
+        cache=(),  # the step has it
+    )
 
-    def __init__(
-        self,
-        step: LiteStep,
-        decoding: DecodingConfig,
-        number: int,
-        max_lengths: np.ndarray,
-        min_lengths: np.ndarray,
-        prefix: np.ndarray | None,
-    ) -> None:
-        self._step, self._decoding, self._prefix = step, decoding, prefix
-        self._max_lengths, self._min_lengths = max_lengths, min_lengths
-        batch, width = len(max_lengths), decoding.beam_size
-        longest = max(max_lengths, default=0)
-        self._rows = np.arange(batch)[:, np.newaxis]
-        self._length = 0  # t, of the L columns of tokens and ancestry
-        self._last_tokens = np.full([batch, width], BOS_ID, np.int32)
-        self._tokens = np.full([batch, width, longest], PAD_ID, np.int32)
-        self._ancestry = np.zeros([batch, width, longest], np.int32)
-        self._log_probs = np.full([batch, width], -np.inf, np.float32)
-        self._log_probs[:, :1] = 0  # all beams start out equal, so only the first is extended
-        impossible = np.full([batch, number], -np.inf, np.float32)
-        self.finished: tuple[np.ndarray, ...] = (  # columns of Hypotheses
-            np.full([batch, number, longest], PAD_ID, np.int32),
-            np.zeros([batch, number], np.int32),
-            impossible,
-            impossible,
-        )
 
-    def keep(self, rows: np.ndarray) -> None:
-        """Keeps only the sentences in these rows."""
-        self._max_lengths, self._min_lengths = self._max_lengths[rows], self._min_lengths[rows]
-        self._rows = self._rows[: len(rows)]
-        self._prefix = None if self._prefix is None else self._prefix[rows]
-        self._last_tokens, self._tokens = self._last_tokens[rows], self._tokens[rows]
-        self._ancestry, self._log_probs = self._ancestry[rows], self._log_probs[rows]
-        self.finished = tuple(column[rows] for column in self.finished)
-        self._step.keep(rows)
+def _should_stop(state: State, decoding: DecodingConfig) -> np.ndarray:
+    """Returns bool [B], as `Search.should_stop`."""
+    limits = state.rules["max_lengths"]
+    if decoding.lookahead:
+        limits = np.minimum(limits, state.tokens.shape[-1] + decoding.lookahead)
+    limits = limits.astype(np.float32)[:, np.newaxis]
+    worst = state.finished.scores[:, -1:]
+    return unbeatable(worst, state.log_probs, limits, decoding.alpha)[:, 0]
 
-    def stop(self, rows: np.ndarray) -> None:
-        """Ends the search of these sentences, even while they stay in the batch."""
-        self._log_probs[rows] = -np.inf
 
-    def active(self) -> np.ndarray:
-        """Returns bool [B]: whether an alive beam can still enter the N best."""
-        lengths = self._max_lengths
-        if self._decoding.lookahead:
-            lengths = np.minimum(lengths, self._length + self._decoding.lookahead)
-        return self.finished[-1][:, -1] < self._log_probs[:, 0] / self._penalty(lengths)
+def _advance(step: CachedStep, state: State, decoding: DecodingConfig) -> State:
+    """Extends every alive beam by one token."""
+    _, beam_size, index = state.tokens.shape
+    ancestry = _append(state.ancestry, np.arange(beam_size))  # -> [B, W, t + 1]
+    logits = step(state.last_tokens, index, ancestry)
 
-    def _penalty(self, length: np.ndarray | int) -> np.ndarray | np.floating:
-        alpha = np.float32(self._decoding.alpha)
-        return ((np.float32(5) + np.float32(length)) / np.float32(6)) ** alpha
+    parents, last_tokens, log_probs = _candidates(logits, state, decoding)  # -> [B, C]
+    tokens = _append(_take(state.tokens, parents), last_tokens)  # -> [B, C, t + 1]
+    ends = last_tokens == EOS_ID
+    alive_log_probs, alive = _best(np.where(ends, -np.inf, log_probs), beam_size)  # -> [B, W]
+    finished, ended = state.finished, np.where(ends, log_probs, -np.inf)
+    if np.any(ended > -np.inf):
+        finished = _merged(finished, tokens, ended, decoding.alpha)
+    return state._replace(
+        last_tokens=_take(last_tokens, alive),
+        tokens=_take(tokens, alive),
+        log_probs=alive_log_probs,
+        ancestry=_take(ancestry, _take(parents, alive)),
+        finished=finished,
+    )
 
-    def advance(self) -> None:
-        """Extends every alive beam by one token."""
-        index, self._length = self._length, self._length + 1
-        width = self._decoding.beam_size
-        self._ancestry[..., index] = np.arange(width)
-        logits = self._step(self._last_tokens, index, self._ancestry[..., : index + 1])
 
-        parents, last, log_probs = self._candidates(logits, index)  # [B, C]
-        tokens = self._tokens[self._rows, parents]
-        tokens[..., index] = last
-        ends = last == EOS_ID
-        self._log_probs, alive = self._best(np.where(ends, -np.inf, log_probs), width)
-        self._last_tokens, self._tokens = last[self._rows, alive], tokens[self._rows, alive]
-        self._ancestry = self._ancestry[self._rows, parents[self._rows, alive]]
-        ended = np.where(ends, log_probs, -np.inf)
-        if np.any(ended > -np.inf):
-            self._merge(tokens, ended)
+def _merged(
+    finished: Hypotheses, tokens: np.ndarray, log_probs: np.ndarray, alpha: float
+) -> Hypotheses:
+    """Returns the N best of the finished hypotheses and the candidates [B, C, t] that end."""
+    length = tokens.shape[-1]
+    lengths = np.full(log_probs.shape, length, np.int32)
+    padded = np.full([*lengths.shape, finished.tokens.shape[-1]], PAD_ID, np.int32)
+    padded[..., :length] = tokens
+    scores = log_probs / length_penalty(np.float32(length), alpha)
+    pool = zip(finished, (padded, lengths, log_probs, scores), strict=True)
+    columns = [np.concatenate(pair, axis=1) for pair in pool]  # [B, N + C]
+    _, best = _best(columns[-1], finished.scores.shape[1])
+    return Hypotheses(*(_take(column, best) for column in columns))
 
-    def _merge(self, tokens: np.ndarray, log_probs: np.ndarray) -> None:
-        """Keeps the N best of the finished hypotheses and the candidates [B, C, L] that end."""
-        lengths = np.full(log_probs.shape, self._length, np.int32)
-        ended = tokens, lengths, log_probs, log_probs / self._penalty(self._length)
-        pool = [np.concatenate(pair, axis=1) for pair in zip(self.finished, ended, strict=True)]
-        _, best = self._best(pool[-1], self.finished[0].shape[1])
-        self.finished = tuple(column[self._rows, best] for column in pool)
 
-    def _best(self, values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the k largest of each row of [B, I], and their indices; ties keep order."""
-        order = np.argsort(-values, axis=1, kind="stable")[:, :k]
-        return values[self._rows, order], order
+def _candidates(
+    logits: np.ndarray, state: State, decoding: DecodingConfig
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns parents, last tokens and log-probabilities of the C best, [B, C]."""
+    rules, (_, beam_size, index) = state.rules, state.tokens.shape
+    count = 2 * beam_size if beam_size > 1 else 1
+    k = min(count + len(BANNED_IDS) + 1, logits.shape[-1])
+    possible = logits  # [B, W, V]
+    if decoding.no_repeat_ngram:
+        possible = logits.copy()
+        repeats = repeating(state.tokens, decoding.no_repeat_ngram, np.where)
+        np.put_along_axis(possible, repeats, -np.inf, axis=-1)
+    best, tokens = _best_of_many(possible.reshape(-1, possible.shape[-1]), k)
+    best = best.reshape(-1, beam_size, k)
+    tokens = tokens.reshape(-1, beam_size, k).astype(np.int32)
+    highest = best[..., :1] if possible is logits else logits.max(-1, keepdims=True)
+    relative = logits - highest
+    sums = np.exp(relative, out=relative).sum(-1, keepdims=True)
+    normaliser = highest + np.log(sums)  # [B, W, 1]
+    banned = _IS_BANNED[np.minimum(tokens, len(_IS_BANNED) - 1)]
+    must_continue = rules["min_lengths"] > index + 1
+    banned |= must_continue[:, np.newaxis, np.newaxis] & (tokens == EOS_ID)
+    log_probs = np.where(banned, -np.inf, best - normaliser)  # [B, W, k]
 
-    def _candidates(self, logits: np.ndarray, index: int) -> tuple[np.ndarray, ...]:
-        """Returns parents, last tokens and log-probabilities of the C best, [B, C]."""
-        decoding, width = self._decoding, self._decoding.beam_size
-        count = 2 * width if width > 1 else 1
-        k = min(count + len(BANNED_IDS) + 1, logits.shape[-1])
-        possible = logits
-        if decoding.no_repeat_ngram:
-            possible = logits.copy()
-            repeats = _repeats(self._tokens[..., :index], decoding.no_repeat_ngram)
-            np.put_along_axis(possible, repeats, -np.inf, axis=-1)
-        best, tokens = _best_of_many(possible.reshape(-1, possible.shape[-1]), k)
-        best, tokens = best.reshape(-1, width, k), tokens.reshape(-1, width, k).astype(np.int32)
-        highest = best[..., :1] if possible is logits else logits.max(-1, keepdims=True)
-        relative = logits - highest
-        sums = np.exp(relative, out=relative).sum(-1, keepdims=True)
-        normaliser = highest + np.log(sums)
-        banned = _BANNED[np.minimum(tokens, len(_BANNED) - 1)]
-        must_continue = self._min_lengths > index + 1
-        banned |= must_continue[:, np.newaxis, np.newaxis] & (tokens == EOS_ID)
-        log_probs = np.where(banned, -np.inf, best - normaliser)
+    forced = np.where(rules["max_lengths"] <= index + 1, EOS_ID, PAD_ID)  # [B], PAD: free
+    if "prefix" in rules and index < rules["prefix"].shape[1]:
+        forced = np.where(forced, forced, rules["prefix"][:, index])
+    for row in np.flatnonzero(forced):
+        tokens[row], log_probs[row] = forced[row], -np.inf
+        log_probs[row, :, 0] = logits[row, :, forced[row]] - normaliser[row, :, 0]
 
-        forced = np.where(self._max_lengths <= index + 1, EOS_ID, PAD_ID)  # [B], PAD: free
-        if self._prefix is not None and index < self._prefix.shape[1]:
-            forced = np.where(forced, forced, self._prefix[:, index])
-        for row in np.flatnonzero(forced):
-            tokens[row], log_probs[row] = forced[row], -np.inf
-            log_probs[row, :, 0] = logits[row, :, forced[row]] - normaliser[row, :, 0]
+    totals = (state.log_probs[..., np.newaxis] + log_probs).reshape(-1, beam_size * k)
+    totals, position = _best(totals, count)  # -> [B, C]
+    return position // k, _take(tokens.reshape(-1, beam_size * k), position), totals
 
-        totals = (self._log_probs[..., np.newaxis] + log_probs).reshape(-1, width * k)
-        totals, position = self._best(totals, count)
-        return position // k, tokens.reshape(-1, width * k)[self._rows, position], totals
+
+def _best(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the k largest of each row of [B, I], and their indices; ties keep order."""
+    order = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    return _take(values, order), order
 
 
 def _best_of_many(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -189,16 +184,24 @@ def _best_of_many(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     survivors = np.flatnonzero(values >= bound)
     row, position = np.divmod(survivors, size)
     order = np.lexsort((-values.ravel()[survivors], row))  # stable: by row, largest first
-    rows = np.arange(len(values))[:, np.newaxis]
+    rows = _rows(len(values))
     best = position[order[np.searchsorted(row, rows) + np.arange(k)]]
     return values[rows, best], best
 
 
-def _repeats(tokens: np.ndarray, size: int) -> np.ndarray:
-    """Returns tokens that would repeat an n-gram of a beam, or PAD: [B, W, t] -> [B, W, R]."""
-    count = max(tokens.shape[-1] - size + 1, 0)
-    repeated = np.full(tokens[..., :count].shape, True)
-    for offset in range(size - 1):
-        last = tokens[..., count + offset : count + offset + 1]  # [B, W, 1]
-        repeated &= tokens[..., offset : count + offset] == last
-    return np.where(repeated, tokens[..., size - 1 :], PAD_ID)
+def _take(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Gathers from axis 1 for each sentence: [B, I, ...], [B, J] -> [B, J, ...]."""
+    return array[_rows(len(array)), indices]
+
+
+@functools.lru_cache(maxsize=8)
+def _rows(size: int) -> np.ndarray:
+    """Returns the row numbers [B, 1]; kept, because a step needs them six times."""
+    return np.arange(size)[:, np.newaxis]
+
+
+def _append(sequences: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Appends a token to each sequence: [B, I, t], [B, I] or [I] -> [B, I, t + 1]."""
+    longer = np.empty([*sequences.shape[:2], sequences.shape[2] + 1], np.int32)
+    longer[..., :-1], longer[..., -1] = sequences, last
+    return longer

@@ -26,12 +26,12 @@ class LiteSession(SavedModelSession):
 
     def __init__(self, path: Path, engine: LiteEngine, decoding: DecodingConfig) -> None:
         super().__init__(path)
-        self.streams = most_streams(engine.lite.threads)
+        self.streams = most_streams(engine.interpreters.threads)
         self._engine = LiteEngine(
-            only_model(engine.model), engine.tokenizer, engine.lite, streams=1
+            only_model(engine.model), engine.tokenizer, engine.interpreters, streams=1
         )
         self._decoding = decoding
-        self._numbers = {"serving_default": 1, "nbest": decoding.beam_size}
+        self._n_best_of = {"serving_default": 1, "nbest": decoding.beam_size}
 
     def run(
         self,
@@ -41,7 +41,7 @@ class LiteSession(SavedModelSession):
         timeout: float | None = None,
     ) -> Arrays:
         """Computes like `SavedModelSession.run`, but checks the time only between batches."""
-        if signature not in self._numbers:
+        if signature not in self._n_best_of:
             return super().run(signature, inputs, outputs, timeout)
         texts = [text.decode("utf-8", "replace") for text in inputs["text"]]
         until = float("inf") if timeout is None else time.monotonic() + timeout
@@ -52,9 +52,9 @@ class LiteSession(SavedModelSession):
             if done < len(texts) and time.monotonic() > until:
                 raise TimeoutError(f"{signature} took more than {timeout:g} s")
 
-        number = self._numbers[signature]
-        ranked = self._engine.translate(texts, self._decoding, number, progress=check)
-        arrays = _n_best(ranked, number)
+        n_best = self._n_best_of[signature]
+        ranked = self._engine.translate(texts, self._decoding, n_best, progress=check)
+        arrays = _n_best(ranked, n_best)
         if signature == "serving_default":
             best, scores = arrays["translations"][:, 0], arrays["scores"][:, 0]
             arrays = {"translation": best, "score": scores}
@@ -63,9 +63,9 @@ class LiteSession(SavedModelSession):
         return {name: arrays[name] for name in outputs or self.signatures[signature].outputs}
 
 
-def _n_best(translations: list[list[Translation]], number: int) -> Arrays:
+def _n_best(translations: list[list[Translation]], n_best: int) -> Arrays:
     """Returns the outputs of `nbest`, in which fillers follow those that were found."""
-    texts = np.full([len(translations), number], b"", object)
+    texts = np.full([len(translations), n_best], b"", object)
     scores = np.full(texts.shape, np.finfo(np.float32).min, np.float32)
     for row, ranked in enumerate(translations):
         texts[row, : len(ranked)] = [each.encode() for each in ranked]

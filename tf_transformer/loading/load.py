@@ -24,8 +24,8 @@ from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import ExportEngine, require_int8
 from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
-from tf_transformer.litert.file import kept_lite_file
-from tf_transformer.litert.interpreter import LiteModel
+from tf_transformer.litert.file import cached_lite_file
+from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.loading.kinds import find
 from tf_transformer.models.ensemble import Ensemble
 from tf_transformer.models.transformer import Transformer, build_model
@@ -275,9 +275,9 @@ def load_engine(
     engine = GraphEngine(Ensemble(models) if ensemble else models[0], tokenizer)
     if litert:
         require_kept()  # the LiteRT file is found by the hash of the weights
-        content = kept_lite_file(models[0], precision, file)
+        content = cached_lite_file(models[0], precision, file)
         threads = threads or lite_threads(run.config.model.d_model)
-        engine = LiteEngine(models[0], tokenizer, LiteModel(content, threads, precision))
+        engine = LiteEngine(models[0], tokenizer, InterpreterPool(content, threads, precision))
     engine.longest_trained = run.longest_source
     return engine
 

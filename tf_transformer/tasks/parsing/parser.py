@@ -11,7 +11,7 @@ from tf_transformer.base.errors import Strings, UserError, one_or_more, pairs, q
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
-from tf_transformer.decoding.alignment import Attention
+from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import Translation

@@ -13,7 +13,8 @@ from tf_transformer.config.combinations import check
 from tf_transformer.config.settings import Bounds, Setting, find_named
 from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.alignment import Alignment, Attention
+from tf_transformer.decoding.alignment import Alignment
+from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.engine import Engine, GraphEngine
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import TextCodec, TranslatedText, Translation
@@ -373,7 +374,7 @@ def _check_export(
         raise UserError(f"`format` must be savedmodel or litert. Received: {quoted(format)}.")
     if format == "litert" and len(models_of(engine.model)) > 1:
         raise UserError("LiteRT takes a single model. Received: an ensemble.")
-    in_lite = isinstance(engine, LiteEngine) and engine.lite.precision == "int8"
+    in_lite = isinstance(engine, LiteEngine) and engine.interpreters.precision == "int8"
     if (in_lite, format) == (True, "savedmodel") or (
         format == "litert" and is_int8(only_model(engine.model))
     ):
