@@ -68,12 +68,16 @@ def word_numbers(pieces: Sequence[str]) -> list[int]:
 class Alignment:
     """Aligned words of a sentence and its translation, as (source, target) indices from 0.
 
-    `str(alignment)` is in the Pharaoh format: "0-0 1-2 2-1".
+    `str(alignment)` is in the Pharaoh format.
 
     Attributes:
         source: the sentence.
         target: its translation.
         pairs: indices of aligned words.
+
+    Example:
+        >>> print(Alignment("we saw it", "wir haben es gesehen", [(0, 0), (1, 3), (2, 2)]))
+        0-0 1-3 2-2
     """
 
     source: str

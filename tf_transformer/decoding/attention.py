@@ -24,6 +24,13 @@ class Attention:
     Row t of `decoder` and `cross` is the step that predicts target piece t: its input is the
     previous piece, or BOS. A notebook displays `heatmaps()` as a picture, or as a table if
     matplotlib is missing.
+
+    Example:
+        >>> import tf_transformer
+        >>> translator = tf_transformer.load("runs/mine")
+        >>> attention = translator.attention("Good morning.", "Guten Morgen.")
+        >>> list(attention.heatmaps("cross", layer=0, head=2).panels)
+        ['head 3']
     """
 
     source: list[str]  # S pieces, the last is "</s>"

@@ -321,7 +321,12 @@ class SearchForAlphas(Search):
 
 
 def length_penalty(length: tf.Tensor | float, alpha: tf.Tensor | float) -> tf.Tensor:
-    """Returns ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14), of float lengths."""
+    """Returns ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14), of float lengths.
+
+    Example:
+        >>> length_penalty(7.0, alpha=1.0)
+        2.0
+    """
     return ((5.0 + length) / 6.0) ** alpha
 
 

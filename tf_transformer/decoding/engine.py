@@ -6,12 +6,11 @@ settings of a search are arguments of the call.
 B batch, S source and T target length, EOS included; P longest prefix; N layers, H heads.
 """
 
-import dataclasses
 import functools
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, NoReturn
 
@@ -43,14 +42,21 @@ CompiledSearch = Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """All that a search depends on except for its texts; see `Engine.translate`."""
+    """All that a search of texts depends on; see `Engine.translate`."""
 
     decoding: DecodingConfig
     n_best: int = 1
     sampling: SamplingConfig | None = None
-    prefixed: bool = False
+    prefixes: Sequence[str] | None = None
     grammar: Grammar | None = None
     alphas: tuple[float, ...] = ()
+
+    def without_inputs(self) -> "SearchPlan":
+        """Returns the plan that a compiled search depends on."""
+        decoding = replace(self.decoding, batch_tokens=1)
+        sampling = self.sampling and replace(self.sampling, seed=0)
+        prefixes = None if self.prefixes is None else ()
+        return replace(self, decoding=decoding, sampling=sampling, prefixes=prefixes)
 
 
 class Engine(ABC):
@@ -101,17 +107,12 @@ class Engine(ABC):
         Raises:
             UserError: for what the engine cannot do.
         """
-        prefixed = prefixes is not None
-        plan = SearchPlan(decoding, n_best, sampling, prefixed, grammar, tuple(alphas))
-        return self._translate(texts, plan, prefixes, progress)
+        plan = SearchPlan(decoding, n_best, sampling, prefixes, grammar, tuple(alphas))
+        return self._translate(texts, plan, progress)
 
     @abstractmethod
     def _translate(
-        self,
-        texts: Sequence[str],
-        plan: SearchPlan,
-        prefixes: Sequence[str] | None,
-        progress: Progress | None,
+        self, texts: Sequence[str], plan: SearchPlan, progress: Progress | None
     ) -> list[list[Translation]]: ...
 
     @abstractmethod
@@ -190,24 +191,14 @@ class GraphEngine(Engine):
     # --- Search --------------------------------------------------------------------------
 
     def _translate(
-        self,
-        texts: Sequence[str],
-        plan: SearchPlan,
-        prefixes: Sequence[str] | None,
-        progress: Progress | None,
+        self, texts: Sequence[str], plan: SearchPlan, progress: Progress | None
     ) -> list[list[Translation]]:
-        decoding, sampling = plan.decoding, plan.sampling
+        decoding, sampling, prefixes = plan.decoding, plan.sampling, plan.prefixes
         codec = self.codec(decoding)
         sources = codec.ids(texts)
         begins = None if prefixes is None else codec.prefix_ids(prefixes, sources)
         seeds = None if sampling is None else _seeds(sources, sampling.seed)
-        search = self.compiled(
-            dataclasses.replace(
-                plan,
-                decoding=dataclasses.replace(decoding, batch_tokens=1),  # no part of the graph
-                sampling=sampling and dataclasses.replace(sampling, seed=0),  # seeds are inputs
-            )
-        )
+        search = self.compiled(plan.without_inputs())
 
         def compute(rows: list[int]) -> Hypotheses:
             options = (
@@ -231,7 +222,7 @@ class GraphEngine(Engine):
         return results
 
     def _compile(self, plan: SearchPlan) -> CompiledSearch:
-        specs = {"prefix": IDS} if plan.prefixed else {}
+        specs = {} if plan.prefixes is None else {"prefix": IDS}
         if plan.grammar:
             specs["context"] = tf.TensorSpec([None, None, None], tf.bool)
         if plan.sampling:

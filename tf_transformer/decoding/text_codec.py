@@ -31,6 +31,11 @@ class Translation(str):
         log_prob: natural logarithm of its probability, summed over the tokens.
         num_tokens: number of tokens, EOS counted; 0 for the empty translation of a blank text.
         word_probs: probability of each word between spaces, if the translation was scored.
+
+    Example:
+        >>> translation = Translation("Guten Morgen.", -0.5, -0.6, num_tokens=4)
+        >>> print(translation, translation.log_prob)
+        Guten Morgen. -0.6
     """
 
     score: float

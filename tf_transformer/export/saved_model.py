@@ -257,11 +257,7 @@ class ExportEngine(Engine):
         return f"ExportEngine({self.path})"
 
     def _translate(
-        self,
-        texts: Sequence[str],
-        plan: SearchPlan,
-        prefixes: Sequence[str] | None,
-        progress: Progress | None,
+        self, texts: Sequence[str], plan: SearchPlan, progress: Progress | None
     ) -> list[list[Translation]]:
         self.refuse_all_but_beam_search(plan)
         decoding = plan.decoding
@@ -270,7 +266,7 @@ class ExportEngine(Engine):
             "text": column(texts),
             "alpha": np.full(len(texts), alpha, np.float32),
             "max_length": np.full(len(texts), decoding.max_length, np.int32),
-            "prefix": column(prefixes or [""] * len(texts)),
+            "prefix": column(plan.prefixes or [""] * len(texts)),
         }
         translations: list[list[Translation]] = []
         for answer in self._session.answers("with_options", inputs, progress):

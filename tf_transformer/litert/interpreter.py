@@ -65,27 +65,18 @@ class ModelInterpreter:
         threads: number of threads per operation.
 
     Attributes:
+        step: the signature, as a function from arrays by name to arrays by name.
         columns: number of columns by which the cache grows; the size of a cache that is fixed
             in the file.
     """
 
     def __init__(self, content: bytes, threads: int) -> None:
         with stderr_held_back():
-            interpreter = new_interpreter(content, threads)
-            self._runners = {
-                name: interpreter.get_signature_runner(name) for name in ("encode", "step")
-            }
-            self._source = max(self._size("encode", "source"), 0) or _COLUMNS
-            self.columns = max(self._size("step", "ancestry") - 1, 0) or _COLUMNS
+            runner = new_interpreter(content, threads).get_signature_runner
+            self._encode, self.step = runner("encode"), runner("step")
+            self._source = max(_last_size(self._encode, "source"), 0) or _COLUMNS
+            self.columns = max(_last_size(self.step, "ancestry") - 1, 0) or _COLUMNS
             self._prepare()  # writes to stderr
-
-    def _size(self, name: str, key: str) -> int:
-        """Returns the last dimension of an input; -1 if it is not fixed."""
-        return int(self._runners[name].get_input_details()[key]["shape_signature"][-1])
-
-    def run(self, name: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the outputs of a signature."""
-        return self._runners[name](**inputs)
 
     def encode(self, source: np.ndarray, window: int = 0) -> "CachedStep":
         """Encodes sources, int32 [B, S], padded; returns the decoding step of their search.
@@ -95,14 +86,19 @@ class ModelInterpreter:
         missing = -source.shape[1] % self._source
         source = np.pad(source, [(0, 0), (0, missing)], constant_values=PAD_ID)
         mask = (source != PAD_ID)[:, np.newaxis, np.newaxis]
-        memory = self.run("encode", source=source) | {"memory_mask": mask}
+        memory = self._encode(source=source) | {"memory_mask": mask}
         return CachedStep(self, memory, window)
 
     def _prepare(self) -> None:
         """Computes a step, for one sentence and W of the file, or 4."""
-        width = max(self._size("step", "tokens"), 0) or 4
+        width = max(_last_size(self.step, "tokens"), 0) or 4
         step = self.encode(np.full([1, 1], EOS_ID, np.int32))
         step(np.full([1, width], EOS_ID, np.int32), 0, np.zeros([1, width, 1], np.int32))
+
+
+def _last_size(runner: Any, name: str) -> int:
+    """Returns the last dimension of an input; -1 if it is not fixed."""
+    return int(runner.get_input_details()[name]["shape_signature"][-1])
 
 
 class CachedStep:
@@ -133,7 +129,7 @@ class CachedStep:
         slots[..., -1] = ancestry[..., -1]
         inputs = {"tokens": tokens, "position": np.array([index], np.int32)}
         inputs |= {"ancestry": slots} | self._memory | self._past
-        outputs = self._interpreter.run("step", **inputs)
+        outputs = self._interpreter.step(**inputs)
         first = width * (index % self._columns)
         for name, past in self._past.items():
             past[:, :, :, first : first + width] = outputs[name.removeprefix("past_")]
