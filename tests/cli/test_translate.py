@@ -1,6 +1,5 @@
-"""`translate`, `generate`, `evaluate` and `score` on a trained run and its export."""
+"""`translate`, `score` and `evaluate` of a run."""
 
-import dataclasses
 import gzip
 import json
 import os
@@ -19,10 +18,8 @@ from command_line import (
 from helpers import assert_nothing_moved, hostile_lines
 from sacrebleu.metrics import BLEU
 
-from tf_transformer.cli.generate import search_origin
 from tf_transformer.cli.main import main
-from tf_transformer.config import DataConfig, DecodingConfig
-from tf_transformer.data.text import corpora
+from tf_transformer.config import DecodingConfig
 from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.translator import Translator
@@ -194,9 +191,6 @@ def n_best(trained_run) -> Translator:
     return load_translator(run, "best", decoding=DecodingConfig(beam_size=3, alpha=0.8))
 
 
-# --- translate ---------------------------------------------------------------------------
-
-
 def test_translate_keeps_lines_in_order_and_prints_nothing_else(trained_run, n_best):
     known = trained_run.lines("train.en")[:12]
     long = " ".join(known * 20)[:10_000]
@@ -242,9 +236,6 @@ def test_a_reader_that_leaves_early_sees_no_traceback(trained_run, capsys, monke
     assert capsys.readouterr().err == ""
 
 
-# --- evaluate, score ---------------------------------------------------------------------
-
-
 def test_evaluate_prints_the_bleu_of_the_translations_it_writes(trained_run, tmp_path, capsys):
     source, reference = (
         str(trained_run.corpus / f"dev.{language}") for language in ("en", "de")
@@ -288,44 +279,3 @@ def test_score_agrees_with_the_search(trained_run, n_best, capsys):
         assert len(words.split()) == len(hypothesis.split())
         assert float(log_prob) == pytest.approx(hypothesis.log_prob, abs=1e-4)
         assert float(score) == pytest.approx(hypothesis.score, abs=1e-4)
-
-
-# --- generate ----------------------------------------------------------------------------
-
-
-def test_the_table_can_be_trained_on(trained_run, tmp_path):
-    output = tmp_path / "back.tsv.gz"
-    words = ["generate", str(trained_run.path), "--input", str(trained_run.corpus / "dev.en")]
-    words += ["--back", "--sample", "--seed", "3", "--output", str(output)]
-    done = run_here(words)
-    assert done.returncode == 0, done.stderr
-    assert "back.tsv.gz: 40 lines read, " in done.stdout
-    (text,) = corpora([str(output)], DataConfig(source="de", target="en"))
-    sources = set(trained_run.lines("dev.en"))
-    assert len(text) > 20 and all(target in sources for _, target in text.pairs())
-
-
-def test_only_what_the_pairs_depend_on_must_be_the_same_to_resume(trained_run):
-    decoding = Run.open(trained_run.path).config.decoding
-    faster = dataclasses.replace(decoding, batch_tokens=9, checkpoint="last")
-    wider = dataclasses.replace(decoding, beam_size=9)
-    for sampled, other, same in (
-        (False, faster, True), (True, faster, True), (False, wider, False), (True, wider, True)
-    ):  # fmt: skip
-        found, expected = (search_origin(each, sampled=sampled) for each in (other, decoding))
-        assert (found == expected) is same
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("--output out.txt", "must end in .tsv or .tsv.gz. Received: out.txt"),
-        ("--output there.tsv", "there.tsv exists already"),
-        ("--output o.tsv --tag <2de>", r"--tag must consist .*it has none. Received: '<2de>'"),
-    ],
-)
-def test_bad_options_are_refused(trained_run, words, expected, capsys, tmp_path):
-    (tmp_path / "there.tsv").touch()
-    text = str(trained_run.corpus / "dev.en")
-    command = ["generate", str(trained_run.path), "--input", text, *words.split()]
-    assert_refused(capsys, command, expected, status=1)
