@@ -6,19 +6,19 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.beam_search import beam_search
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy, TransformerSchedule
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.transformer import Transformer
 
 # The first token of a source tells whether to copy or to reverse the others.
 COPY, REVERSE, FIRST_ORDINARY = range(EOS_ID + 1, EOS_ID + 4)
-VOCAB_SIZE = 18
-LONGEST = 8
-NUM_TRAINING, NUM_UNSEEN = 28_000, 500
+VOCAB_SIZE = 14
+LONGEST = 6
+BATCH_SIZE, STEPS, NUM_UNSEEN = 64, 400, 500
 Sequences = list[tuple[int, ...]]
 
 
 def random_sources(number: int, seed: int) -> Sequences:
-    """Returns distinct sequences of a task token and 4 to 8 ordinary tokens."""
+    """Returns distinct sequences of a task token and 4 to 6 ordinary tokens."""
     random = np.random.default_rng(seed)
     sources: set[tuple[int, ...]] = set()
     while len(sources) < number:
@@ -46,15 +46,18 @@ def trained_model(sources: Sequences) -> Transformer:
     model = Transformer(
         VOCAB_SIZE, num_layers=1, d_model=64, d_ff=128, num_heads=4, dropout=0.0
     )
-    schedule = TransformerSchedule(d_model=64, warmup_steps=200, scale=0.5)
-    model.compile(keras.optimizers.Adam(schedule), LabelSmoothedCrossEntropy())
+    # A rate that ends at 0 makes the result nearly the same on every machine and seed.
+    schedule = keras.optimizers.schedules.CosineDecay(
+        0.0, STEPS - 60, warmup_target=2.5e-3, warmup_steps=60
+    )
+    model.compile(keras.optimizers.Adam(schedule, 0.9, 0.98), LabelSmoothedCrossEntropy())
     answers = [answer(source) for source in sources]
     inputs = {
         "source": padded(sources, (), (EOS_ID,)),
         "target": padded(answers, (BOS_ID,), ()),
     }
     labels = padded(answers, (), (EOS_ID,))
-    model.fit(inputs, labels, batch_size=64, epochs=1, verbose=0)
+    model.fit(inputs, labels, batch_size=BATCH_SIZE, epochs=1, verbose=0)
     return model
 
 
@@ -70,10 +73,11 @@ def greedy_translations(model: Transformer, sources: Sequences) -> Sequences:
 
 
 def test_unseen_sequences_are_solved_exactly():
-    sources = random_sources(NUM_TRAINING + NUM_UNSEEN, seed=1)
-    unseen = sources[NUM_TRAINING:]
-    outputs = greedy_translations(trained_model(sources[:NUM_TRAINING]), unseen)
+    sources = random_sources(BATCH_SIZE * STEPS + NUM_UNSEEN, seed=1)
+    unseen = sources[:NUM_UNSEEN]
+    outputs = greedy_translations(trained_model(sources[NUM_UNSEEN:]), unseen)
     for task in (COPY, REVERSE):
         pairs = [pair for pair in zip(unseen, outputs, strict=True) if pair[0][0] == task]
         assert len(pairs) > 200
-        assert np.mean([tokens == answer(source) for source, tokens in pairs]) >= 0.98
+        solved = [tokens == answer(source) for source, tokens in pairs]
+        assert np.mean(solved) >= 0.9  # 0.95 to 1 with four seeds
