@@ -9,10 +9,12 @@ from replicas import (
     LOSS,
     batch,
     batches,
+    classifier,
     dataset,
     distance,
     fitted,
     guesser,
+    labelled,
     metrics,
     stepped_by_hand,
     strategy_of,
@@ -21,7 +23,6 @@ from replicas import (
 )
 
 from tf_transformer.fast.optimizers import Adam
-from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
     Perplexity,
@@ -76,15 +77,7 @@ def test_weights_and_metrics_do_not_depend_on_replicas_or_parts(by_hand, alone, 
 
 def test_a_classifier_on_two_replicas_and_in_parts_equals_one_on_one_replica():
     """Labels are [B]; in one of the batches a replica has none."""
-
-    def classifier() -> Classifier:
-        keras.utils.set_random_seed(1)
-        return Classifier(16, 3, num_layers=1, d_model=8, d_ff=16, num_heads=2, dropout=0.0)
-
-    data = [
-        ({"source": inputs["source"]}, 1 + labels[:, 0] % 3 * (labels[:, 0] > 0))
-        for inputs, labels in batches()
-    ]
+    data = labelled(batches())
 
     def trained(replicas: int, part: int | None):
         return fitted(
