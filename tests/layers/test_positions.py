@@ -47,7 +47,10 @@ def self_attention(layer, x, mask) -> np.ndarray:
         query, key = turned(query), turned(key)
     scores = np.einsum("bhtk,bhsk->bhts", query, key)
     if layer.positions == "relative":
-        keys, values = (by_distance(w.numpy()) for w in (layer.order.keys, layer.order.values))
+        keys, values = (
+            by_distance(w.numpy())
+            for w in (layer.position_kind.keys, layer.position_kind.values)
+        )
         scores += np.einsum("bhtk,tsk->bhts", query, keys)
     scores = np.where(mask, scores / np.sqrt(query.shape[-1]), -1e9)
     weights = softmax(scores)
@@ -124,7 +127,9 @@ def test_nothing_is_added_to_the_embeddings(positions):
 def test_rotary_scores_depend_on_the_distance_only():
     rotary, (query, key) = POSITIONS["rotary"](), hidden_states(2, 1, 1, 5, 6)
     scores = [
-        np.asarray(rotary.turn(query, at) @ keras.ops.swapaxes(rotary.turn(key, at), -1, -2))
+        np.asarray(
+            rotary.rotate(query, at) @ keras.ops.swapaxes(rotary.rotate(key, at), -1, -2)
+        )
         for at in (np.arange(5), np.arange(5) + 900)
     ]
     np.testing.assert_allclose(*scores, atol=1e-3)

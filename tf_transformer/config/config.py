@@ -10,6 +10,7 @@ from typing import Any, Self
 import yaml
 
 from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.kinds import POSITION_KINDS
 from tf_transformer.config.settings import (
     MAX_COUNT,
     MAX_FLOAT,
@@ -63,9 +64,8 @@ class ModelConfig:
     norm_first: bool = setting(False, paper="3.1",
         help="pre-LN, with a final norm on both stacks, instead of the paper's post-LN")
     positions: str = setting("sinusoidal", paper="3.5", by_preset=True,
-        choices=("sinusoidal", "learned", "relative", "rotary", "none"),
-        help="how the model knows the order of tokens: the first two are added to the "
-        "embeddings, relative and rotary act in self-attention")
+        choices=POSITION_KINDS, help="how the model knows the order of tokens: "
+        + ", ".join(f"{name} ({kind.help})" for name, kind in POSITION_KINDS.items()))
     attention_window: int = setting(0, low=0, high=MAX_TOKENS, init_from="taken",
         help="positions to each side (back, in a decoder) that self-attention sees; 0: all")
     tie_embeddings: bool = setting(True, paper="3.4", of_decoders=True,
@@ -109,8 +109,13 @@ class ModelConfig:
         """The longest target that the positions allow, in tokens; None for no limit."""
         return self._longest(self.target_positions)
 
+    @property
+    def positions_are_limited(self) -> bool:
+        """True if each position has a vector of its own, which training must reach."""
+        return POSITION_KINDS[self.positions].limited
+
     def _longest(self, trained: int | None) -> int | None:
-        if self.positions != "learned":
+        if not self.positions_are_limited:
             return None
         return min(self.max_length, trained or self.max_length)
 
@@ -118,8 +123,8 @@ class ModelConfig:
         convert_fields(self)
         require(self.d_model % 2 == 0, "d_model", "even", self.d_model)
         key_dim = self.key_dim or self.d_model // self.num_heads
-        turns = self.positions != "rotary" or key_dim % 2 == 0
-        require(turns, "key_dim", "even, if positions are rotary", key_dim)
+        fits = key_dim % 2 == 0 or not POSITION_KINDS[self.positions].even_key_dim
+        require(fits, "key_dim", f"even, if positions are {self.positions}", key_dim)
         if self.d_model % self.num_heads and None in (self.key_dim, self.value_dim):
             raise UserError(
                 "`num_heads` must divide `d_model`, unless key_dim and value_dim are given. "

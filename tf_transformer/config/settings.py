@@ -5,7 +5,7 @@ import difflib
 import json
 import numbers
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -72,7 +72,7 @@ class Setting:
 
     type: Any
     bounds: Bounds = Bounds()
-    choices: tuple[str, ...] = ()
+    choices: Collection[str] = ()
     default: Any = None
     help: str = ""
     flag: str = ""
@@ -103,7 +103,7 @@ class Setting:
     def __str__(self) -> str:
         """Returns the words that complete "must be ..."."""
         if self.choices:
-            return f"one of {self.choices}"
+            return f"one of {tuple(self.choices)}"
         if self.type == tuple[str, ...]:
             return "a list of strings"
         return " or ".join(map(self._named, self.types))

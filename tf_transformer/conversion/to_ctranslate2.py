@@ -123,9 +123,9 @@ def _set_stack(spec, stack) -> None:
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         attention, norm = layer.self_attention, layer.self_attention_norm
         _set_attention(layer_spec.self_attention, attention, norm, [_QKV, _OUTPUT])
-        if isinstance(attention.order, Relative):
-            layer_spec.self_attention.relative_position_keys = _array(attention.order.keys)
-            layer_spec.self_attention.relative_position_values = _array(attention.order.values)
+        if isinstance(kind := attention.position_kind, Relative):
+            layer_spec.self_attention.relative_position_keys = _array(kind.keys)
+            layer_spec.self_attention.relative_position_values = _array(kind.values)
         if hasattr(layer, "cross_attention"):
             attention, norm = layer.cross_attention, layer.cross_attention_norm
             _set_attention(layer_spec.attention, attention, norm, [_QKV[:1], _QKV[1:], _OUTPUT])

@@ -9,11 +9,11 @@ from keras import ops
 
 _LEVELS = 2**16  # number of values of 16 random bits
 
-# Inside `drawn`: the replacement of each seed generator.
-_drawn: dict[keras.random.SeedGenerator, keras.random.SeedGenerator] = {}
+# Inside `fixed_seeds`: the replacement of each seed generator.
+_fixed_seeds: dict[keras.random.SeedGenerator, keras.random.SeedGenerator] = {}
 
 
-class _Drawn(keras.random.SeedGenerator):
+class _FixedSeed(keras.random.SeedGenerator):
     """A generator that always returns one seed, drawn earlier."""
 
     def __init__(self, seed):
@@ -24,17 +24,17 @@ class _Drawn(keras.random.SeedGenerator):
 
 
 @contextmanager
-def drawn(generators: Sequence[keras.random.SeedGenerator], seeds) -> Iterator[None]:
+def fixed_seeds(generators: Sequence[keras.random.SeedGenerator], seeds) -> Iterator[None]:
     """Makes dropout use these seeds, one for each generator, instead of drawing new ones."""
-    _drawn.update(zip(generators, map(_Drawn, seeds), strict=True))
+    _fixed_seeds.update(zip(generators, map(_FixedSeed, seeds), strict=True))
     try:
         yield
     finally:
         for generator in generators:
-            del _drawn[generator]
+            del _fixed_seeds[generator]
 
 
-def dropped_levels(rate: float) -> int:
+def dropout_levels(rate: float) -> int:
     """Rounds a rate to units of 2^-16; raises ValueError if the result is not in [0, 1)."""
     levels = round(rate * _LEVELS)
     if not 0 <= levels < _LEVELS:
@@ -46,23 +46,25 @@ def dropped_levels(rate: float) -> int:
 
 def drop(inputs, levels: int, seed):
     """Sets a fraction levels / 2^16 of the inputs [..., D] to 0 and scales up the others."""
-    kept = _numbers(ops.shape(inputs), _drawn.get(seed, seed)) >= levels - _LEVELS // 2
+    kept = (
+        _random_int16(ops.shape(inputs), _fixed_seeds.get(seed, seed)) >= levels - _LEVELS // 2
+    )
     scale = ops.cast(_LEVELS / (_LEVELS - levels), inputs.dtype)
     return inputs * (ops.cast(kept, inputs.dtype) * scale)
 
 
-def _numbers(shape, seed):
+def _random_int16(shape, seed):
     """Draws int16 numbers from the whole range; sizes in the shape may be tensors."""
     *outer, width = shape
     if isinstance(width, int):
-        numbers = _pairs((*outer, -(-width // 2)), seed)
+        numbers = _random_pairs((*outer, -(-width // 2)), seed)
         return numbers[..., :width] if width % 2 else numbers
     count = math.prod(shape)
-    flat = ops.reshape(_pairs((-(-count // 2), 1), seed), (-1,))
+    flat = ops.reshape(_random_pairs((-(-count // 2), 1), seed), (-1,))
     return ops.reshape(flat[:count], shape)
 
 
-def _pairs(shape, seed):
+def _random_pairs(shape, seed):
     """Draws two int16 numbers for each element of the shape, adjacent on the last axis."""
     words = keras.random.randint(shape, -(2**31), 2**31 - 1, seed=seed)
     return ops.view(words, "int16")
@@ -90,9 +92,9 @@ class Dropout(keras.layers.Dropout):
         super().__init__(rate, noise_shape=noise_shape, **kwargs)
         if noise_shape is not None:
             raise ValueError(f"`noise_shape` must be None. Received: {noise_shape}.")
-        self._dropped = dropped_levels(rate)
+        self._dropout_levels = dropout_levels(rate)
 
     def call(self, inputs, training=False):
-        if not training or not self._dropped:
+        if not training or not self._dropout_levels:
             return inputs
-        return drop(inputs, self._dropped, self.seed_generator)
+        return drop(inputs, self._dropout_levels, self.seed_generator)

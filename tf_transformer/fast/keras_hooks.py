@@ -49,6 +49,11 @@ def share_of_replica(loss):
     return scale_loss_for_distribution(loss)
 
 
+def handle_of(variable):
+    """Returns the resource handle of TensorFlow's variable, or of its copy on this device."""
+    return (variable._get() if hasattr(variable, "_get") else variable).handle
+
+
 def sublayers(layer: keras.layers.Layer, recursive: bool = False) -> list[keras.layers.Layer]:
     """Returns the layers inside a layer or model, each once."""
     return layer._flatten_layers(include_self=False, recursive=recursive)

@@ -8,8 +8,8 @@ def normalize(inputs, epsilon: float):
     """Returns (x - mean) / sqrt(variance + epsilon) over the last axis, and 1 / sqrt(...)."""
     centred = inputs - ops.mean(inputs, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-    rate = ops.rsqrt(variance + epsilon)
-    return centred * rate, rate
+    inverse = ops.rsqrt(variance + epsilon)
+    return centred * inverse, inverse
 
 
 def normalize_in_training(inputs, gamma, beta, epsilon: float):
@@ -32,18 +32,18 @@ def normalize_in_training(inputs, gamma, beta, epsilon: float):
 
     @ops.custom_gradient
     def norm(inputs, gamma, beta):
-        normal, rate = normalize(inputs, epsilon)
+        normal, inverse = normalize(inputs, epsilon)
 
         def gradient(upstream):
             rows = ops.reshape(upstream, (-1, width))
             products = ops.reshape(upstream * normal, (-1, width))
             # Both means over D of g and of g * x, as products with gamma / D.
             weights = ops.reshape(gamma / width, (width, 1))
-            shape = ops.shape(rate)
+            shape = ops.shape(inverse)
             along_one = ops.reshape(ops.matmul(rows, weights), shape)
             along_x = ops.reshape(ops.matmul(products, weights), shape)
             inner = upstream * gamma - along_one - normal * along_x
-            return inner * rate, ops.sum(products, axis=0), ops.sum(rows, axis=0)
+            return inner * inverse, ops.sum(products, axis=0), ops.sum(rows, axis=0)
 
         return normal * gamma + beta, gradient
 

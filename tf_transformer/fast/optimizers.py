@@ -7,6 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.fast.keras_hooks import handle_of
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Adam(keras.optimizers.Adam):
@@ -45,9 +47,9 @@ class Adam(keras.optimizers.Adam):
         index = self._get_variable_index(variable)
         step = tf.cast(self.iterations + 1, variable.dtype)
         tf.raw_ops.ResourceApplyAdam(
-            var=_handle(variable),
-            m=_handle(self._momentums[index].value),
-            v=_handle(self._velocities[index].value),
+            var=handle_of(variable),
+            m=handle_of(self._momentums[index].value),
+            v=handle_of(self._velocities[index].value),
             beta1_power=tf.pow(tf.cast(self.beta_1, variable.dtype), step),
             beta2_power=tf.pow(tf.cast(self.beta_2, variable.dtype), step),
             lr=tf.cast(learning_rate, variable.dtype),
@@ -67,11 +69,6 @@ class Adam(keras.optimizers.Adam):
 
     def finalize_variable_values(self, var_list):
         pass
-
-
-def _handle(variable):
-    """Returns the resource handle of a variable, or of its copy on this device."""
-    return (variable._get() if hasattr(variable, "_get") else variable).handle
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import keras
 
-from tf_transformer.fast.dropout import drawn
+from tf_transformer.fast.dropout import fixed_seeds
+from tf_transformer.fast.keras_hooks import sublayers
 
 
 def recomputed(layer: keras.layers.Layer) -> Callable:
@@ -13,14 +14,14 @@ def recomputed(layer: keras.layers.Layer) -> Callable:
     The layer's dropout seeds advance once; each generator may be used only once in a call.
     Only positional inputs receive gradients: pass masks by keyword.
     """
-    layers = layer._flatten_layers()
+    layers = [layer, *sublayers(layer, recursive=True)]
     generators = [part.seed_generator for part in layers if hasattr(part, "seed_generator")]
 
     def call(*inputs, **options):
         seeds = [generator.next() for generator in generators]
 
         def forward(*tensors):
-            with drawn(generators, seeds):
+            with fixed_seeds(generators, seeds):
                 return layer(*tensors, **options)
 
         return keras.remat(forward)(*(tensor for tensor in inputs if tensor is not None))

@@ -13,8 +13,7 @@ import keras
 from keras import ops
 
 from tf_transformer.fast.keras_hooks import mask_of
-from tf_transformer.layers.attention import MultiHeadAttention, combine_masks
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, activation_of
+from tf_transformer.layers.attention import combine_masks
 from tf_transformer.layers.stack import Stack, TransformerLayer
 
 
@@ -39,7 +38,8 @@ class DecoderLayer(TransformerLayer):
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
-        positions: "relative" or "rotary" act in self-attention, others in the embedding only.
+        positions: name of a kind of `layers.positions`; "relative" and "rotary" act in
+            self-attention, others in the embedding only.
         attention_window: how many positions to each side self-attention sees; 0 for all.
         cross_attention: attends to an encoder; False omits that sublayer, for a language model.
         **kwargs: name, dtype and other arguments of any Keras layer.
@@ -59,6 +59,11 @@ class DecoderLayer(TransformerLayer):
 
     Raises:
         ValueError: if `encoder_output` is missing, or given without `cross_attention`.
+
+    Example:
+        >>> target, source = keras.random.normal((2, 4, 64)), keras.random.normal((2, 5, 64))
+        >>> keras.ops.shape(DecoderLayer(num_heads=4, d_ff=128)(target, source))
+        (2, 4, 64)
     """
 
     def __init__(
@@ -84,55 +89,15 @@ class DecoderLayer(TransformerLayer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.d_ff = d_ff
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.rate = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
-        self.activation = activation_of(activation)
-        self.norm_first = norm_first
-        self.norm_epsilon = norm_epsilon
-        self.norm_kind = norm
-        self.attention_bias = attention_bias
-        self.query_key_gain = query_key_gain
-        self.value_gain = value_gain
-        self.positions = positions
-        self.attention_window = attention_window
-        policy = self.dtype_policy
-        attention = {
-            "num_heads": num_heads,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "use_bias": attention_bias,
-            "query_key_gain": query_key_gain,
-            "value_gain": value_gain,
-            "dropout": attention_dropout,
-            "dtype": policy,
-        }
-        norms = {
-            "dropout": dropout,
-            "norm_first": norm_first,
-            "norm_epsilon": norm_epsilon,
-            "norm": norm,
-            "dtype": policy,
-        }
-        self.self_attention = MultiHeadAttention(
-            **attention,
-            positions=positions,
-            attention_window=attention_window,
-            name="self_attention",
-        )
-        self.self_attention_norm = AddAndNorm(**norms, name="self_attention_norm")
+        self.store(locals())
+        self.self_attention = self.make_self_attention()
+        self.self_attention_norm = self.make_add_and_norm("self_attention_norm")
         self.cross_attention = None
         if cross_attention:
-            self.cross_attention = MultiHeadAttention(**attention, name="cross_attention")
-            self.cross_attention_norm = AddAndNorm(**norms, name="cross_attention_norm")
-        self.feed_forward = FeedForward(
-            d_ff, activation, activation_dropout, name="feed_forward", dtype=policy
-        )
-        self.feed_forward_norm = AddAndNorm(**norms, name="feed_forward_norm")
+            self.cross_attention = self.make_attention("cross_attention")
+            self.cross_attention_norm = self.make_add_and_norm("cross_attention_norm")
+        self.feed_forward = self.make_feed_forward()
+        self.feed_forward_norm = self.make_add_and_norm("feed_forward_norm")
 
     def build(self, target_shape, encoder_output_shape=None):
         self._require_memory(encoder_output_shape)
@@ -191,8 +156,8 @@ class DecoderLayer(TransformerLayer):
             self_mask: [B, 1, W, (t + 1) * W], `additive` of True at a beam's own history.
             memory_mask: [B, 1, 1, S], likewise; ignored without cross-attention.
             fused: `self_attention.fused_projection()`, if already computed.
-            positions: int [(t + 1) * W], those of the rows of keys and values, for relative and
-                rotary positions.
+            positions: int [(t + 1) * W], those of the rows of keys and values; needed if
+                positions act in attention.
 
         Returns:
             Outputs [B, W, D], and `past` with this position's W rows appended.
@@ -225,10 +190,7 @@ class DecoderLayer(TransformerLayer):
             x = add_norm(x, attended, training=training)
             scores += (weights,)
 
-        add_norm = self.feed_forward_norm
-        transformed = self.feed_forward(add_norm.before(x), training=training)
-        x = add_norm(x, transformed, training=training)
-        return x, (key, value), scores
+        return self.transform(x, training), (key, value), scores
 
     def compute_output_spec(
         self, target, encoder_output=None, *args, return_attention_scores=False, **kwargs
@@ -266,7 +228,8 @@ class Decoder(Stack):
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
-        positions: "relative" or "rotary" act in self-attention, others in the embedding only.
+        positions: name of a kind of `layers.positions`; "relative" and "rotary" act in
+            self-attention, others in the embedding only.
         attention_window: how many positions to each side self-attention sees; 0 for all.
         cross_attention: attends to an encoder; False for a decoder-only model.
         recompute: recomputes each layer in the backward pass, so that training stores only the
@@ -274,6 +237,11 @@ class Decoder(Stack):
         **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments are those of `DecoderLayer`; the scores are a list with one entry per layer.
+
+    Example:
+        >>> language_model = Decoder(2, num_heads=4, d_ff=128, cross_attention=False)
+        >>> keras.ops.shape(language_model(keras.random.normal((2, 4, 64))))
+        (2, 4, 64)
     """
 
     def __init__(
@@ -302,22 +270,7 @@ class Decoder(Stack):
     ):
         super().__init__(**kwargs)
         self.num_layers = num_layers
-        self.num_heads = num_heads
-        self.d_ff = d_ff
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.rate = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
-        self.activation = activation_of(activation)
-        self.norm_first = norm_first
-        self.norm_epsilon = norm_epsilon
-        self.norm_kind = norm
-        self.attention_bias = attention_bias
-        self.query_key_gain = query_key_gain
-        self.value_gain = value_gain
-        self.positions = positions
-        self.attention_window = attention_window
+        self.store(locals())
         self.cross_attention = cross_attention
         self.recompute = recompute
         self.make_layers(DecoderLayer, cross_attention=cross_attention)

@@ -3,9 +3,10 @@
 import keras
 from keras import ops
 
+from tf_transformer.base.kinds import POSITION_KINDS
 from tf_transformer.fast.projections import QuantizedKernel, look_up, project
 from tf_transformer.layers.attention import padding_mask
-from tf_transformer.layers.positions import POSITIONS
+from tf_transformer.layers.positions import positions_named
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -13,8 +14,8 @@ class PositionalEncoding(keras.layers.Layer):
     """Adds positional encodings to vectors, such as measurements or image patches.
 
     Args:
-        positions: "sinusoidal" (paper 3.5) or "learned" (Table 3, row E); with "relative",
-            "rotary" or "none" nothing is added.
+        positions: name of a kind of `layers.positions`, such as "sinusoidal" (paper 3.5) or
+            "learned" (Table 3, row E). One that acts in attention adds nothing here.
         max_length: number of learned positions; sinusoidal ones have no limit.
 
     Call arguments:
@@ -27,20 +28,19 @@ class PositionalEncoding(keras.layers.Layer):
     Raises:
         ValueError: if D is odd, `positions` is unknown, or learned without `max_length`, or
             `inputs` have another rank or exceed the learned positions.
+
+    Example:
+        >>> keras.ops.shape(PositionalEncoding()(keras.random.normal((2, 5, 64))))
+        (2, 5, 64)
     """
 
     def __init__(self, positions: str = "sinusoidal", max_length: int | None = None, **kwargs):
         super().__init__(**kwargs)
-        if positions not in POSITIONS:
-            raise ValueError(
-                f"`positions` must be one of {tuple(POSITIONS)}. "
-                f"Received: positions={positions!r}."
-            )
-        if positions == "learned" and max_length is None:
+        self.position_kind = positions_named(positions, max_length)
+        if POSITION_KINDS[positions].limited and max_length is None:
             raise ValueError("Learned positions need `max_length`. Received: max_length=None.")
         self.positions = positions
         self.max_length = max_length
-        self.order = POSITIONS[positions](max_length)
         self.supports_masking = True
 
     def build(self, inputs_shape):
@@ -55,7 +55,7 @@ class PositionalEncoding(keras.layers.Layer):
         """Creates the position embeddings [max_length, D] if positions are learned."""
         if d_model % 2:
             raise ValueError(f"`d_model` must be even. Received: d_model={d_model}.")
-        self.position_embeddings = self.order.build_embedding(self, d_model)
+        self.position_embeddings = self.position_kind.build_embedding(self, d_model)
 
     def call(self, inputs, offset=0):
         """Returns inputs [B, T, D] with the encodings of their positions added."""
@@ -63,13 +63,14 @@ class PositionalEncoding(keras.layers.Layer):
         if length is not None and isinstance(offset, int):
             length += offset
         # A GPU would return zeros for positions beyond the table.
-        if self.positions == "learned" and length is not None and length > self.max_length:
+        limited = POSITION_KINDS[self.positions].limited
+        if limited and length is not None and length > self.max_length:
             raise ValueError(
                 "`inputs` must have at most `max_length` positions if positions are learned. "
                 f"Received: {length} positions, max_length={self.max_length}."
             )
         positions = offset + ops.arange(ops.shape(inputs)[1], dtype="int32")
-        return self.order.add_to_embeddings(inputs, positions)
+        return self.position_kind.add_to_embeddings(inputs, positions)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
@@ -92,8 +93,8 @@ class PositionalEmbedding(PositionalEncoding):
     Args:
         vocab_size: V.
         d_model: D, even.
-        positions: "sinusoidal" (paper 3.5) or "learned" (Table 3, row E); with "relative",
-            "rotary" or "none" nothing is added.
+        positions: name of a kind of `layers.positions`, such as "sinusoidal" (paper 3.5) or
+            "learned" (Table 3, row E). One that acts in attention adds nothing here.
         max_length: number of learned positions; sinusoidal ones have no limit.
         output_bias: adds a bias to the logits; the paper has none.
 
@@ -109,6 +110,12 @@ class PositionalEmbedding(PositionalEncoding):
     Raises:
         ValueError: if `d_model` is odd, `positions` is unknown, or learned without
             `max_length`, or `inputs` are not integers [B, T] or exceed the learned positions.
+
+    Example:
+        >>> embedding = PositionalEmbedding(vocab_size=100, d_model=64)
+        >>> vectors = embedding(keras.ops.array([[5, 6, 3, 0]]))
+        >>> keras.ops.shape(vectors), keras.ops.shape(embedding(vectors, reverse=True))
+        ((1, 4, 64), (1, 4, 100))
     """
 
     def __init__(

@@ -6,8 +6,6 @@ from typing import Any
 import keras
 
 from tf_transformer.fast.keras_hooks import mask_of
-from tf_transformer.layers.attention import MultiHeadAttention
-from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward, activation_of
 from tf_transformer.layers.stack import Stack, TransformerLayer
 
 
@@ -32,7 +30,8 @@ class EncoderLayer(TransformerLayer):
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
-        positions: "relative" or "rotary" act in self-attention, others in the embedding only.
+        positions: name of a kind of `layers.positions`; "relative" and "rotary" act in
+            self-attention, others in the embedding only.
         attention_window: how many positions to each side self-attention sees; 0 for all.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
@@ -46,6 +45,11 @@ class EncoderLayer(TransformerLayer):
     Returns:
         [B, S, D]; with `return_attention_scores`, a pair of that output and the weights
         [B, H, S, S].
+
+    Example:
+        >>> layer = EncoderLayer(num_heads=4, d_ff=128, dropout=0.1)
+        >>> keras.ops.shape(layer(keras.random.normal((2, 5, 64))))
+        (2, 5, 64)
     """
 
     def __init__(
@@ -70,54 +74,15 @@ class EncoderLayer(TransformerLayer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.d_ff = d_ff
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.rate = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
-        self.activation = activation_of(activation)
-        self.norm_first = norm_first
-        self.norm_epsilon = norm_epsilon
-        self.norm_kind = norm
-        self.attention_bias = attention_bias
-        self.query_key_gain = query_key_gain
-        self.value_gain = value_gain
-        self.positions = positions
-        self.attention_window = attention_window
-        policy = self.dtype_policy
-        norms = {
-            "dropout": dropout,
-            "norm_first": norm_first,
-            "norm_epsilon": norm_epsilon,
-            "norm": norm,
-            "dtype": policy,
-        }
-        self.self_attention = MultiHeadAttention(
-            num_heads,
-            key_dim,
-            value_dim,
-            use_bias=attention_bias,
-            query_key_gain=query_key_gain,
-            value_gain=value_gain,
-            dropout=attention_dropout,
-            positions=positions,
-            attention_window=attention_window,
-            name="self_attention",
-            dtype=policy,
-        )
-        self.self_attention_norm = AddAndNorm(**norms, name="self_attention_norm")
-        self.feed_forward = FeedForward(
-            d_ff, activation, activation_dropout, name="feed_forward", dtype=policy
-        )
-        self.feed_forward_norm = AddAndNorm(**norms, name="feed_forward_norm")
+        self.store(locals())
+        self.self_attention = self.make_self_attention()
+        self.self_attention_norm = self.make_add_and_norm("self_attention_norm")
+        self.feed_forward = self.make_feed_forward()
+        self.feed_forward_norm = self.make_add_and_norm("feed_forward_norm")
 
     def build(self, inputs_shape):
-        self.self_attention.build(inputs_shape)
-        self.self_attention_norm.build(inputs_shape)
-        self.feed_forward.build(inputs_shape)
-        self.feed_forward_norm.build(inputs_shape)
+        for layer in self._sublayers():
+            layer.build(inputs_shape)
 
     def call(
         self, inputs, mask=None, attention_mask=None, training=None, use_causal_mask=False,
@@ -131,9 +96,7 @@ class EncoderLayer(TransformerLayer):
             *heads, mask, attention_mask, use_causal_mask, training, return_attention_scores
         )
         x = add_norm(inputs, attended, training=training)
-        add_norm = self.feed_forward_norm
-        transformed = self.feed_forward(add_norm.before(x), training=training)
-        x = add_norm(x, transformed, training=training)
+        x = self.transform(x, training)
         return (x, weights) if return_attention_scores else x
 
     def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
@@ -165,13 +128,21 @@ class Encoder(Stack):
         attention_bias: adds biases to the attention projections; the paper has none.
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernels of values.
-        positions: "relative" or "rotary" act in self-attention, others in the embedding only.
+        positions: name of a kind of `layers.positions`; "relative" and "rotary" act in
+            self-attention, others in the embedding only.
         attention_window: how many positions to each side self-attention sees; 0 for all.
         recompute: recomputes each layer in the backward pass, so that training stores only the
             layers' inputs. May be changed later, as an attribute.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
     Call arguments are those of `EncoderLayer`; the scores are a list with one entry per layer.
+
+    Example:
+        >>> encoder = Encoder(num_layers=2, num_heads=4, d_ff=128)
+        >>> x = keras.random.normal((2, 5, 64))
+        >>> outputs, scores = encoder(x, return_attention_scores=True)
+        >>> [keras.ops.shape(weights) for weights in scores]
+        [(2, 4, 5, 5), (2, 4, 5, 5)]
     """
 
     def __init__(
@@ -199,22 +170,7 @@ class Encoder(Stack):
     ):
         super().__init__(**kwargs)
         self.num_layers = num_layers
-        self.num_heads = num_heads
-        self.d_ff = d_ff
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.rate = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
-        self.activation = activation_of(activation)
-        self.norm_first = norm_first
-        self.norm_epsilon = norm_epsilon
-        self.norm_kind = norm
-        self.attention_bias = attention_bias
-        self.query_key_gain = query_key_gain
-        self.value_gain = value_gain
-        self.positions = positions
-        self.attention_window = attention_window
+        self.store(locals())
         self.recompute = recompute
         self.make_layers(EncoderLayer)
 

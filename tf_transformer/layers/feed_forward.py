@@ -81,6 +81,10 @@ class FeedForward(keras.layers.Layer):
 
     Raises:
         ValueError: if `activation` is unknown.
+
+    Example:
+        >>> keras.ops.shape(FeedForward(d_ff=256)(keras.random.normal((2, 5, 64))))
+        (2, 5, 64)
     """
 
     def __init__(
@@ -89,7 +93,7 @@ class FeedForward(keras.layers.Layer):
         super().__init__(**kwargs)
         self.d_ff = d_ff
         self.activation = activation_of(activation)
-        self.rate = dropout
+        self.dropout_rate = dropout
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
         self.supports_masking = True
 
@@ -108,7 +112,9 @@ class FeedForward(keras.layers.Layer):
         inner = self.inner(inputs)
         if self.gated:
             inner = inner * self.gated(inputs)
-        return self.outer(self.dropout(inner, training=training) if self.rate else inner)
+        return self.outer(
+            self.dropout(inner, training=training) if self.dropout_rate else inner
+        )
 
     def enable_lora(self, rank: int, **options) -> None:
         """Adapts every kernel; arguments are those of `keras.layers.Dense.enable_lora`."""
@@ -122,7 +128,7 @@ class FeedForward(keras.layers.Layer):
         return super().get_config() | {
             "d_ff": self.d_ff,
             "activation": serialized(self.activation),
-            "dropout": self.rate,
+            "dropout": self.dropout_rate,
         }
 
 
@@ -143,6 +149,12 @@ class AddAndNorm(keras.layers.Layer):
     Call arguments:
         inputs: x, [B, T, D].
         sublayer_output: Sublayer(before(x)), [B, T, D].
+
+    Example:
+        >>> add_and_norm, feed_forward = AddAndNorm(dropout=0.1), FeedForward(d_ff=256)
+        >>> x = keras.random.normal((2, 5, 64))
+        >>> keras.ops.shape(add_and_norm(x, feed_forward(add_and_norm.before(x))))
+        (2, 5, 64)
     """
 
     def __init__(
@@ -154,7 +166,7 @@ class AddAndNorm(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.rate = dropout
+        self.dropout_rate = dropout
         self.norm_first = norm_first
         self.norm_epsilon = norm_epsilon
         self.norm_kind = norm
@@ -181,7 +193,7 @@ class AddAndNorm(keras.layers.Layer):
 
     def get_config(self):
         return super().get_config() | {
-            "dropout": self.rate,
+            "dropout": self.dropout_rate,
             "norm_first": self.norm_first,
             "norm_epsilon": self.norm_epsilon,
             "norm": self.norm_kind,

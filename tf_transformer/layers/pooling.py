@@ -10,6 +10,10 @@ class MeanPooling(keras.layers.Layer):
 
     Computed in float32 whatever the policy: a bfloat16 sum over many positions loses small
     terms.
+
+    Example:
+        >>> MeanPooling()(keras.ops.array([[[1.0], [3.0]]])).numpy().tolist()
+        [[2.0]]
     """
 
     def __init__(self, **kwargs):

@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from tf_transformer.base.kinds import POSITION_KINDS, PositionKind
+
 # Distances beyond it count as this one; Shaw et al. found no gain from longer ones.
 MAX_DISTANCE = 16
 
@@ -14,11 +16,17 @@ MAX_DISTANCE = 16
 class Positions:
     """The order of tokens as a model is told of it; this base class, "none", tells nothing.
 
-    Embeddings call the first two methods, self-attention calls the others.
+    Another kind overrides what it needs, and `register` gives it a name. Embeddings call the
+    first two methods, self-attention calls the others.
 
     Args:
-        max_length: number of learned positions.
+        max_length: number of positions of a kind that is limited.
+
+    Attributes:
+        in_attention: whether the kind acts in self-attention, also in each step of decoding.
     """
+
+    in_attention = False
 
     def __init__(self, max_length: int | None = None):
         self.max_length = max_length
@@ -34,30 +42,38 @@ class Positions:
     def build_attention(self, layer: keras.layers.Layer, key_dim: int, value_dim: int) -> None:
         """Creates the weights of an attention layer."""
 
-    def turn(self, heads, positions=None):
+    def rotate(self, heads, positions=None):
         """Returns queries or keys [B, H, T, K] at these positions [T]; 0, 1, ... if None."""
         return heads
 
-    def add_to_scores(self, scores, queries, distances=None):
+    def add_to_scores(self, scores, queries, distances):
         """Returns the scores with what depends on the distances.
 
+        A window of attention is computed in blocks: the heads' axis has those of the first
+        head, then those of the second, and so on. `for_heads` makes values of each head fit.
+
         Args:
-            scores: [..., T, S].
-            queries: [..., T, K], divided by sqrt(K).
-            distances: integers [T, S], position of the key minus that of the query; [S] if all
-                queries are at one position; None if both are at 0, 1, ...
+            scores: [B, H, T, S]; within a window [B, H * blocks, T, S].
+            queries: [B, H, T, K], divided by sqrt(K); likewise.
+            distances: int32 [T, S], position of the key minus that of the query; [S] if all
+                queries are at one position.
         """
         return scores
 
-    def add_to_values(self, values, weights, distances=None):
-        """Returns weighted values [..., T, value_dim] with what depends on the distances.
+    def add_to_values(self, values, weights, distances):
+        """Returns weighted values with what depends on the distances.
 
         Args:
-            values: [..., T, value_dim].
-            weights: [..., T, S], after dropout.
+            values: [B, H, T, value_dim]; within a window [B, H * blocks, T, value_dim].
+            weights: [B, H, T, S], after dropout; likewise.
             distances: as for `add_to_scores`.
         """
         return values
+
+
+def for_heads(values, scores):
+    """Repeats values [H, ...] of each head for its blocks in scores [B, H * blocks, T, S]."""
+    return ops.repeat(values, ops.shape(scores)[1] // values.shape[0], axis=0)
 
 
 class Sinusoidal(Positions):
@@ -93,6 +109,8 @@ class Relative(Positions):
         values: b likewise, [2 MAX_DISTANCE + 1, value_dim].
     """
 
+    in_attention = True
+
     def build_attention(self, layer, key_dim, value_dim):
         self.keys, self.values = (
             layer.add_weight(
@@ -104,20 +122,17 @@ class Relative(Positions):
             for name, size in (("keys", key_dim), ("values", value_dim))
         )
 
-    def add_to_scores(self, scores, queries, distances=None):
-        rows = _rows(self.keys, scores, distances)  # [T, S, K] or [S, K]
+    def add_to_scores(self, scores, queries, distances):
+        rows = _rows(self.keys, distances, scores.dtype)  # [T, S, K] or [S, K]
         return scores + _times_own(queries, ops.swapaxes(rows, -1, -2))
 
-    def add_to_values(self, values, weights, distances=None):
-        return values + _times_own(weights, _rows(self.values, weights, distances))
+    def add_to_values(self, values, weights, distances):
+        return values + _times_own(weights, _rows(self.values, distances, weights.dtype))
 
 
-def _rows(table, scores, distances):
-    if distances is None:
-        length, keys = ops.shape(scores)[-2:]
-        distances = ops.arange(keys, dtype="int32") - ops.arange(length, dtype="int32")[:, None]
+def _rows(table, distances, dtype):
     rows = ops.clip(distances, -MAX_DISTANCE, MAX_DISTANCE) + MAX_DISTANCE
-    return ops.cast(ops.take(table, rows, axis=0), scores.dtype)
+    return ops.cast(ops.take(table, rows, axis=0), dtype)
 
 
 def _times_own(x, matrices):
@@ -132,28 +147,53 @@ def _times_own(x, matrices):
 
 
 class Rotary(Positions):
-    """Queries and keys turned by angles that grow with the position (Su et al. 2021).
+    """Queries and keys rotated by angles that grow with the position (Su et al. 2021).
 
     Pair i of K / 2 turns by pos / 10000^(2i/K) (arXiv 2104.09864, equation 15), so that a score
     depends on the distance of query and key. Entries i and i + K / 2 make a pair.
     """
 
-    def turn(self, heads, positions=None):
+    in_attention = True
+
+    def rotate(self, heads, positions=None):
         half = heads.shape[-1] // 2
         if positions is None:
             positions = ops.arange(ops.shape(heads)[2], dtype="int32")
         rates = (10000.0 ** (-np.arange(half) / half)).astype("float32")
         angles = ops.cast(positions, "float32")[:, None] * rates  # [T, K / 2]
-        cos, sin = (ops.cast(turn(angles), heads.dtype) for turn in (ops.cos, ops.sin))
+        cos, sin = (
+            ops.cast(ops.cos(angles), heads.dtype),
+            ops.cast(ops.sin(angles), heads.dtype),
+        )
         one, other = ops.split(heads, 2, axis=-1)
-        turned = [one * cos - other * sin, other * cos + one * sin]
-        return ops.concatenate(turned, axis=-1)
+        return ops.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1)
 
 
-POSITIONS = {
+POSITIONS: dict[str, type[Positions]] = {
     "sinusoidal": Sinusoidal, "learned": Learned, "relative": Relative, "rotary": Rotary,
     "none": Positions,
 }  # fmt: skip
+
+
+def positions_named(name: str, max_length: int | None = None) -> Positions:
+    """Returns a kind of positions; raises ValueError if there is none of that name."""
+    if name not in POSITIONS:
+        raise ValueError(
+            f"`positions` must be one of {tuple(POSITIONS)}. Received: positions={name!r}."
+        )
+    return POSITIONS[name](max_length)
+
+
+def register(name: str, positions: type[Positions], **facts: Any) -> None:
+    """Gives another kind of positions a name, for layers and for the setting of a model.
+
+    Args:
+        name: what `positions` of layers and models is set to.
+        positions: the kind's class.
+        **facts: the fields of `base.kinds.PositionKind`.
+    """
+    POSITIONS[name] = positions
+    POSITION_KINDS[name] = PositionKind(**facts)
 
 
 def sinusoidal_positions(positions, d_model: int):
@@ -168,6 +208,10 @@ def sinusoidal_positions(positions, d_model: int):
 
     Returns:
         float32 [T, D].
+
+    Example:
+        >>> sinusoidal_positions(keras.ops.arange(1), d_model=4).numpy().tolist()
+        [[0.0, 1.0, 0.0, 1.0]]
     """
     rates = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
     angles = ops.cast(positions, "float32")[:, None] * rates.astype("float32")  # [T, D / 2]

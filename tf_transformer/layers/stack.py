@@ -1,5 +1,6 @@
 """Base classes of encoder and decoder: layers with one set of arguments, and their stacks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -7,7 +8,25 @@ import keras
 from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.keras_hooks import sublayers
 from tf_transformer.fast.recompute import recomputed
-from tf_transformer.layers.feed_forward import make_norm, require_positive, serialized
+from tf_transformer.layers.attention import MultiHeadAttention
+from tf_transformer.layers.feed_forward import (
+    AddAndNorm,
+    FeedForward,
+    activation_of,
+    make_norm,
+    require_positive,
+    serialized,
+)
+from tf_transformer.layers.positions import POSITIONS
+
+# Arguments of encoder and decoder layers, and of their stacks.
+LAYER_ARGUMENTS = (
+    "num_heads", "d_ff", "key_dim", "value_dim", "dropout", "attention_dropout",
+    "activation_dropout", "activation", "norm_first", "norm_epsilon", "norm", "attention_bias",
+    "query_key_gain", "value_gain", "positions", "attention_window",
+)  # fmt: skip
+# Their attributes, where a sublayer has the argument's name.
+_ATTRIBUTES = {"dropout": "dropout_rate", "norm": "norm_kind"}
 
 
 class TransformerLayer(keras.layers.Layer):
@@ -28,30 +47,47 @@ class TransformerLayer(keras.layers.Layer):
             else:
                 layer.trainable = False
 
-    def shared_arguments(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor that layers and stacks have in common."""
-        return {
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.rate,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": self.activation,
-            "norm_first": self.norm_first,
-            "norm_epsilon": self.norm_epsilon,
-            "norm": self.norm_kind,
-            "attention_bias": self.attention_bias,
-            "query_key_gain": self.query_key_gain,
-            "value_gain": self.value_gain,
-            "positions": self.positions,
-            "attention_window": self.attention_window,
-        }
+    def store(self, arguments: Mapping[str, Any]) -> None:
+        """Stores those of `LAYER_ARGUMENTS` among a constructor's `locals()` as attributes."""
+        for name in LAYER_ARGUMENTS:
+            setattr(self, _ATTRIBUTES.get(name, name), arguments[name])
+        self.activation = activation_of(arguments["activation"])
+
+    def stored(self) -> dict[str, Any]:
+        """Returns what `store` has stored, as arguments of another layer."""
+        return {name: getattr(self, _ATTRIBUTES.get(name, name)) for name in LAYER_ARGUMENTS}
 
     def get_config(self):
         activation = {"activation": serialized(self.activation)}
-        return super().get_config() | self.shared_arguments() | activation
+        return super().get_config() | self.stored() | activation
+
+    def make_attention(self, name: str, **options: Any) -> MultiHeadAttention:
+        """Creates a multi-head attention of this name, with further options."""
+        options |= {"name": name, "dtype": self.dtype_policy, "use_bias": self.attention_bias}
+        options |= {"query_key_gain": self.query_key_gain, "value_gain": self.value_gain}
+        sizes = self.num_heads, self.key_dim, self.value_dim
+        return MultiHeadAttention(*sizes, dropout=self.attention_dropout, **options)
+
+    def make_self_attention(self) -> MultiHeadAttention:
+        """Creates the self-attention, which positions and a window act in."""
+        options = {"positions": self.positions, "attention_window": self.attention_window}
+        return self.make_attention("self_attention", **options)
+
+    def make_feed_forward(self) -> FeedForward:
+        """Creates the feed-forward network."""
+        arguments = self.d_ff, self.activation, self.activation_dropout
+        return FeedForward(*arguments, name="feed_forward", dtype=self.dtype_policy)
+
+    def make_add_and_norm(self, name: str) -> AddAndNorm:
+        """Creates the residual connection of this name around a sublayer."""
+        arguments = self.dropout_rate, self.norm_first, self.norm_epsilon, self.norm_kind
+        return AddAndNorm(*arguments, name=name, dtype=self.dtype_policy)
+
+    def transform(self, x, training):
+        """Applies the feed-forward network with its residual connection: [B, T, D]."""
+        add_norm = self.feed_forward_norm
+        transformed = self.feed_forward(add_norm.before(x), training=training)
+        return add_norm(x, transformed, training=training)
 
     def _sublayers(self) -> list[keras.layers.Layer]:
         return [value for value in vars(self).values() if isinstance(value, keras.layers.Layer)]
@@ -81,14 +117,18 @@ class Stack(TransformerLayer):
             layers' inputs.
     """
 
+    @property
+    def positions_in_attention(self) -> bool:
+        """Tells whether the kind of positions acts in self-attention."""
+        return POSITIONS[self.positions].in_attention
+
     def make_layers(self, layer_class: type[TransformerLayer], **options: Any) -> None:
         """Creates the dropout, the layers with these further arguments, and the final norm."""
         require_positive(num_layers=self.num_layers)
         policy = self.dtype_policy
-        self.dropout = Dropout(self.rate, name="dropout", dtype=policy)
-        options |= self.shared_arguments()
+        self.dropout = Dropout(self.dropout_rate, name="dropout", dtype=policy)
         self.layers = [
-            layer_class(**options, name=f"layer_{i}", dtype=policy)
+            layer_class(**self.stored(), **options, name=f"layer_{i}", dtype=policy)
             for i in range(self.num_layers)
         ]
         self.norm = None
@@ -109,16 +149,18 @@ class Stack(TransformerLayer):
             The output; with `return_attention_scores`, a pair of it and a list of each layer's
             scores.
         """
-        x, scores = self.dropout(x, training=training), []
-        options |= {"training": training, "return_attention_scores": return_attention_scores}
-        recompute = self.recompute and training and not return_attention_scores
+        x = self.dropout(x, training=training)
+        options["training"] = training
+        if not return_attention_scores:
+            for layer in self.layers:
+                call = recomputed(layer) if self.recompute and training else layer
+                x = call(x, *inputs, **options)
+            return self.last_norm(x)
+        scores = []
         for layer in self.layers:
-            x = (recomputed(layer) if recompute else layer)(x, *inputs, **options)
-            if return_attention_scores:
-                x, weights = x
-                scores.append(weights)
-        x = self.last_norm(x)
-        return (x, scores) if return_attention_scores else x
+            x, weights = layer(x, *inputs, return_attention_scores=True, **options)
+            scores.append(weights)
+        return self.last_norm(x), scores
 
     def last_norm(self, x):
         """Applies the final layer norm, if there is one."""

@@ -2,10 +2,9 @@
 
 import keras
 
-from tf_transformer.config import ModelConfig
 from tf_transformer.config.config import DEFAULT_GAIN
 from tf_transformer.layers import Encoder, MeanPooling, PositionalEmbedding
-from tf_transformer.models.transformer import BaseTransformer, arguments_of, settings_among
+from tf_transformer.models.transformer import BaseTransformer, arguments_of, config_of
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -34,9 +33,10 @@ class Classifier(BaseTransformer):
         activation_dropout: rate after the activation of feed-forward networks; the paper has
             none there.
         norm_first: pre-LN, with a final norm on both stacks, instead of the paper's post-LN.
-        positions: how the model knows the order of tokens: the first two are added to the
-            embeddings, relative and rotary act in self-attention ('sinusoidal', 'learned',
-            'relative', 'rotary' or 'none').
+        positions: how the model knows the order of tokens: sinusoidal (sines and cosines added
+            to the embeddings), learned (vectors added to the embeddings), relative (vectors of
+            distances added in self-attention), rotary (queries and keys of self-attention
+            rotated), none (nothing).
         attention_window: positions to each side (back, in a decoder) that self-attention sees;
             0: all.
         max_length: longest input if positions are learned.
@@ -63,6 +63,7 @@ class Classifier(BaseTransformer):
         ValueError: if there are fewer than two classes.
 
     Example:
+        >>> import numpy as np
         >>> model = Classifier(vocab_size=100, num_classes=3, num_layers=2, d_model=64,
         ...                    d_ff=128, num_heads=4)
         >>> model({"source": np.array([[5, 6, 3, 0]])}).shape
@@ -103,7 +104,7 @@ class Classifier(BaseTransformer):
     ):
         if num_classes < 2:
             raise ValueError(f"`num_classes` must be at least 2. Received: {num_classes}.")
-        config = ModelConfig(**settings_among(locals()))
+        config = config_of(locals())
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         arguments = arguments_of(PositionalEmbedding, config)
         embedding = PositionalEmbedding(**arguments, name="embedding", dtype=policy)

@@ -1,19 +1,20 @@
 """A Keras model whose `fit` is exact on any number of devices and under accumulation."""
 
-import logging
-from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_transformer.fast.keras_hooks import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer
+from tf_transformer.models.checks import (
+    check_fit,
+    check_labels,
+    check_loss,
+    warn_of_padding,
+)
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
-    TokenCount,
-    TokenMean,
     full_precision,
     labels_of,
     token_weights,
@@ -111,9 +112,9 @@ class TokenModel(KerasModel):
         check_labels(self.first_label, loss, objects)
         chunks = ChunkedLoss(self) if chunked_loss else None  # refuses some models
         optimizer = keras.optimizers.get(optimizer)
-        scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-        scale = kwargs.get("auto_scale_loss", True) and not scaled
-        if self.dtype_policy.name == "mixed_float16" and scale:
+        in_half = self.dtype_policy.name == "mixed_float16"
+        scales_itself = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        if in_half and not scales_itself and kwargs.get("auto_scale_loss", True):
             optimizer = LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
         self.drop_metrics()
         super().compile(
@@ -129,11 +130,12 @@ class TokenModel(KerasModel):
 
     def get_compile_config(self):
         config = super().get_compile_config()
-        extra = {
+        if not config:  # not compiled
+            return config
+        return config | {
             "max_tokens_per_device": self.max_tokens_per_device,
             "chunked_loss": self._chunked_loss is not None,
         }
-        return config and config | extra
 
     def compile_from_config(self, config):
         # Keras compiles a loaded model itself only if its class does not override `compile`.
@@ -251,84 +253,3 @@ def _nan_unless_finite(total, gradients):
     sums = tf.stack([tf.reduce_sum(tf.cast(value, "float32")) for value in values])
     wrong = tf.cast(~tf.reduce_all(tf.math.is_finite(sums)), "float32")
     return tf.where(sum_over_replicas(wrong) > 0, float("nan"), total)
-
-
-# --- Arguments of `compile` and `fit` that would be ignored or misread -------------------
-
-logger = logging.getLogger(__name__)
-
-
-def check_loss(loss, loss_weights, in_parts: bool) -> None:
-    """Raises ValueError if an argument of `compile` would have no effect with this loss."""
-    ours = isinstance(loss, LabelSmoothedCrossEntropy)
-    if ours and loss_weights is not None:
-        raise ValueError(
-            "`loss_weights` is for several losses; a model with one has sample weights. "
-            f"Received: loss_weights={loss_weights!r}."
-        )
-    if in_parts and not ours:
-        raise ValueError(
-            "`max_tokens_per_device` and `chunked_loss` require the loss "
-            f"LabelSmoothedCrossEntropy. Received: loss={loss!r}."
-        )
-
-
-def check_labels(first_label: int, loss, metrics: Sequence[keras.metrics.Metric]) -> None:
-    """Raises ValueError if a loss or metric of ours numbers labels unlike the model."""
-    for one in (loss, *metrics):
-        if not isinstance(one, LabelSmoothedCrossEntropy | TokenMean):
-            continue
-        if one.first_label != first_label and not isinstance(one, TokenCount):
-            raise ValueError(
-                f"The labels of this model begin with {first_label}: give {type(one).__name__} "
-                f"the argument first_label={first_label}. "
-                f"Received: first_label={one.first_label}."
-            )
-
-
-def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
-    """Raises ValueError if `fit` would ignore, misread or later fail on its arguments."""
-    plateau = keras.callbacks.ReduceLROnPlateau
-    callbacks = keras.tree.flatten(arguments.get("callbacks") or [])
-    if any(isinstance(c, plateau) for c in callbacks) and follows_schedule(model.optimizer):
-        raise ValueError(
-            "ReduceLROnPlateau cannot change the learning rate of a schedule. Leave it out "
-            "(TransformerSchedule decays by itself; EarlyStopping stops at a plateau), or "
-            "compile with a number as the learning rate."
-        )
-    if not isinstance(model.loss, LabelSmoothedCrossEntropy):
-        return
-    if not model.trainable_variables:
-        raise ValueError(
-            "There is nothing to train: all weights are frozen. Set `trainable = True` on some "
-            "layers, and on the model, before `compile`."
-        )
-    if model.losses:
-        raise ValueError(
-            "LabelSmoothedCrossEntropy trains on the labels alone, without regularizers and "
-            f"`add_loss`. Received: {len(model.losses)} such losses. Remove them, or compile "
-            "keras.Model(model.inputs, model.outputs), which has Keras's own step."
-        )
-    if arguments.get("class_weight") is not None and not model.first_label:
-        raise ValueError(
-            "`class_weight` is for one label per row. Give the tokens' weights as sample "
-            f"weights [B, T]. Received: class_weight={arguments['class_weight']!r}."
-        )
-
-
-def follows_schedule(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Tells whether the learning rate is a schedule."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    return isinstance(inner.get_config()["learning_rate"], dict)
-
-
-def warn_of_padding(metrics) -> None:
-    """Warns of metrics that would count the padding at the end of the last part or chunk."""
-    plain = [m for m in keras.tree.flatten(metrics) if not isinstance(m, TokenMean)]
-    if metrics and plain:
-        names = ", ".join(getattr(m, "name", str(m)) for m in plain)
-        logger.warning(
-            "these metrics count padding, of which there is more with `max_tokens_per_device` "
-            "or `chunked_loss`: %s; give them as `weighted_metrics`",
-            names,
-        )

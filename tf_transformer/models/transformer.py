@@ -1,4 +1,4 @@
-"""The Transformer as a functional Keras model (paper 3, Figure 1), and its cached decoding."""
+"""The Transformer as a functional Keras model (paper 3, Figure 1)."""
 
 import dataclasses
 import inspect
@@ -12,11 +12,10 @@ from keras import ops
 from tf_transformer.config import Config, ModelConfig
 from tf_transformer.config.config import DEFAULT_GAIN
 from tf_transformer.fast.keras_hooks import sublayers
-from tf_transformer.fast.projections import Inference
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
-from tf_transformer.layers.attention import additive
-from tf_transformer.layers.embedding import OutputProjection, project_to_logits
+from tf_transformer.layers.embedding import OutputProjection
 from tf_transformer.layers.stack import Stack
+from tf_transformer.models.cached_decoding import DecodingStep, initial_cache
 from tf_transformer.models.token_model import TokenModel
 
 # --- What it shares with the classifier --------------------------------------------------
@@ -40,8 +39,8 @@ class BaseTransformer(TokenModel):
         A classifier's output layer stays trainable. Compile the model afterwards. Saving merges
         the adapters into the kernels; the model is loaded without LoRA or frozen layers.
 
-        A `Translator` or `SentenceClassifier` that has been used before may go on without the
-        adapters, because its graphs are traced: make a new one.
+        What has traced the model before, such as an engine, may go on without the adapters:
+        make a new one.
 
         Args:
             rank: rank of the adapters.
@@ -78,10 +77,10 @@ class BaseTransformer(TokenModel):
         return model
 
 
-def settings_among(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a constructor that are settings of `ModelConfig`."""
+def config_of(arguments: Mapping[str, Any]) -> ModelConfig:
+    """Returns the settings among the arguments of a constructor, given all as a dict."""
     names = [field.name for field in dataclasses.fields(ModelConfig)]
-    return {name: arguments[name] for name in names if name in arguments}
+    return ModelConfig(**{name: arguments[name] for name in names if name in arguments})
 
 
 def arguments_of(layer: type, config: ModelConfig) -> dict[str, Any]:
@@ -116,9 +115,10 @@ class Transformer(BaseTransformer):
         activation_dropout: rate after the activation of feed-forward networks; the paper has
             none there.
         norm_first: pre-LN, with a final norm on both stacks, instead of the paper's post-LN.
-        positions: how the model knows the order of tokens: the first two are added to the
-            embeddings, relative and rotary act in self-attention ('sinusoidal', 'learned',
-            'relative', 'rotary' or 'none').
+        positions: how the model knows the order of tokens: sinusoidal (sines and cosines added
+            to the embeddings), learned (vectors added to the embeddings), relative (vectors of
+            distances added in self-attention), rotary (queries and keys of self-attention
+            rotated), none (nothing).
         attention_window: positions to each side (back, in a decoder) that self-attention sees;
             0: all.
         tie_embeddings: one matrix for both embeddings and the output projection (paper 3.4).
@@ -155,6 +155,7 @@ class Transformer(BaseTransformer):
         UserError: if a setting is out of range.
 
     Example:
+        >>> import numpy as np
         >>> model = Transformer(vocab_size=100, num_layers=2, d_model=64, d_ff=128, num_heads=4)
         >>> ids = np.array([[5, 6, 3, 0]])
         >>> model({"source": ids, "target": ids}).shape
@@ -193,7 +194,7 @@ class Transformer(BaseTransformer):
         name: str | None = None,
         trainable: bool = True,
     ):
-        config = ModelConfig(**settings_among(locals()))
+        config = config_of(locals())
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         encoder = Encoder(**arguments_of(Encoder, config), name="encoder", dtype=policy)
         stack = arguments_of(Decoder, config) | {"num_layers": config.num_decoder_layers}
@@ -204,7 +205,7 @@ class Transformer(BaseTransformer):
         target = keras.Input((None,), dtype="int32", name="target")
         encoder_output = encoder(source_embedding(source))
         hidden = decoder(target_embedding(target), encoder_output)
-        logits = projection(hidden, **({"reverse": True} if tie_embeddings else {}))
+        logits = projection(hidden, reverse=True) if tie_embeddings else projection(hidden)
         inputs = {"source": source, "target": target}
         super().__init__(inputs, logits, name=name, trainable=trainable)
         self.dtype_policy = policy
@@ -248,7 +249,9 @@ class Transformer(BaseTransformer):
         `layer` counts from 0. Computing the weights of all layers would cost seconds at the
         first run of a graph: TensorFlow removes unused operations one at a time.
         """
-        return next(islice(self._decoder_weights(source, target), layer, None))[1]
+        weights = islice(self._decoder_weights(source, target), layer + 1)
+        *_, (_, cross) = weights
+        return cross
 
     def _decoder_weights(self, source, target):
         """Yields each decoder layer's attention weights in turn; a caller may stop early."""
@@ -269,81 +272,15 @@ class Transformer(BaseTransformer):
         return self.encoder(embedded, mask=padding_mask(source), training=False)
 
     def initial_cache(self, source):
-        """Returns the cache before the first step; dimension 0 of every tensor is B.
-
-        Args:
-            source: ids [B, S].
-
-        Returns:
-            A dict of `memory`, each layer's keys and values of the encoder output;
-            `memory_mask` [B, 1, 1, S]; and `past`, each layer's keys and values of the
-            positions decoded so far, still empty, [B, H, 0, K].
-        """
-        encoder_output = self.encode(source)
-        memory = [
-            layer.cross_attention.project_memory(encoder_output)
-            for layer in self.decoder.layers
-        ]
-        past = [
-            tuple(ops.zeros_like(heads[:, :, :0]) for heads in layer_memory)
-            for layer_memory in memory
-        ]
-        return {
-            "memory": memory,
-            "memory_mask": ops.expand_dims(padding_mask(source), (1, 2)),
-            "past": past,
-        }
+        """Returns the cache before the first step, of ids [B, S]; see `cached_decoding`."""
+        return initial_cache(self.decoder, source, self.encode(source))
 
     def step_function(self):
         """Returns the step of `decoding.beam_search`, which decodes one position of every beam.
 
-        Call this once, outside the search loop: it prepares kernels that all steps share.
-
-        Returns:
-            `step(tokens, index, ancestry, cache) -> (logits, cache)` with tokens [B, W],
-            their position `index`, ancestry [B, W, index + 1] (the slot in which each earlier
-            step of a beam was computed), float32 logits [B, W, V].
+        That is `step(tokens, index, ancestry, cache) -> (logits, cache)`: see `DecodingStep`.
         """
-        output_kernel = self.projection.output_kernel()
-        output_bias = self.projection.output_bias
-        fused = self.decoder.fused_projections()
-        window = self.config.attention_window
-        by_distance = self.config.positions in ("relative", "rotary")
-        inference = Inference(self.decoder)
-
-        def step(tokens, index, ancestry, cache):
-            with inference.on():
-                return one_step(tokens, index, ancestry, cache)
-
-        def one_step(tokens, index, ancestry, cache):
-            width = ops.shape(tokens)[1]
-            column = ops.reshape(tokens, (-1, 1))
-            embedded = self.target_embedding(column, offset=index)  # [B * W, 1, D]
-            beams = ops.reshape(embedded, (-1, width, embedded.shape[-1]))
-            if window:  # the cache may hold the last columns only
-                columns = ops.shape(cache["past"][0][0])[2] // width + 1
-                positions = _positions(ancestry, index, width, True)[-columns * width :]
-                self_mask = _own_history(ancestry[..., -columns:], width)
-                self_mask = ops.logical_and(self_mask, positions >= index - window)
-            else:
-                positions = _positions(ancestry, index, width) if by_distance else None
-                self_mask = _own_history(ancestry, width)
-            hidden, past = self.decoder.step(
-                beams,
-                cache["past"],
-                cache["memory"],
-                self_mask=additive(self_mask),
-                memory_mask=additive(cache["memory_mask"]),
-                fused=fused,
-                positions=positions,
-            )
-            if window:
-                last = -window * width
-                past = [(keys[:, :, last:], values[:, :, last:]) for keys, values in past]
-            logits = project_to_logits(hidden, output_kernel, output_bias)
-            return logits, {**cache, "past": past}
-
-        return step
+        return DecodingStep(self.target_embedding, self.decoder, self.projection)
 
 
 def _embeddings(config, policy):
@@ -365,26 +302,3 @@ def build_model(config: Config, precision: str | None = None) -> Transformer:
     """Builds the model of a configuration, in its training precision by default."""
     dtype = precision or config.training.precision
     return Transformer(**vars(config.model), dtype=dtype, name="transformer")
-
-
-def _own_history(ancestry, width):
-    """Marks the cached rows (step t, slot j) of each beam: [B, W, t] -> [B, 1, W, t * W]."""
-    own = ops.equal(ops.expand_dims(ancestry, -1), ops.arange(width, dtype="int32"))
-    batch, beams, steps = ops.shape(ancestry)
-    return ops.reshape(own, (batch, 1, beams, steps * width))
-
-
-def _positions(ancestry, index, width, ring=False):
-    """Returns the positions of the cached rows, [t * W], from [B, W, t]; the last is `index`.
-
-    In LiteRT columns between the decoded positions and the last one are unused. In a `ring` of
-    C columns, position p is in column p mod C.
-    """
-    size = ops.shape(ancestry)[2] - 1
-    columns = ops.arange(size, dtype="int32")
-    index = ops.cast(index, "int32")
-    if ring:
-        columns = index - 1 - ops.mod(index - 1 - columns, size)
-    columns = ops.append(columns, index)
-    rows = ops.broadcast_to(columns[:, None], (ops.shape(columns)[0], width))
-    return ops.reshape(rows, (-1,))

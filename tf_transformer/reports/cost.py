@@ -80,7 +80,7 @@ def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
     inner = _inner_projections(model)
     feed_forward = (inner + 1) * d_model * model.d_ff + inner * model.d_ff + d_model
     norm = {"layer": 2, "rms": 1}[model.norm] * d_model
-    positions = model.max_length * d_model if model.positions == "learned" else 0
+    positions = model.max_length * d_model if model.positions_are_limited else 0
     distances = 0
     if model.positions == "relative":
         from tf_transformer.layers.positions import MAX_DISTANCE  # late, since it imports Keras

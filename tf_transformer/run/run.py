@@ -186,7 +186,7 @@ class Run:
     def _with_recorded_positions(self, config: Config) -> Config:
         """Replaces the trained positions, which only training sets, by the recorded ones."""
         recorded = self.config.model
-        if not recorded.positions == config.model.positions == "learned":
+        if recorded.positions != config.model.positions or not recorded.positions_are_limited:
             return config
         stored = self.config.flat()
         return config.replace({name: stored[name] for name in settings_with(resume="ignored")})

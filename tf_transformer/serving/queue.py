@@ -88,7 +88,7 @@ class TokenCounter:
         config = read_config(session.path)
         decoding = config.decoding if config else DecodingConfig()
         self.longest = decoding.max_source_length + decoding.max_extra_length
-        if config and config.model.positions == "learned":
+        if config and config.model.positions_are_limited:
             self.longest = min(self.longest, config.model.max_length)
         self._trained = read_card(session.path).get("longest_source") or float("inf")
         self.positions = max(decoding.batch_tokens // decoding.beam_size, 1)

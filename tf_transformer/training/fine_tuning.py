@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 def check_positions(config: Config) -> None:
     """Refuses fewer learned positions than the longest sentence allowed has tokens."""
     longest = bucket_boundaries(config.data.max_length)[-1]
-    if config.model.positions == "learned" and config.model.max_length < longest:
+    if config.model.positions_are_limited and config.model.max_length < longest:
         raise UserError(
             "`model.max_length` must be at least `data.max_length` rounded up to a multiple of "
             f"4, {longest}, when positions are learned. "
@@ -46,7 +46,7 @@ def record_positions(run: Run, longest: Sequence[int], *, is_chief: bool = True)
         longest: lengths of the longest source and target that it trains on, in tokens.
         is_chief: whether to write the run's config.json.
     """
-    if run.config.model.positions != "learned":
+    if not run.config.model.positions_are_limited:
         return
     lengths, trained = list(longest), []
     if source := run.config.training.init_from:
