@@ -112,7 +112,7 @@ def test_a_batch_of_only_padding_changes_no_weight():
     assert logs["tokens"] == logs["loss"] == 0
 
 
-@pytest.mark.parametrize("make", MAKES, ids=KINDS)
+@pytest.mark.parametrize("make", MAKES[:2], ids=KINDS[:2])  # test_recompute.py has the third
 def test_replicas_have_different_dropout_masks(make):
     """Both have the same row: with the same mask they would have the same logits."""
     inputs, labels = batch(1, 2)
