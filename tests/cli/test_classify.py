@@ -104,6 +104,8 @@ def test_doctor_checks_labelled_sentences(classifier, capsys):
     assert "vocab_size=8000" in capsys.readouterr().out
 
 
+# --- The encoder of another run ----------------------------------------------------------
+
 SHORT = ["--set", "training.steps=2", "--set", "training.evaluate_every=2"]
 
 DATA = ["--task", "classification", "--train", "train.tsv", "--valid", "dev.tsv", *SHORT]

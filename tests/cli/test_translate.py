@@ -191,6 +191,9 @@ def n_best(trained_run) -> Translator:
     return load_translator(run, "best", decoding=DecodingConfig(beam_size=3, alpha=0.8))
 
 
+# --- Lines in, lines out -----------------------------------------------------------------
+
+
 def test_translate_keeps_lines_in_order_and_prints_nothing_else(trained_run, n_best):
     known = trained_run.lines("train.en")[:12]
     long = " ".join(known * 20)[:10_000]
@@ -234,6 +237,9 @@ def test_a_reader_that_leaves_early_sees_no_traceback(trained_run, capsys, monke
         monkeypatch.setattr(sys, "stdout", output)
         assert main(["evaluate", "--hypothesis", references, "--reference", references]) == 0
     assert capsys.readouterr().err == ""
+
+
+# --- evaluate, score ---------------------------------------------------------------------
 
 
 def test_evaluate_prints_the_bleu_of_the_translations_it_writes(trained_run, tmp_path, capsys):

@@ -1,18 +1,15 @@
-"""A SavedModel on disk: it has nothing superfluous, and is published only if it is right."""
+"""Publishing: the files, the self-test before them, the gate, and ensembles."""
 
 import copy
 import dataclasses
 import json
 import re
 import shutil
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from command_line import status_of
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
@@ -26,13 +23,9 @@ from tf_transformer.export.card import CARD, read_card
 from tf_transformer.export.publishing import Gate, NotPublishedError, publish
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.self_test import check_translator
-from tf_transformer.export.signatures import Signatures, exportable, requests, source_ids
-from tf_transformer.export.versions import new_version, version_folders
-from tf_transformer.export.warm_up import WARM_UP, Request, prediction_log
-from tf_transformer.reports.model_card import card_of
+from tf_transformer.export.signatures import Signatures, exportable, source_ids
+from tf_transformer.export.warm_up import WARM_UP
 from tf_transformer.run import Run
-from tf_transformer.run.best import save_best
-from tf_transformer.run.run import evaluation_of
 from tf_transformer.tasks.translation import translator as translator_module
 
 # --- The files ---------------------------------------------------------------------------
@@ -262,131 +255,7 @@ def test_a_gate_needs_all_its_options(
     assert message in capsys.readouterr().err
 
 
-# --- Versions ----------------------------------------------------------------------------
-
-
-def test_only_numbers_are_versions(tmp_path):
-    for name in ("1", "20", "007", "a", "1a", "-3", "1.5", "²", "٣", ".5.77.tmp", "assets"):
-        (tmp_path / name).mkdir()
-    expected = {1: "1", 20: "20", 7: "007"}
-    assert {number: path.name for number, path in version_folders(tmp_path).items()} == expected
-    assert version_folders(tmp_path / "absent") == {}
-
-
-def names(folder) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_the_next_number_is_free_and_appears_only_at_the_end(tmp_path):
-    (tmp_path / "3").mkdir()
-    for number, version in (("4", None), ("7", 7)):
-        with new_version(tmp_path, version) as (final, folder):
-            (folder / "file").touch()
-            assert final == tmp_path / number and not final.exists()
-        assert names(final) == ["file"]
-    assert names(tmp_path) == ["3", "4", "7"]
-
-
-def test_concurrent_exports_get_different_numbers(tmp_path):
-    (tmp_path / "3").mkdir()
-    (tmp_path / ".9.1.tmp").mkdir()  # of an export that was killed
-    with new_version(tmp_path) as (first, _), new_version(tmp_path) as (second, _):
-        assert (first.name, second.name) == ("4", "5")
-        with pytest.raises(UserError, match="5 is being written"), new_version(tmp_path, 5):
-            pass
-    assert names(tmp_path) == [".9.1.tmp", "3", "4", "5"]
-
-
-def test_exports_that_start_at_the_same_moment_get_different_numbers(tmp_path):
-    started, chosen = threading.Barrier(8), threading.Barrier(8)
-
-    def export(_) -> str:
-        started.wait(timeout=20)
-        with new_version(tmp_path) as (final, _):
-            chosen.wait(timeout=20)
-        return final.name
-
-    with ThreadPoolExecutor(8) as threads:
-        assert sorted(threads.map(export, range(8))) == list("12345678")
-
-
-@pytest.mark.parametrize(
-    ("version", "message"),
-    [(0, "must be at least 1. Received: 0"), (3, "3 exists already. Choose another --version")],
-)
-def test_a_version_that_cannot_be_written_is_refused_at_once(tmp_path, version, message):
-    (tmp_path / "3").mkdir()
-    with pytest.raises(UserError, match=message), new_version(tmp_path, version):
-        pass
-    assert names(tmp_path) == ["3"]
-
-
-# --- The card, and ensembles -------------------------------------------------------------
-
-
-@pytest.fixture
-def folder(trained_run, tmp_path):
-    """A copy of the run, which tests may change."""
-    return shutil.copytree(trained_run.path, tmp_path / "run")
-
-
-def test_a_card_reports_missing_data_and_evaluations(folder, trained_run, tmp_path):
-    gone = str(tmp_path / "gone")
-    text = (folder / "config.json").read_text("utf-8")
-    (folder / "config.json").write_text(text.replace(str(trained_run.corpus), gone))
-    (folder / "metrics.jsonl").unlink()
-    run = Run.open(folder)
-    file = run.checkpoints.find("last")
-    card = card_of(run, "last")()
-    assert card["data"] == dict.fromkeys(
-        [f"{gone}/{name}" for name in ("train.en", "train.de", "dev.en", "dev.de")],
-        "not there at the time of the export",
-    )
-    assert card["best_evaluation"] is None
-    assert card["evaluation_of_these_weights"] is None
-    assert card["checkpoint"] == {"name": "last", "sha256": sha256(file)}
-
-
-@pytest.mark.parametrize("step", [160, 240])
-def test_a_card_has_the_evaluation_of_its_step(trained_run, step):
-    run = Run.open(trained_run.path)
-    (record,) = [record for record in run.history() if record["step"] == step]
-    card = card_of(run, str(step))()
-    assert card["evaluation_of_these_weights"].items() >= record.items()
-    assert "tok:13a" in card["evaluation_of_these_weights"]["bleu_signature"]
-
-
-def test_a_card_has_the_scores_of_averaged_weights(trained_run):
-    run = Run.open(trained_run.path)
-    card = card_of(run, "average")()
-    record = card["evaluation_of_these_weights"]
-    name, score = record["weights"], record["valid_bleu"]
-    assert f"\n{name}: dev BLEU {score:.2f}\n" in trained_run.stdout
-    assert record["step"] == 240 and record["valid_chrf"] > 0
-
-
-def test_the_best_weights_have_the_evaluation_that_chose_them(folder):
-    run = Run.open(folder)
-    record = run.history()[0]
-    best = run.checkpoints.best
-    last, dev_set = run.checkpoints.find("last"), record["dev_set"]
-    for score, expected in ((record["valid_bleu"], record["step"]), (1000.0, None)):
-        save_best(last, best, {"bleu": score}, dev_set)  # 1000: of an average
-        card = card_of(run, "best")()
-        found = card["evaluation_of_these_weights"]
-        assert (found and found["step"]) == expected
-
-
-@pytest.mark.parametrize(("dev_set", "expected"), [("old", 80), ("new", 160)])
-def test_an_equal_score_on_another_dev_set_does_not_count(folder, dev_set, expected):
-    run = Run.open(folder)
-    first, second, _ = run.history()
-    assert (first["step"], second["step"]) == (80, 160)
-    changed = [first | {"dev_set": "old"}, second | {"dev_set": "new"}]
-    run.write_history([record | {"valid_bleu": 30.0} for record in changed])
-    best = run.checkpoints.best
-    save_best(run.checkpoints.find("last"), best, {"bleu": 30.0}, dev_set)
-    assert evaluation_of(run, best)["step"] == expected
+# --- Ensembles ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -424,44 +293,3 @@ def test_an_ensemble_is_exported_as_one_model(runs, translator, trained_run, tmp
 def test_a_checkpoint_that_the_runs_lack_is_refused(runs, tmp_path, capsys):
     assert main(["export", *runs, "--checkpoint", "7", "--output", str(tmp_path / "new")]) == 1
     assert "no checkpoint '7'" in capsys.readouterr().err
-
-
-# --- Warm-up requests --------------------------------------------------------------------
-
-
-def records(exported):
-    dataset = tf.data.TFRecordDataset(str(exported / WARM_UP))
-    return [record.numpy() for record in dataset]
-
-
-def test_tf_serving_reads_the_same_requests(translator, exported):
-    log = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-    expected = requests(translator.codec)
-    found = [log.PredictionLog.FromString(record) for record in records(exported)]
-    assert len(found) == len(expected)
-    for message, request in zip(found, expected, strict=True):
-        assert message.WhichOneof("log_type") == "predict_log"
-        predict = message.predict_log.request
-        assert predict.model_spec.name == "small"
-        assert predict.model_spec.signature_name == request.signature
-        assert tuple(predict.output_filter) == request.outputs
-        assert set(predict.inputs) == set(request.inputs)
-        for name, values in request.inputs.items():
-            tensor = tf.make_ndarray(predict.inputs[name])
-            if values.dtype == object:
-                tensor = np.char.decode(tensor.astype(bytes), "utf-8")
-            assert tensor.tolist() == values.tolist()
-
-
-@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 3_000_000])
-def test_fields_of_any_length_are_read(size):
-    log = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-    request = Request("serving_default", {"text": np.array(["x" * size], object)}, ("score",))
-    predict = log.PredictionLog.FromString(prediction_log("a model", request))
-    (text,) = predict.predict_log.request.inputs["text"].string_val
-    assert text == b"x" * size
-
-
-def test_every_signature_is_warmed_up(translator, session):
-    warm = {request.signature for request in requests(translator.codec) if not request.outputs}
-    assert warm == set(session.signatures)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import snippets
-from test_publishing import graph_nodes, records
+from test_publishing import graph_nodes
+from test_warm_up import records
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.export.card import CARD
