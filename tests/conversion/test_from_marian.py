@@ -213,23 +213,14 @@ def test_a_converted_run_is_fine_tuned_like_any_other(checkpoint, tmp_path, caps
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("model_type", "bart"),
-        ("scale_embedding", False),
-        ("normalize_embedding", True),
-        ("normalize_before", True),
-        ("static_position_embeddings", False),
-        ("share_encoder_decoder_embeddings", False),
-        ("tie_word_embeddings", False),
-        ("encoder_attention_heads", 2),
-        ("encoder_ffn_dim", 8),
-        ("activation_function", "gelu"),
-        ("activation_function", ["swish"]),
-        ("decoder_start_token_id", 0),
-        ("d_model", None),
-        ("dropout", "x"),
-        ("dropout", 1.5),
+        ("model_type", "bart"), ("scale_embedding", False), ("normalize_embedding", True),
+        ("normalize_before", True), ("static_position_embeddings", False),
+        ("share_encoder_decoder_embeddings", False), ("tie_word_embeddings", False),
+        ("encoder_attention_heads", 2), ("encoder_ffn_dim", 8), ("activation_function", "gelu"),
+        ("activation_function", ["swish"]), ("decoder_start_token_id", 0), ("d_model", None),
+        ("dropout", "x"), ("dropout", 1.5),
     ],
-)
+)  # fmt: skip
 def test_other_architectures_are_refused_by_setting(checkpoint, assert_refused, name, value):
     change_json(checkpoint / "config.json", {name: value})
     assert_refused(f"{name}` .*Received: ")
@@ -286,25 +277,14 @@ def test_search_settings_and_nulls_are_converted(checkpoint, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("max_length", 1),
-        ("max_length", "40"),
-        ("num_beams", 0),
-        ("num_beams", 1.5),
-        ("num_beams", "4"),
-        ("length_penalty", -1),
-        ("length_penalty", 10.5),
-        ("length_penalty", "x"),
-        ("min_length", 40),
-        ("no_repeat_ngram_size", -1),
-        ("forced_eos_token_id", 1),
-        ("forced_bos_token_id", 3),
-        ("repetition_penalty", 1.2),
-        ("do_sample", True),
-        ("num_beam_groups", 2),
-        ("max_new_tokens", 5),
+        ("max_length", 1), ("max_length", "40"), ("num_beams", 0), ("num_beams", 1.5),
+        ("num_beams", "4"), ("length_penalty", -1), ("length_penalty", 10.5),
+        ("length_penalty", "x"), ("min_length", 40), ("no_repeat_ngram_size", -1),
+        ("forced_eos_token_id", 1), ("forced_bos_token_id", 3), ("repetition_penalty", 1.2),
+        ("do_sample", True), ("num_beam_groups", 2), ("max_new_tokens", 5),
         ("suppress_tokens", [4]),
     ],
-)
+)  # fmt: skip
 def test_unsupported_search_settings_are_refused_by_name(
     checkpoint, assert_refused, name, value
 ):

@@ -115,23 +115,17 @@ def test_a_model_that_has_learnt_nothing_passes_under_any_limits(translator, tmp
 @pytest.mark.parametrize(
     ("precision", "expected", "received", "same"),
     [
-        ("float32", -1.0, -1.00009, True),
-        ("float32", -1.0, -1.00012, False),
-        ("float32", -1031.9785, -1031.9787, True),
-        ("float32", -1031.9785, -1031.99, False),
+        ("float32", -1.0, -1.00009, True), ("float32", -1.0, -1.00012, False),
+        ("float32", -1031.9785, -1031.9787, True), ("float32", -1031.9785, -1031.99, False),
         ("float32", [[0.0, 0.0]], [[0.0, 9e-5]], True),
         ("float32", [[0.0, 0.0]], [[0.0, 2e-4]], False),
-        ("float32", [-1.0, -2.0], [-1.0], False),
-        ("float32", [1, 2], [1, 2, 0], False),
-        ("float32", "a", "b", False),
-        ("float32", False, True, False),
-        ("bfloat16", -1.0, -1.0019, True),
-        ("bfloat16", -1.0, -1.01, False),
-        ("bfloat16", -200.0, -200.3, False),
-        ("bfloat16", [[0.5, 0.5]], [[0.519, 0.5]], True),
+        ("float32", [-1.0, -2.0], [-1.0], False), ("float32", [1, 2], [1, 2, 0], False),
+        ("float32", "a", "b", False), ("float32", False, True, False),
+        ("bfloat16", -1.0, -1.0019, True), ("bfloat16", -1.0, -1.01, False),
+        ("bfloat16", -200.0, -200.3, False), ("bfloat16", [[0.5, 0.5]], [[0.519, 0.5]], True),
         ("bfloat16", [[0.5, 0.5]], [[0.53, 0.5]], False),
     ],
-)
+)  # fmt: skip
 def test_values_agree_up_to_rounding(precision, expected, received, same):
     assert bool(agree(expected, received, precision)) is same
 

@@ -79,19 +79,13 @@ def test_a_scale_divides_widths_and_steps_and_nothing_else(steps, of_base, warmu
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ("base", ""),
-        ("A-h1", "h 1, d_k 64, d_v 64"),
-        ("A-h32", "h 32, d_k 2, d_v 2"),
-        ("B-dk16", "d_k 2"),
-        ("C-N8", "N 8"),
-        ("C-d1024", "d_model 128, d_k 16, d_v 16"),
-        ("C-ff4096", "d_ff 512"),
-        ("D-drop0.0", "P_drop 0"),
-        ("D-ls0.2", "eps_ls 0.2"),
+        ("base", ""), ("A-h1", "h 1, d_k 64, d_v 64"), ("A-h32", "h 32, d_k 2, d_v 2"),
+        ("B-dk16", "d_k 2"), ("C-N8", "N 8"), ("C-d1024", "d_model 128, d_k 16, d_v 16"),
+        ("C-ff4096", "d_ff 512"), ("D-drop0.0", "P_drop 0"), ("D-ls0.2", "eps_ls 0.2"),
         ("E-learned", "positions learned"),
         ("big", "d_model 128, d_ff 512, h 16, P_drop 0.3, steps 37,500"),
     ],
-)
+)  # fmt: skip
 def test_rows_keep_their_meaning(row, expected):
     small = plan_rows([row], 8)
     assert change(small[row], small[BASE]) == expected

@@ -58,20 +58,16 @@ def client_of(counter):
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/v1/models/small", 200),
-        ("GET", "/v1/models/small/versions/1", 200),
+        ("GET", "/v1/models/small", 200), ("GET", "/v1/models/small/versions/1", 200),
         ("GET", "/v1/models/small/metadata", 200),
         ("GET", "/v1/models/small/versions/1/metadata", 200),
-        ("GET", "/v1/models/small/versions/2", 404),
-        ("GET", "/v1/models/other", 404),
+        ("GET", "/v1/models/small/versions/2", 404), ("GET", "/v1/models/other", 404),
         ("POST", "/v1/models/other:predict", 404),
-        ("POST", "/v1/models/small/versions/2:predict", 404),
-        ("GET", PREDICT, 405),
-        ("POST", "/v1/models/small", 405),
-        ("GET", "/../../etc/passwd", 404),
+        ("POST", "/v1/models/small/versions/2:predict", 404), ("GET", PREDICT, 405),
+        ("POST", "/v1/models/small", 405), ("GET", "/../../etc/passwd", 404),
         ("GET", "/" + "x" * 5_000, 404),
     ],
-)
+)  # fmt: skip
 def test_paths_are_those_of_tf_serving(port, method, path, status):
     found, _, text = call(port, method, path)
     assert found == status
