@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tools.compare_commits.comparison import compare, difference, new_name
+from tools.compare_commits.comparison import compare, difference
 from tools.compare_commits.trees import Program, Tree, checked_out
 
 ROOT = Path(__file__).parents[2]
@@ -115,17 +115,3 @@ def test_a_tree_without_the_package_is_refused(tmp_path):
 def test_the_default_commit_is_the_working_tree(tmp_path):
     with checked_out(None, tmp_path) as tree:
         assert tree.path == ROOT
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("model/decoder/layer_0/cross_attention/key_kernel", "cross_attention/key/kernel"),
-        ("model/encoder/layer_1/self_attention/output_bias", "self_attention/output/bias"),
-        ("model/embedding/output_bias", "embedding/output_bias"),
-        ("model/encoder/layer_0/self_attention/query/kernel", "self_attention/query/kernel"),
-        ("optimizer/adam/encoder_layer_0_self_attention_query_kernel_momentum", "_momentum"),
-    ],
-)
-def test_weights_are_compared_under_the_names_of_the_newer_commit(old, new):
-    assert new_name(old).endswith(new) and new_name(new_name(old)) == new_name(old)

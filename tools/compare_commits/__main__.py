@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.compare_commits.comparison import Row, compare, rename
+from tools.compare_commits.comparison import Row, compare
 from tools.compare_commits.programs import MAKE, RESUMED, USE, write_texts
 from tools.compare_commits.trees import Program, Tree, checked_out
 
@@ -48,7 +48,6 @@ def print_results(old: Tree, new: Tree, folder: Path, cross_only: bool) -> int:
         print("OLD fails:", *old_fails, sep="\n")
         return 2
     shutil.copytree(folder / "old", folder / "cross")
-    rename(folder / "cross")
     used = made | {"cross": new}
     for name in used:
         for run in RESUMED:
