@@ -78,6 +78,36 @@ def test_navigation_names_every_page():
     assert sorted(named) == sorted(pages)
 
 
+def modules(folder: Path) -> set[str]:
+    """Returns the paths of the modules below a folder of the package, without endings."""
+    package = ROOT / "tf_transformer"
+    paths = (path.relative_to(package).with_suffix("") for path in folder.rglob("*.py"))
+    return {str(path) for path in paths if path.name != "__init__"}
+
+
+def listed(block: str) -> set[str]:
+    """Returns the modules of architecture.md's list; "tasks/ a, b/ (c, d)" has tasks/b/c."""
+    found = set()
+    for line in re.sub(r"\n +", " ", block).splitlines():
+        room, names = line.replace("one file each", "").split(" ", 1)
+        for folder, inside in re.findall(r"(\w+/) \((.*?)\)", names):
+            found |= {f"{room}{folder}{name}" for name in inside.split(", ")}
+        found |= {
+            room + name for name in re.findall(r"\w+", re.sub(r"\w+/ \(.*?\)", "", names))
+        }
+    return found
+
+
+def test_lists_of_files_name_every_module():
+    package = ROOT / "tf_transformer"
+    architecture = (ROOT / "docs/explanation/architecture.md").read_text("utf-8")
+    (block,) = re.findall(r"(?s)The files:\n\n```\n(.*?)```", architecture)
+    assert listed(block) == modules(package)
+    search = (ROOT / "docs/explanation/search.md").read_text("utf-8")
+    named = re.findall(r"(?m)^\| `([\w/]+)\.py` \|", search)
+    assert {*named} == modules(package / "decoding") | modules(package / "litert")
+
+
 def test_the_reference_has_every_public_name():
     page = (ROOT / "docs" / "reference" / "api.md").read_text("utf-8")
     documented = re.findall(r"(?m)^\.\. autoapi\w+:: tf_transformer\.[\w.]*\b(\w+)$", page)
