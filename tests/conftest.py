@@ -53,17 +53,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def young_heap() -> Iterator[None]:
-    """Exempts objects of earlier modules from the garbage collections of training.
-
-    Scanning everything that a process has accumulated would take longer than most trainings
-    here. Commands do the same after importing TensorFlow. What a module leaves, its models and
-    graphs, is freed at its end.
-    """
+@pytest.fixture(autouse=True, scope="session")
+def young_heap() -> None:
+    """Exempts what has been imported from garbage collections, as commands do."""
     gc.freeze()
-    yield
-    gc.collect()
 
 
 _STATM = Path("/proc/self/statm")  # of Linux

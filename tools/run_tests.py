@@ -1,8 +1,8 @@
 """`python -m tools.run_tests [--fast] [FOLDER ...]`: runs all tests within the memory there is.
 
 TensorFlow keeps what a process has traced, so a process that runs all tests needs gigabytes.
-Here each process runs the files of one folder, at most `FILES` of them, and ends after the file
-with which it has grown beyond `MOST`; another one runs the rest. As many run at a time as there
+Here each process runs `FILES` of the files, and ends after the file with which it has grown beyond
+`MOST`; another one runs the rest. As many run at a time as there
 are cores, but no more than fit into the available memory. At the end stand the tests that took
 longest.
 
@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FILES = 12
+FILES = 16
 MOST = 1.2e9  # bytes of a process that begins with another file
 BYTES = 2.5e9  # of a process and the commands that its tests start
 LONGEST = 12  # tests listed at the end
@@ -67,7 +67,7 @@ def main() -> int:
     folders = [folder.resolve() for folder in options.folders] or [ROOT / "tests"]
     began, done = time.monotonic(), []
     with tempfile.TemporaryDirectory() as made, ThreadPoolExecutor(processes()) as pool:
-        groups = [group for folder in folders for group in files_by_folder(folder)]
+        groups = [group for folder in folders for group in groups_of(folder)]
         waiting = {pool.submit(run_all, group, made, options.fast) for group in groups}
         for each in as_completed(waiting):
             done += each.result()
@@ -84,13 +84,10 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def files_by_folder(folder: Path) -> Iterator[list[Path]]:
-    """Yields the test files below a folder, those of one folder together, at most `FILES`."""
+def groups_of(folder: Path) -> Iterator[list[Path]]:
+    """Yields the test files below a folder in their order, `FILES` at a time."""
     files = sorted(folder.rglob("test_*.py"))
-    for parent in dict.fromkeys(file.parent for file in files):
-        own = [file for file in files if file.parent == parent]
-        parts = -(-len(own) // FILES)
-        yield from (own[number::parts] for number in range(parts))
+    yield from (files[begin : begin + FILES] for begin in range(0, len(files), FILES))
 
 
 def processes() -> int:
