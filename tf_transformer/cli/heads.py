@@ -63,9 +63,10 @@ def run_heads(options: argparse.Namespace) -> None:
     )
     print_report(study.sublayer_table(), study.table())
     if options.write:
-        pruned = study.order[: len(study.order) - options.keep]
+        number = len(study.pruning_order)
+        pruned = study.pruning_order[: number - options.keep]
         write_pruned_run(run, translator.model, pruned, Path(options.write))
-        logger.info("%s: %d of %d heads pruned", options.write, len(pruned), len(study.order))
+        logger.info("%s: %d of %d heads pruned", options.write, len(pruned), number)
 
 
 def _check_heads(options: argparse.Namespace, run: Run, output: Path) -> None:

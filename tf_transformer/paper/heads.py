@@ -40,8 +40,6 @@ _POINTS = 24  # approximate number of points on a curve
 _CELL = (0.62, 0.42)  # width and height of a cell in a picture, in inches
 _WHITE_ON = 0.36  # share of the largest value above which numbers are white
 
-Pairs: TypeAlias = Sequence[tuple[str, str]]
-
 
 # --- Masks ---------------------------------------------------------------------------------
 
@@ -232,13 +230,13 @@ class Study:
     Attributes:
         importances: importance of each head by itself.
         sublayers: that of each whole sublayer.
-        order: the heads in the order of pruning.
+        pruning_order: the heads, the first to be pruned first.
         curve: results with fewer and fewer heads.
     """
 
     importances: list[Importance]
     sublayers: list[Importance]
-    order: list[Head]
+    pruning_order: list[Head]
     curve: list[Point]
 
     def sublayer_table(self) -> Table:
@@ -287,22 +285,22 @@ def iterative_order(heads: Sequence[Head], loss: Measure) -> list[Head]:
     return pruned
 
 
-def pruning_curve(order: Sequence[Head], functions: Measures) -> list[Point]:
-    """Measures the model with all heads, then with fewer and fewer in this order, down to none.
+def pruning_curve(heads: Sequence[Head], functions: Measures) -> list[Point]:
+    """Measures the model with all heads, then without the first ones, down to none.
 
     With up to 24 heads every number is measured, with up to 48 every second one, and so on.
     """
-    step = math.ceil(len(order) / _POINTS)
-    counts = [*range(0, len(order), step), len(order)]
+    step = math.ceil(len(heads) / _POINTS)
+    counts = [*range(0, len(heads), step), len(heads)]
     points = []
     for count in bar("pruning", counts):
-        masked = order[:count]
+        masked = heads[:count]
         figures = {name: function(masked) for name, function in functions.items()}
-        points.append(Point(len(order) - count, list(map(str, masked)), **figures))
+        points.append(Point(len(heads) - count, list(map(str, masked)), **figures))
     return points
 
 
-def fitting_pairs(pairs: Pairs, codec: TextCodec) -> list[tuple[str, str]]:
+def fitting_pairs(pairs: Sequence[tuple[str, str]], codec: TextCodec) -> list[tuple[str, str]]:
     """Drops the pairs that the model would truncate, and logs their number."""
     texts = [tf.constant(side) for side in zip(*pairs, strict=True)]
     _, long_source = codec.encode(texts[0], codec.source_limit)
@@ -319,7 +317,7 @@ def fitting_pairs(pairs: Pairs, codec: TextCodec) -> list[tuple[str, str]]:
 def measure_heads(
     engine: GraphEngine,
     decoding: DecodingConfig,
-    pairs: Pairs,
+    pairs: Sequence[tuple[str, str]],
     output: Path,
     *,
     checkpoint: Path,
@@ -357,11 +355,13 @@ def measure_heads(
         functions = remembered(output / f"measured-{identity}.json", functions)
         try:
             heads = importances(masks.heads, functions)
-            order = [each.head for each in sorted(heads, key=lambda each: each.loss_change)]
+            pruned = sorted(heads, key=lambda each: each.loss_change)
+            pruning_order = [each.head for each in pruned]
             if iterative:
-                order = iterative_order(masks.heads, functions["loss"])
+                pruning_order = iterative_order(masks.heads, functions["loss"])
             sublayers = importances(masks.sublayers, functions)
-            study = Study(heads, sublayers, order, pruning_curve(order, functions))
+            curve = pruning_curve(pruning_order, functions)
+            study = Study(heads, sublayers, pruning_order, curve)
         finally:
             masks.apply([])
         content = {
