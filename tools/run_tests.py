@@ -2,8 +2,8 @@
 
 TensorFlow keeps what a process has traced, so a process that runs all tests needs gigabytes.
 Here each process runs `FILES` files, and ends after the one with which it has grown beyond
-`MOST`; another one runs the rest. As many run at a time as there are cores, but no more than fit
-into the available memory. At the end stand the tests that took longest.
+`MOST`; another one runs the rest. As many run at a time as there are cores, but no more than
+fit into the available memory. At the end stand the tests that took longest.
 
 With --fast, the tests that are marked slow are left out: those that use a trained run
 (tests/conftest.py), and whole folders that start programs.
