@@ -52,8 +52,8 @@ def read_if_valid(path: Path, *prefixes: str) -> Arrays | None:
     """Reads the arrays whose names begin with one of `prefixes`; None unless `is_valid`."""
     try:
         with np.load(path) as archive:
-            names = {*archive.files}
-            if archive.zip.testzip() or names != {*archive[_MEMBERS].tolist(), _MEMBERS}:
+            names = archive.files  # in the order in which they were written
+            if archive.zip.testzip() or {*names} != {*archive[_MEMBERS].tolist(), _MEMBERS}:
                 return None
             return {name: archive[name] for name in names if name.startswith(prefixes)}
     except Exception:  # whatever zipfile and NumPy raise about missing or changed bytes
