@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tf_transformer.export.card import CARD
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
+from tf_transformer.run.checkpoints import write_arrays
 
 
 def mean_of_last_two(run: Run) -> dict[str, np.ndarray]:
@@ -20,13 +22,11 @@ def mean_of_last_two(run: Run) -> dict[str, np.ndarray]:
 
 
 def test_the_export_serves_the_average(trained_run, exported_in_bfloat16, tmp_path):
-    run = Run.open(trained_run.path)
-    np.savez(tmp_path / "mean.npz", **mean_of_last_two(run))
+    run = Run.open(shutil.copytree(trained_run.path, tmp_path / "run"))
+    write_arrays(run.checkpoints.average, mean_of_last_two(run))
     options = {"decoding.beam_size": 2, "decoding.alpha": 0.8}
     decoding = run.config.replace(options).decoding
-    translator = load_translator(
-        run, tmp_path / "mean.npz", decoding=decoding, precision="bfloat16"
-    )
+    translator = load_translator(run, "average", decoding=decoding, precision="bfloat16")
     texts = trained_run.lines("dev.en")[:10]
     with SavedModelSession(exported_in_bfloat16) as session:
         answer = session.run("serving_default", {"text": np.array(texts, object)})
