@@ -83,7 +83,7 @@ def _kernel_manager(folder: Path) -> AsyncKernelManager:
             "IPYTHONDIR": str(folder / "ipython"),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "TF_CPP_MIN_LOG_LEVEL": "3",
-            # glibc keeps the memory of freed tensors, as in commands (see base/memory.py).
+            # glibc keeps the memory of freed tensors, as in commands (see base/system.py).
             "MALLOC_MMAP_MAX_": "0",
             "MALLOC_TOP_PAD_": str(64 * 2**20),
             "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),

@@ -18,7 +18,7 @@ from command_line import ROOT, TrainedRun, run_command, run_here, train_command
 from helpers import made_once, toy_labels, toy_trees
 
 from tf_transformer import load
-from tf_transformer.base.memory import keep_freed_memory
+from tf_transformer.base.system import keep_freed_memory
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data import builtin
 from tf_transformer.export.publishing import publish

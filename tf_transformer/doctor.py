@@ -6,6 +6,7 @@ single finding if there are none. A defect above its limit, a share of the lines
 docs/guides/doctor.md lists the limits and the clean corpora that pass.
 """
 
+import itertools
 import math
 import re
 import tempfile
@@ -49,6 +50,8 @@ _ENTITY = re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,5});")
 _SENTENCES = re.compile(r"\w{4}[.!?…]\W*\s\W*\w.*[.!?…]|[。！？].*[。！？]")
 _NOT_MOSES = re.compile(rf"(?!&(?:amp|apos|quot|lt|gt|#124|#91|#93);){_ENTITY.pattern}")
 
+_BYTE = re.compile("<0x.*>")  # a piece for a byte, such as <0xE4>
+
 Key = str | tuple[str, str]  # a source sentence, or a pair
 
 
@@ -75,24 +78,16 @@ class Pair(NamedTuple):
 
 @dataclass
 class Survey:
-    """Sample of a split.
+    """Sample of a split."""
 
-    Attributes:
-        name: "train", "dev" or "test".
-        corpora: the texts of the split.
-        files: the user's files, if the corpora were made from files of another form.
-        every: only every `every`-th pair of the files was examined.
-        pairs: number of examined pairs.
-        sample: a uniform sample of these in order, or all if they are few.
-        shared: keys of examined pairs that the samples of other splits have too.
-    """
-
-    name: str
+    name: str  # "train", "dev" or "test"
     corpora: Sequence[ParallelText]
-    files: Sequence[str] = ()
-    every: int = 1
-    pairs: int = 0
+    files: Sequence[str] = ()  # the user's, if the corpora were made from files of another form
+    every: int = 1  # only every `every`-th pair of the files was examined
+    pairs: int = 0  # number of examined pairs
+    # A uniform sample of these in order, or all if they are few.
     sample: Reservoir[Pair] = field(default_factory=lambda: Reservoir(SAMPLE_PAIRS))
+    # Keys of examined pairs that the samples of other splits have too.
     shared: set[Key] = field(default_factory=set)
     _starts: list[int] = field(default_factory=list)
 
@@ -200,12 +195,8 @@ def percent(share: float) -> str:
 def judge(check: str, counts: Sequence[Count], limit: float, message: str) -> list[Finding]:
     """Returns a warning for each count whose share exceeds `limit`, or one line with the worst.
 
-    Args:
-        check: name of the check.
-        counts: at least one.
-        limit: largest share without a warning.
-        message: continues a warning after "12 of 100 lines of train (12%)" with the defect and
-            the remedy.
+    `message` continues a warning after "12 of 100 lines of train (12%)" with the defect and the
+    remedy.
     """
     bad = [count for count in counts if count.share > limit]
     if bad:
@@ -252,13 +243,12 @@ def check_entities(surveys: Surveys, data: DataConfig) -> list[Finding]:
 
 def check_empty(surveys: Surveys, data: DataConfig) -> list[Finding]:
     """Checks for lines without text, and for splits without any text."""
+    unusable = (
+        "has no pair with text on both sides and cannot be used: check whether these are the "
+        "right files."
+    )
     findings = [
-        Finding(
-            "empty lines",
-            f"{survey.name} has no pair with text on both sides and cannot be used: check "
-            "whether these are the right files.",
-            warning=True,
-        )
+        Finding("empty lines", f"{survey.name} {unusable}", warning=True)
         for survey in surveys
         if not any(pair.source.strip() and pair.target.strip() for pair in survey.sample)
     ]
@@ -288,10 +278,9 @@ def check_length(surveys: Surveys, data: DataConfig) -> list[Finding]:
 def _lines_with(surveys: Surveys, defective: Callable[[str], object]) -> list[Count]:
     """Counts the defective lines of each survey's sample, per side."""
     counts = []
-    for survey in surveys:
-        for side in SIDES:
-            bad = [pair for pair in survey.sample if defective(pair.text(side))]
-            counts.append(_count(survey, bad, len(survey.sample), f"{side} lines", side))
+    for survey, side in itertools.product(surveys, SIDES):
+        bad = [pair for pair in survey.sample if defective(pair.text(side))]
+        counts.append(_count(survey, bad, len(survey.sample), f"{side} lines", side))
     return counts
 
 
@@ -364,11 +353,10 @@ def _pairs_with(
     surveys: Surveys, defective: Callable[[Pair], object], unit: str = "pairs"
 ) -> list[Count]:
     """Counts the defective pairs of each survey's sample."""
-    counts = []
-    for survey in surveys:
-        bad = [pair for pair in survey.sample if defective(pair)]
-        counts.append(_count(survey, bad, len(survey.sample), unit))
-    return counts
+    return [
+        _count(survey, list(filter(defective, survey.sample)), len(survey.sample), unit)
+        for survey in surveys
+    ]
 
 
 def check_variety(surveys: Surveys, data: DataConfig) -> list[Finding]:
@@ -398,14 +386,13 @@ def check_variety(surveys: Surveys, data: DataConfig) -> list[Finding]:
 
 def check_size(tokenizer: Tokenizer, size: int) -> list[Finding]:
     """Checks that the number of pieces equals `model.vocab_size`."""
-    pieces = tokenizer.vocab_size
-    if pieces == size:
-        return [Finding("vocabulary", f"{pieces:,} pieces, as in the model")]
-    text = (
-        f"the tokenizer has {pieces:,} pieces, and the model {size:,}. Use --set "
-        f"model.vocab_size={pieces}."
-    )
-    return [Finding("vocabulary", text, warning=True)]
+    pieces, text = tokenizer.vocab_size, f"{size:,} pieces, as in the model"
+    if pieces != size:
+        text = (
+            f"the tokenizer has {pieces:,} pieces, and the model {size:,}. Use --set "
+            f"model.vocab_size={pieces}."
+        )
+    return [Finding("vocabulary", text, warning=pieces != size)]
 
 
 def check_trainable(
@@ -419,9 +406,7 @@ def check_trainable(
     # Tokenised targets that are not prose consist of symbols, each a piece of its own.
     is_symbolic = "target" in task_class.corpus_class.text_sides and not task_class.prose
     words = {token for line in targets for token in line.split()} if is_symbolic else ()
-    symbols = {f"{SPACE_PIECE}{word}" for word in words} | symbol_pieces(
-        symbols_of(config.data)
-    )
+    symbols = symbol_pieces(symbols_of(config.data)) | {f"{SPACE_PIECE}{it}" for it in words}
     with tempfile.TemporaryDirectory() as folder:
         try:
             for lines in texts:
@@ -431,8 +416,7 @@ def check_trainable(
             sampled = len(train.sample) < train.pairs
             where = f" (tried on {len(train.sample):,} pairs)" if sampled else ""
             return [Finding("vocabulary", f"{error}{where}", warning=True)]
-    text = f"the text is enough for {config.model.vocab_size:,} pieces"
-    return [Finding("vocabulary", text)]
+    return [Finding("vocabulary", f"the text is enough for {config.model.vocab_size:,} pieces")]
 
 
 def check_unknown(
@@ -444,7 +428,10 @@ def check_unknown(
     a small split, or else at `LINES` to twice as many.
     """
     pieces = {side: tokenizer.vocabulary(side) for side in sides}
-    fallback = {side: _fallback_ids(pieces[side]) for side in sides}
+    fallback = {
+        side: {UNK_ID} | {id for id, piece in enumerate(pieces[side]) if _BYTE.fullmatch(piece)}
+        for side in sides
+    }
 
     def is_unknown(text: str, side: SideName) -> bool:
         return not fallback[side].isdisjoint(tokenizer.ids([text], side)[0])
@@ -467,12 +454,6 @@ def check_unknown(
         "data.character_coverage if it is below 1, or clean the text."
     )
     return judge("unknown characters", counts, 0.02, message)
-
-
-def _fallback_ids(pieces: Sequence[str]) -> set[int]:
-    """Returns the ids of <unk> and of the byte pieces, such as <0xE4>."""
-    is_byte = (piece.startswith("<0x") and piece.endswith(">") for piece in pieces)
-    return {UNK_ID, *(number for number, byte in enumerate(is_byte) if byte)}
 
 
 def _shown(character: str) -> str:

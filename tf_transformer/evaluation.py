@@ -4,7 +4,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -62,20 +62,13 @@ def bleu_signature(tokenize: str) -> str:
 
 @dataclass(frozen=True)
 class Interval:
-    """Corpus BLEU with a confidence interval.
-
-    Attributes:
-        value: corpus BLEU.
-        low, high: the 95 % confidence interval.
-        length_ratio: tokens of the hypotheses / tokens of the references.
-        signature: sacreBLEU's signature, including the resampling.
-    """
+    """Corpus BLEU with its 95 % confidence interval."""
 
     value: float
     low: float
     high: float
-    length_ratio: float
-    signature: str
+    length_ratio: float  # tokens of the hypotheses / tokens of the references
+    signature: str  # sacreBLEU's, including the resampling
 
 
 def bleu_interval(
@@ -83,22 +76,13 @@ def bleu_interval(
 ) -> Interval:
     """Computes BLEU with an interval by bootstrap resampling of sentences (Koehn 2004).
 
-    Args:
-        hypotheses: one detokenised translation per sentence.
-        references: one per sentence, not all blank.
-        tokenize: sacreBLEU's tokeniser.
+    The arguments are those of `bleu`; the references must not all be blank.
     """
     metric = BLEU(tokenize=tokenize, force=True)
     result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=SAMPLES)
     # sacreBLEU has no public names for mean and half width.
     low, high = interval_in_percent(result._mean, result._ci)
-    return Interval(
-        value=result.score,
-        low=low,
-        high=high,
-        length_ratio=length_ratio(result),
-        signature=str(metric.get_signature()),
-    )
+    return Interval(result.score, low, high, length_ratio(result), str(metric.get_signature()))
 
 
 def length_ratio(result: BLEUScore) -> float:
@@ -131,7 +115,7 @@ class Scores:
 
     @property
     def exact_line(self) -> str:
-        """The share of exact matches as a line such as "exact 10.0% (2 of 20)"."""
+        """A line such as "exact 10.0% (2 of 20)"."""
         equal = round(self.exact * self.sentences)
         return f"exact {self.exact:.1%} ({equal:,} of {self.sentences:,})"
 
@@ -154,12 +138,7 @@ def score_translations(
 
 # --- Metrics that compare systems -------------------------------------------------------
 
-SACREBLEU: dict[str, Callable[[list[list[str]], str], Metric]] = {
-    "bleu": lambda references, tokenize: BLEU(
-        references=references, tokenize=tokenize, force=True
-    ),
-    "chrf": lambda references, tokenize: CHRF(references=references),
-}
+SACREBLEU: dict[str, Callable[..., Metric]] = {"bleu": BLEU, "chrf": CHRF}
 Parts = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 
@@ -167,7 +146,8 @@ def make_metric(
     name: str, references: Sequence[Sequence[str]], tokenize: str = "13a"
 ) -> Metric:
     """Returns one of `SACREBLEU`; only BLEU uses `tokenize`, sacreBLEU's tokeniser."""
-    return SACREBLEU[name]([list(lines) for lines in references], tokenize)
+    options = {"tokenize": tokenize, "force": True} if name == "bleu" else {}
+    return SACREBLEU[name](references=list(map(list, references)), **options)
 
 
 class Ratio(Metric):
@@ -219,15 +199,8 @@ class Ratio(Metric):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class BleuAndLength:
-    """Corpus BLEU with its brevity penalty and length ratio.
-
-    Attributes:
-        value: BLEU.
-        brevity_penalty: factor of BLEU; 1 unless the output is shorter than the reference.
-        length_ratio: tokens of the hypotheses / tokens of the references.
-    """
+class BleuAndLength(NamedTuple):
+    """Corpus BLEU; its brevity penalty, a factor; tokens per token of the references."""
 
     value: float
     brevity_penalty: float
@@ -242,28 +215,18 @@ def bleu_and_length(metric: Metric, hypotheses: Sequence[str]) -> BleuAndLength:
 
 @dataclass(frozen=True)
 class DevText:
-    """A text to test served models on, and the metric that scores their answers.
-
-    Attributes:
-        sources: the sentences.
-        metric: a sacreBLEU metric, in percent, that holds the correct answers.
-        output: name of the model output to score, such as "translation".
-    """
+    """A text to test served models on, and the metric that scores their answers."""
 
     sources: Sequence[str]
-    metric: Metric
-    output: str
+    metric: Metric  # in percent, with the correct answers
+    output: str  # name of the model output to score, such as "translation"
 
 
 def paired_bootstrap(metric: Metric, baseline: Sequence[str], outputs: Sequence[str]) -> float:
     """Returns the probability that a difference this large arises by chance.
 
-    Uses sacreBLEU's paired bootstrap resampling (Koehn 2004) with `SAMPLES` samples.
-
-    Args:
-        metric: a sacreBLEU metric that holds its references.
-        baseline: the output of one system, one per sentence.
-        outputs: the output of another system.
+    Uses sacreBLEU's paired bootstrap resampling (Koehn 2004) with `SAMPLES` samples of the
+    sentences of two systems, and a metric that holds its references.
     """
     first, tested = _paired(metric, [baseline, outputs], "bs", SAMPLES)
     if tested.score == first.score:
@@ -275,26 +238,20 @@ def paired_bootstrap(metric: Metric, baseline: Sequence[str], outputs: Sequence[
 class Tested:
     """Interval of a system's score, and p-values of its difference from the first system.
 
-    Attributes:
-        low, high: the 95 % confidence interval, by bootstrap resampling of sentences.
-        bootstrap: p-value by paired bootstrap resampling (Koehn 2004); None for the first
-            system.
-        randomisation: p-value by approximate randomisation (Riezler and Maxwell 2005); None
-            for the first system.
+    The 95 % confidence interval is by bootstrap resampling of sentences. The p-values are None
+    for the first system.
     """
 
     low: float
     high: float
-    bootstrap: float | None = None
-    randomisation: float | None = None
+    bootstrap: float | None = None  # paired bootstrap resampling (Koehn 2004)
+    randomisation: float | None = None  # approximate randomisation (Riezler and Maxwell 2005)
 
 
 def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Tested]:
     """Tests the difference of each system from the first, by sacreBLEU and with its seed.
 
-    Args:
-        metric: a sacreBLEU metric that holds its references.
-        systems: the translations of each system, one per sentence.
+    The metric holds its references; a system is its translations, one per sentence.
     """
     sampled = _paired(metric, systems, "bs", SAMPLES)
     shuffled = _paired(metric, systems, "ar", TRIALS)
@@ -337,9 +294,8 @@ class Spread:
         return cls(statistics.mean(values), statistics.stdev(values) if several else None)
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f}" + (
-            "" if self.deviation is None else f" ± {self.deviation:.2f}"
-        )
+        deviation = "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        return f"{self.mean:.2f}{deviation}"
 
 
 # --- Report -----------------------------------------------------------------------------
@@ -366,13 +322,9 @@ class Variant:
 def report(
     hypotheses: Sequence[str], *references: Sequence[str], language: str, tokenize: str = "13a"
 ) -> list[Variant]:
-    """Computes all scores of the translations.
+    """Computes all scores of cased translations; see `bleu`.
 
-    Args:
-        hypotheses: one translation per sentence, detokenised and cased.
-        references: one or more sets of references, each with one per sentence.
-        language: language code of the translations, for Moses' tokenizer, such as "de".
-        tokenize: sacreBLEU's tokeniser of the first score.
+    Moses' tokenizer needs their `language`, such as "de"; `tokenize` is for the first score.
 
     Raises:
         UserError: if sacremoses is not installed or does not know the language.
@@ -436,8 +388,7 @@ def split_compounds(line: str) -> str:
     """Splits the compounds of a tokenised line: rich-text becomes rich ##AT##-##AT## text.
 
     This follows tensor2tensor's get_ende_bleu.sh (after Luong et al. 2015), which produced the
-    paper's English-German scores. Of two hyphens around a single letter only the first is
-    split.
+    paper's English-German scores. Of two hyphens around a letter only the first is split.
     """
     return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", line)
 

@@ -95,10 +95,9 @@ def families_for(texts: Sequence[str]) -> list[str]:
         font.name: font.fname
         for font in fontManager.ttflist
         if font.style == "normal" and font.weight in (400, "normal", "regular")
+        if not font.name.startswith(_LAST_RESORT)
     }
     for name in sorted(regular) if missing else ():
-        if name.startswith(_LAST_RESORT):
-            continue
         if shown := missing & _characters(regular[name]):
             families.append(name)
             missing -= shown
@@ -128,38 +127,24 @@ _MARKERS = 12  # approximate number per line
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """The learning curve of a run.
+    """The learning curve of a run, by the steps of its evaluations."""
 
-    Attributes:
-        label: name of the run.
-        steps: steps of the evaluations.
-        train: perplexity of the training batches since the previous evaluation, with dropout.
-        dev: perplexity on the dev set.
-        scores: scores on the dev set.
-        best: the highest score on the latest dev set, and its step.
-        score_name: name of the score, such as "BLEU".
-        old_scores: scores on the dev set of the --init-from run; empty without one.
-    """
-
-    label: str
+    label: str  # name of the run
     steps: Sequence[int]
-    train: Sequence[float]
-    dev: Sequence[float]
-    scores: Sequence[float]
-    score_name: str
-    best: tuple[float, int]
-    old_scores: Sequence[float] = ()
+    train: Sequence[float]  # perplexity of batches since the last evaluation, with dropout
+    dev: Sequence[float]  # perplexity on the dev set
+    scores: Sequence[float]  # on the dev set
+    score_name: str  # such as "BLEU"
+    best: tuple[float, int]  # the highest score on the latest dev set, and its step
+    old_scores: Sequence[float] = ()  # on the dev set of the --init-from run
 
 
 def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
     """Draws perplexity, on a logarithmic axis, beside a panel for each kind of dev score.
 
-    Args:
-        curves: at least one, each of another run.
-        path: a .png, .svg or .pdf.
-
     Raises:
-        UserError: if matplotlib is missing or the file cannot be written.
+        UserError: if matplotlib is missing or the file, a .png, .svg or .pdf, cannot be
+            written.
     """
     names = list(dict.fromkeys(curve.score_name for curve in curves))
     figure = new_figure(5 * (1 + len(names)), 4 + 0.4 * len(curves))
@@ -205,23 +190,15 @@ _LINK = "#d55e00"
 
 @dataclass(frozen=True)
 class Heatmaps:
-    """The content of a picture of attention.
-
-    Attributes:
-        title: title of the whole picture.
-        panels: weights [rows, columns] of at least one panel, by title.
-        rows, columns: query pieces, and key pieces.
-        row_name, column_name: labels of the axes.
-        links: rows and columns of aligned words, drawn as boxes.
-    """
+    """The content of a picture of attention."""
 
     title: str
-    panels: dict[str, np.ndarray]
-    rows: Sequence[str]
-    columns: Sequence[str]
+    panels: dict[str, np.ndarray]  # weights [rows, columns] of at least one, by title
+    rows: Sequence[str]  # query pieces
+    columns: Sequence[str]  # key pieces
     row_name: str
     column_name: str
-    links: Sequence[tuple[range, range]] = ()
+    links: Sequence[tuple[range, range]] = ()  # aligned words, drawn as boxes
 
 
 def draw_attention(maps: Heatmaps, path: Path) -> None:
@@ -265,10 +242,9 @@ def attention_figure(maps: Heatmaps):
     cell, points = _ONE if count == 1 else _SEVERAL
     size = _size(maps, grid, cell, points)
     figure = new_figure(*size, layout="compressed")
-    axes = figure.subplots(*grid, squeeze=False).ravel()
-    for unused in axes[count:]:
-        unused.remove()
-    axes = list(axes[:count])
+    axes = list(figure.subplots(*grid, squeeze=False).flat)
+    while len(axes) > count:
+        axes.pop().remove()
     image = _draw_panels(axes, maps, grid[1], points)
     bar = figure.colorbar(image, ax=axes, fraction=_BAR / size[0])
     bar.set_label("attention weight", fontsize=points + 1)
@@ -288,7 +264,11 @@ def _draw_panels(axes: list, maps: Heatmaps, columns: int, points: float):
         weights = maps.panels[title]
         image = panel.imshow(weights, "Greys", vmin=0, vmax=largest, interpolation="nearest")
         panel.set_title(title, fontsize=points + 1)
-        _draw_lines(panel, weights.shape)
+        # Thin lines between cells, to guide the eye to the labels.
+        panel.set_yticks(np.arange(0.5, weights.shape[0] - 1), minor=True)
+        panel.set_xticks(np.arange(0.5, weights.shape[1] - 1), minor=True)
+        panel.grid(which="minor", color="0.85", linewidth=0.4)
+        panel.tick_params(which="minor", length=0)
         _draw_boxes(panel, maps.links)
         rows = maps.rows if index % columns == 0 else ()
         below = maps.columns if index + columns >= len(axes) else ()
@@ -318,14 +298,6 @@ def _size(
             f"{_LONGEST_SIDE:.0f}. Draw a single head, or a shorter sentence."
         )
     return width, height
-
-
-def _draw_lines(axes, shape: tuple[int, ...]) -> None:
-    """Draws thin lines between cells, to guide the eye to the labels."""
-    axes.set_yticks(np.arange(0.5, shape[0] - 1), minor=True)
-    axes.set_xticks(np.arange(0.5, shape[1] - 1), minor=True)
-    axes.grid(which="minor", color="0.85", linewidth=0.4)
-    axes.tick_params(which="minor", length=0)
 
 
 def _draw_boxes(axes, links: Sequence[tuple[range, range]]) -> None:

@@ -1,4 +1,4 @@
-"""Tests of base/memory.py: page faults of a process that allocates and frees the same size."""
+"""Tests of base/system.py: page faults of a process that allocates and frees the same size."""
 
 import platform
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 from command_line import environment
 
-from tf_transformer.base.memory import SWITCH
+from tf_transformer.base.system import MALLOC
 
 pytestmark = pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is changed"
@@ -40,7 +40,7 @@ def test_a_command_takes_memory_from_the_kernel_once():
 
 @pytest.mark.parametrize(
     ("code", "more"),
-    [(f"import tf_transformer\n{CHURN}", {}), (AS_A_COMMAND, {SWITCH: "0"})],
+    [(f"import tf_transformer\n{CHURN}", {}), (AS_A_COMMAND, {MALLOC: "0"})],
     ids=["import", "switched off"],
 )
 def test_an_import_and_the_switch_leave_the_allocator_as_it_is(code, more):

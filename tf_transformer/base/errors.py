@@ -32,13 +32,7 @@ class UserError(ValueError):
 
 
 def missing_extra(user: str, package: str | None, extra: str) -> UserError:
-    """Returns the error for a missing package that an extra of `setup.cfg` installs.
-
-    Args:
-        user: the feature that needs the package, the subject of the message.
-        package: name of the package.
-        extra: name of the extra, such as "plot".
-    """
+    """Returns the error that a feature needs a package, which an extra of `setup.cfg` has."""
     return UserError(
         f'{user} needs {package}, which is not installed: pip install "tf-transformer[{extra}]"'
     )
@@ -73,11 +67,7 @@ Strings: TypeAlias = list[str] | tuple[str, ...]
 
 
 def strings(name: str, value: Any) -> list[str]:
-    """Returns an argument as a list of strings; it may be any ordered iterable of strings.
-
-    Args:
-        name: name of the argument, for messages.
-        value: value of the argument.
+    """Returns the argument `name` as a list; it may be any ordered iterable of strings.
 
     Raises:
         TypeError: if it is anything else, such as a single string.

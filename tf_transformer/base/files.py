@@ -21,14 +21,12 @@ LOCK_FILE = ".lock"
 def replacing(path: Path, *, if_changed: bool = False) -> Iterator[Path]:
     """Yields a temporary path beside `path`, which replaces it when the block succeeds.
 
-    Args:
-        path: the file.
-        if_changed: leave the file alone if its content is the same.
+    With `if_changed` a file of the same content is left alone.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written; `path` is untouched.
     """
-    temporary = _beside(path, "tmp")
+    temporary = _beside(path)
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             # Run by root, renaming would replace a device such as /dev/null for all users.
@@ -51,9 +49,9 @@ def replacing(path: Path, *, if_changed: bool = False) -> Iterator[Path]:
             temporary.unlink()
 
 
-def _beside(path: Path, ending: str) -> Path:
+def _beside(path: Path) -> Path:
     """Returns a hidden path in the same folder, unique to this process."""
-    return path.parent / f".{path.name}.{os.getpid()}.{ending}"
+    return path.parent / f".{path.name}.{os.getpid()}.tmp"
 
 
 @contextmanager
@@ -116,7 +114,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         for leftover in path.parent.glob(f".{path.name}.*.tmp"):
             if is_abandoned(leftover):
                 shutil.rmtree(leftover)
-        with _temporary_folder(path) as temporary:
+        with _temporary_folder(_beside(path)) as temporary:
             yield temporary
             for part in [*temporary.rglob("*"), temporary]:
                 sync(part)
@@ -127,9 +125,8 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _temporary_folder(path: Path) -> Iterator[Path]:
-    """Yields a new folder beside `path`, deleted at the end and locked while it is in use."""
-    temporary = _beside(path, "tmp")
+def _temporary_folder(temporary: Path) -> Iterator[Path]:
+    """Yields a new folder, deleted at the end and locked while it is in use."""
     temporary.mkdir(parents=True)
     descriptor = os.open(temporary, os.O_RDONLY)
     try:

@@ -5,17 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PositionKind:
-    """Facts about a kind of positions for settings and the limits of a model.
+    """Facts about a kind of positions for settings and the limits of a model."""
 
-    Attributes:
-        help: what it does, in a few words.
-        limited: has one vector for each of `max_length` positions, which training must reach.
-        even_key_dim: needs an even size per head of queries and keys.
-    """
-
-    help: str = ""
-    limited: bool = False
-    even_key_dim: bool = False
+    help: str = ""  # what it does, in a few words
+    limited: bool = False  # one vector for each of `max_length` positions, which need training
+    even_key_dim: bool = False  # needs an even size per head of queries and keys
 
 
 # `layers.positions.register` adds others.

@@ -28,11 +28,8 @@ def bar(text: str, items: Iterable | None = None, **keywords) -> tqdm:
 class ProgressBars:
     """Progress bars, one at a time: `bars("tokenising train", 2048)` sets a bar's count.
 
-    A new text closes the previous bar.
-
-    Args:
-        total: the final count, if it is known.
-        shown: whether to show them; None shows them if stderr is a terminal.
+    A new text closes the previous bar. `total` is the final count, if it is known. By default,
+    they are shown if stderr is a terminal.
     """
 
     def __init__(self, total: int | None = None, shown: bool | None = None) -> None:
@@ -66,24 +63,14 @@ MARKDOWN = "pipe"  # tabulate's name of the style
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-        header: the names of the columns; empty for none.
-        rows: the cells, shown as `str` formats them.
-        align: a letter for each column, "l" or "r"; the last one also serves those after it.
-    """
+    """A table, whose columns may have names."""
 
     header: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    align: str = "l"
+    rows: Sequence[Sequence[object]]  # the cells, shown as `str` formats them
+    align: str = "l"  # or "r", for each column; the last one also serves those after it
 
     def text(self, style: str = "simple") -> str:
-        """Formats the table, without a final line break.
-
-        Args:
-            style: "plain"; "simple", with a line below the header; or `MARKDOWN`.
-        """
+        """Formats it as "plain"; "simple", with a line below the header; or `MARKDOWN`."""
         from tabulate import tabulate  # here, so that `--help` need not wait
 
         rows = [[str(cell) for cell in row] for row in self.rows]

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn, TextIO
 
-from tf_transformer.base.memory import keep_freed_memory
-from tf_transformer.base.system import PARENT
+from tf_transformer.base.system import PARENT, keep_freed_memory
 
 SECONDS_TO_END = 5
 

@@ -14,21 +14,13 @@ from tf_transformer.config.config import SAMPLING, SEARCH
 
 @dataclass(frozen=True)
 class Condition:
-    """Terms that an option excludes, and terms of which it needs at least one.
-
-    Attributes:
-        term: the option or value.
-        excludes: terms that must not be given with it.
-        only: the options that may be given with it; empty for any.
-        needs: terms of which one must be given with it.
-        why: the reason, in a few words.
-    """
+    """Demands of an option or value, the term, on what else is given."""
 
     term: str
-    excludes: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    why: str = ""
+    excludes: tuple[str, ...] = ()  # terms that must not be given
+    only: tuple[str, ...] = ()  # the options that may be given; empty for any
+    needs: tuple[str, ...] = ()  # terms of which one must be given
+    why: str = ""  # the reason, in a few words
 
 
 CONDITIONS = (

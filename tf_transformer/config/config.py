@@ -366,15 +366,10 @@ class SamplingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that defines a run, stored as config.json in its directory.
+    """Everything that defines a run, stored as config.json in its directory."""
 
-    Attributes:
-        preset: name of the preset that it is based on, or empty.
-        task: name of the task, a key of `tasks.registry.TASKS`.
-    """
-
-    preset: str = ""
-    task: str = "translation"
+    preset: str = ""  # name of the preset that it is based on
+    task: str = "translation"  # a key of `tasks.registry.TASKS`
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)

@@ -179,11 +179,7 @@ def settings_of(section: type, prefix: str = "", **facts: Any) -> dict[str, Sett
 
 
 def convert_fields(section: Any) -> None:
-    """Converts the fields of a new dataclass to their types.
-
-    Raises:
-        UserError: for the first that is of another type or out of range.
-    """
+    """Converts the fields of a new dataclass to their types; UserError for a wrong one."""
     for name, setting in settings_of(type(section)).items():
         value = setting.check(name, getattr(section, name))
         object.__setattr__(section, name, value)  # the dataclass is frozen

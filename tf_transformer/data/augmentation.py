@@ -48,19 +48,12 @@ def pairs_in_form(
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples of an epoch; example i begins with the i-th of `pairs`.
+    """Examples of an epoch; example i begins with the i-th of `pairs`."""
 
-    Attributes:
-        pairs: int64 [examples], indices of pairs in the encoding of all forms.
-        counts: [examples], number of pairs in each.
-        shifts: int64 [examples], from a pair to its form in the example.
-        lengths: int [sides, examples], in tokens with EOS.
-    """
-
-    pairs: np.ndarray
-    counts: np.ndarray
-    shifts: np.ndarray
-    lengths: np.ndarray
+    pairs: np.ndarray  # int64 [examples], indices of pairs in the encoding of all forms
+    counts: np.ndarray  # [examples], number of pairs in each
+    shifts: np.ndarray  # int64 [examples], from a pair to its form in the example
+    lengths: np.ndarray  # int [sides, examples], in tokens with EOS
 
     def indices(self, examples: np.ndarray) -> np.ndarray:
         """Returns the pairs of examples, int64 [len(examples), MOST_JOINED]; -1 for none."""
@@ -74,18 +67,12 @@ class Augmentation:
 
     Only pairs of the same text are joined: half of the joined examples have two, a quarter
     three, and so on up to `MOST_JOINED`, unless the text ends or an example becomes too long.
-
-    Args:
-        data: the settings.
-        sizes: number of pairs of each text.
-        tags: number of ids of each text's tag, which only the first source of an example has.
-
-    Attributes:
-        num_pairs: number of all pairs, in one form.
+    `sizes` are the numbers of pairs of each text, and `tags` those of ids of its tag, which
+    only the first source of an example has.
     """
 
     def __init__(self, data: DataConfig, sizes: Sequence[int], tags: Sequence[int]) -> None:
-        self.num_pairs = sum(sizes)
+        self.num_pairs = sum(sizes)  # in one form
         self._ends, self._tags = np.cumsum(sizes), np.array(tags)
         self._join, self._caps = data.join, data.caps
         self._in_order = data.join_order == "file" and not data.mix

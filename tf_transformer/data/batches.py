@@ -37,13 +37,9 @@ _BATCHES_AHEAD = 2  # prepared while an earlier one is trained on
 def make_dataset(
     corpus: EncodedCorpus, plan: BatchPlan, sampler: SubwordSampler | None = None, **options
 ) -> tf.data.Dataset:
-    """Returns the batches of `plan` for Keras's `fit`.
+    """Returns the batches of a corpus's plan for Keras's `fit`, with options of `dataset_of`.
 
-    Args:
-        corpus: corpus of the plan.
-        plan: the batches.
-        sampler: segments the sentences anew at every step; None for the ids of the corpus.
-        **options: options of `dataset_of`.
+    A sampler segments the sentences anew at every step.
 
     Returns:
         `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32, as above.

@@ -50,9 +50,7 @@ def write_splits(directory: Path, sizes: Mapping[str, int] = SIZES) -> dict[str,
 
     `sizes` maps each split to its number of pairs; no sentence is in two splits, and pairs
     with rare words go to the first. Files that already have the right content are not touched.
-
-    Returns:
-        The prefix of each split's files, for `--train` and `--valid`.
+    Returns the prefix of each split's files, for `--train` and `--valid`.
     """
     ordered = iter(_rare_words_first(pairs(sum(sizes.values()))))
     prefixes = {}

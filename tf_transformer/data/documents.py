@@ -48,12 +48,9 @@ class Span:
 
 
 def take_apart(text: str, language: str, context: int = 1) -> list[Span]:
-    """Returns the parts of a document, none of them empty.
+    """Returns the parts of a document in a language, such as "de"; none of them is empty.
 
-    Args:
-        text: the document.
-        language: code of its language, such as "de"; rules of English for unknown ones.
-        context: sentences of a line that are translated together, as one part.
+    Unknown languages have the rules of English. A part has up to `context` sentences of a line.
 
     Raises:
         UserError: if the language is no code of two or three letters.

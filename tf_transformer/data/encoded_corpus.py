@@ -31,10 +31,7 @@ TextPairs = Sequence[tuple[str, ...]]
 
 @dataclass(frozen=True)
 class FilterReport:
-    """Numbers of pairs read, kept, and dropped by reason (the first that applies).
-
-    `cut` counts truncated pairs, for encoders that truncate instead of dropping.
-    """
+    """Numbers of pairs read, kept, and dropped by reason (the first that applies)."""
 
     read: int
     kept: int
@@ -43,7 +40,7 @@ class FilterReport:
     ratio: int
     max_length: int
     max_ratio: float
-    cut: int = 0
+    cut: int = 0  # of truncated pairs, for encoders that truncate instead of dropping
 
     def summary(self) -> str:
         """Formats a line such as "9 pairs read, 8 kept; dropped: 1 empty"."""
@@ -92,9 +89,8 @@ class Side:
         positions = np.repeat(starts.ravel() - ends + counts.ravel(), counts.ravel())
         totals = counts.sum(axis=1)
         result = np.full([len(indices), length], PAD_ID, np.int32)
-        result[np.arange(length) < totals[:, np.newaxis]] = self.ids[
-            positions + np.arange(len(positions))
-        ]
+        positions += np.arange(len(positions))
+        result[np.arange(length) < totals[:, np.newaxis]] = self.ids[positions]
         result[np.arange(len(indices)), totals] = EOS_ID
         return result
 
@@ -120,11 +116,7 @@ class EncodedCorpus:
 
     @classmethod
     def open(cls, directory: Path) -> Self:
-        """Maps the corpus in `directory`, after checking its checksums.
-
-        Raises:
-            UserError: if it is missing or damaged.
-        """
+        """Maps the corpus in `directory`; UserError if it is missing or a checksum is wrong."""
         try:
             return cls(directory, _read_info(directory))
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -235,17 +227,12 @@ def _dropped(
 
 
 class Chunk(NamedTuple):
-    """Tokenised pairs.
+    """Tokenised pairs."""
 
-    Attributes:
-        sides: of source and target, the ids of all pairs in a row, and their lengths [pairs].
-        dropped: bool [pairs] for each reason to drop pairs.
-        cut: number of truncated pairs.
-    """
-
+    # Of source and target, the ids of all pairs in a row, and their lengths [pairs].
     sides: Sequence[tuple[np.ndarray, np.ndarray]]
-    dropped: Mapping[str, np.ndarray]
-    cut: int = 0
+    dropped: Mapping[str, np.ndarray]  # bool [pairs] for each reason to drop pairs
+    cut: int = 0  # number of truncated pairs
 
 
 def write_encoded(

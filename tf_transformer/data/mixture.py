@@ -20,10 +20,6 @@ class Mixture:
         mix: see `config.settings.mix_weights`.
         seed: determines the permutations.
 
-    Attributes:
-        shares: share of each corpus in an epoch; they sum to 1.
-        times: for each corpus, how often an epoch uses each of its pairs, on average.
-
     Raises:
         UserError: if a corpus is empty, or `mix` does not fit.
     """
@@ -37,18 +33,15 @@ class Mixture:
         self._starts = np.cumsum(sizes)[:-1]
         self._seed = seed
         weights = np.array(mix_weights(mix, sizes))
-        self.shares = weights / weights.sum()
+        self.shares = weights / weights.sum()  # of each corpus in an epoch
+        # How often an epoch uses each pair of a corpus, on average.
         self.times = self.shares * sum(sizes) / np.array(sizes)
 
     def draw(self, pairs: np.ndarray, length: int, epoch: int) -> np.ndarray:
-        """Selects an epoch's pairs from those of a bucket.
+        """Selects the pairs of an epoch, from 0, out of those of the bucket of a length.
 
-        Every epoch gets the same number, with at least 1 of each corpus in `pairs`.
-
-        Args:
-            pairs: their indices, ascending.
-            length: length of the bucket.
-            epoch: counted from 0.
+        Every epoch gets the same number, with at least 1 of each corpus in `pairs`, which are
+        ascending.
         """
         corpora = np.split(pairs, np.searchsorted(pairs, self._starts))
         segments = [

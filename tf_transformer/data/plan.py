@@ -80,11 +80,6 @@ class BatchPlan:
         mixture: draws the pairs of each epoch; without one, an epoch has all of them.
         augmentation: joins pairs and changes their form.
 
-    Attributes:
-        steps_per_epoch: the same in every epoch.
-        longest: length of the longest example on each side.
-        shapes: (rows, length) of all batches, shortest first.
-
     Raises:
         UserError: if a pair does not fit into `batch_tokens`.
     """
@@ -116,10 +111,10 @@ class BatchPlan:
         planned = first.examples.lengths if first.examples else self._lengths
         # Later epochs join pairs up to here as well: the first has the longest batch of all.
         self._limits = np.maximum(self._lengths.max(axis=1), planned.max(axis=1))[:, np.newaxis]
-        self.longest = self._limits[:, 0].tolist()
-        self.steps_per_epoch = len(first.batches)
+        self.longest = self._limits[:, 0].tolist()  # length of the longest example on each side
+        self.steps_per_epoch = len(first.batches)  # in every epoch
         shapes = {(batch.num_rows, batch.length) for batch in first.batches}
-        self.shapes = sorted(shapes, key=lambda shape: shape[1])
+        self.shapes = sorted(shapes, key=lambda shape: shape[1])  # shortest first
         self._positions = sum(batch.num_rows * batch.length for batch in first.batches)
         self._tokens = {
             side: sum(int(lengths[batch.indices].sum()) for batch in first.batches)
@@ -159,23 +154,19 @@ class BatchPlan:
         order = np.argsort(bucket_of, kind="stable")
         numbers = np.arange(len(self._boundaries))
         ends = np.searchsorted(bucket_of[order], numbers, side="right")
+        parts = np.split(order, ends[:-1])
         return [
             _Bucket(pairs, self._batch_tokens // length, length)
-            for pairs, length in zip(
-                np.split(order, ends[:-1]), self._boundaries.tolist(), strict=True
-            )
+            for pairs, length in zip(parts, self._boundaries.tolist(), strict=True)
             if len(pairs)
         ]
 
     def _plan_epoch(
         self, number: int, limits: np.ndarray, num_batches: int | None = None
     ) -> _Epoch:
-        """Draws an epoch.
+        """Draws an epoch; batches are left out or repeated to have `num_batches`, if given.
 
-        Args:
-            number: the epoch, counted from 0.
-            limits: longest joined example on each side, in tokens with EOS, int [sides, 1].
-            num_batches: leave out or repeat batches to have as many; None for all of them.
+        `limits` are as in `Augmentation.draw`.
         """
         rng = np.random.default_rng([self._seed, number])
         buckets, examples = self._buckets, None

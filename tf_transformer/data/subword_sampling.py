@@ -172,17 +172,8 @@ class SubwordSampler:
     """Segmentations of an encoded corpus, drawn as a pure function of seed, step and replica.
 
     A sentence that would become too long for its batch keeps its usual segmentation. Batches
-    planned with `lengths` have room for most.
-
-    Args:
-        corpus: sentences; only its sides that are text are segmented.
-        tokenizer: tokenizer of the corpus.
-        rate: for BPE, the probability of skipping a merge; for a unigram vocabulary, the
-            exponent of the probabilities.
-        seed: seed of the draws.
-
-    Attributes:
-        stretch: factor on all lengths in the plan.
+    planned with `lengths` have room for most. Only sides of the corpus that are text are
+    segmented, at a rate as in `Segmenter`.
     """
 
     def __init__(
@@ -202,6 +193,7 @@ class SubwordSampler:
         ]
         plain = np.concatenate(lengths)
         ratios = np.array(counts) / plain
+        # Factor on all lengths in the plan.
         self.stretch = float(np.percentile(ratios, _FITTING))
         self._longer = float(np.sum(counts) / np.sum(plain))
 

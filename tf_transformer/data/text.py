@@ -80,9 +80,6 @@ def read_text(path: Path | int) -> str:
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
     """Yields lines of a pipe as they arrive: waits for one, then takes all that came with it.
 
-    Args:
-        descriptor: an open file descriptor, such as 0 for stdin.
-
     Raises:
         UserError: as `read_lines` does.
     """
@@ -107,7 +104,6 @@ def _read_arriving(descriptor: int) -> Iterator[list[bytes]]:
 
 
 def _decoded(path: Path | int, number: int, line: bytes) -> str:
-    """Decodes line `number`, counted from 1."""
     if number == 1:
         line = line.removeprefix(codecs.BOM_UTF8)
     try:
@@ -126,7 +122,6 @@ def _read_raw(path: Path | int) -> Iterator[bytes]:
 
 
 def _opened(path: Path | int) -> Any:
-    """Opens a file, unpacked if it is a .gz."""
     if isinstance(path, Path) and path.suffix == ".gz":
         return gzip.open(path)
     return open(path, "rb", closefd=path != 0)
@@ -196,31 +191,20 @@ _LANGUAGE = r"([A-Za-z]\w*(?:-[A-Z][a-z]{3}\b)?(?:-(?:[A-Z]{2}|\d{3})\b)?)"
 class ParallelText:
     """Sentence pairs of a text: two files of aligned lines, or a table.
 
-    Attributes:
-        name: name in the configuration.
-        source: file of the source sentences.
-        target: file of the target sentences; the same file for a table, which has a source, a
-            TAB and a target on each line.
-        languages: languages of source and target.
-        tag: text before each source, such as "<2de>"; empty for none.
+    A table is a single file, which has a source, a TAB and a target on each line.
     """
 
-    name: str
+    name: str  # in the configuration
     source: Path
     target: Path
     languages: tuple[str, str]
-    tag: str = ""
+    tag: str = ""  # text before each source, such as "<2de>"
 
     @property
     def keys(self) -> list[str]:
         """Keys that select its tags: target language, name, and last parts of the name."""
         parts = self.name.split("/")
         return [self.languages[1], *("/".join(parts[i:]) for i in range(len(parts)))]
-
-    @property
-    def is_table(self) -> bool:
-        """True if one file holds both sides."""
-        return is_table(self.source)
 
     def file(self, side: SideName) -> Path:
         """Returns the file of a side."""
@@ -233,7 +217,7 @@ class ParallelText:
             UserError: if a file cannot be read, the files differ in length, or a line of a
                 table does not have two columns.
         """
-        if self.is_table:
+        if is_table(self.source):
             return _read_table(self.source)
         return read_pairs(self.source, self.target)
 
@@ -279,26 +263,22 @@ def is_table(path: Path) -> bool:
 
 
 def corpora(names: Sequence[str], data: DataConfig) -> list[ParallelText]:
-    """Finds the files of corpora.
+    """Finds the files of corpora: PREFIX or FILE.tsv[.gz].
 
-    Args:
-        names: PREFIX or FILE.tsv[.gz], each followed by ":SOURCE-TARGET" if its languages are
-            not those of `data`.
-        data: configuration with the languages and the tags.
+    ":SOURCE-TARGET" follows the name of one whose languages are not those of `data`.
 
     Raises:
         UserError: if a file is missing.
     """
-    return [_corpus(name, data) for name in names]
-
-
-def _corpus(name: str, data: DataConfig) -> ParallelText:
-    path, languages = split_name(name, data)
-    if is_table(path):
-        source = target = path
-    else:
-        source, target = (resolve_prefix(path, each) for each in languages)
-    return ParallelText(name, source, target, languages, corpus_tag(name, data))
+    texts = []
+    for name in names:
+        path, languages = split_name(name, data)
+        if is_table(path):
+            source = target = path
+        else:
+            source, target = (resolve_prefix(path, each) for each in languages)
+        texts.append(ParallelText(name, source, target, languages, corpus_tag(name, data)))
+    return texts
 
 
 def corpus_tag(name: str, data: DataConfig) -> str:
@@ -320,11 +300,7 @@ def all_pairs(texts: Sequence[ParallelText]) -> Iterator[tuple[str, str]]:
 
 
 def content_hash(path: Path) -> str:
-    """Returns the SHA-256 of a file's content, unpacked if it is a .gz.
-
-    Raises:
-        UserError: if it cannot be read.
-    """
+    """Returns the SHA-256 of a file, unpacked if it is a .gz; UserError if it is unreadable."""
     with read_errors(path), _opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -342,7 +318,7 @@ def text_files(data: DataConfig, role: Role) -> list[Path]:
         return [Path(name) for name in names]
     texts = corpora(names, data)
     sources = [text.source for text in texts]
-    return [*sources, *(text.target for text in texts if not text.is_table)]
+    return [*sources, *(text.target for text in texts if not is_table(text.source))]
 
 
 def identity(files: Sequence[Path]) -> str:

@@ -273,10 +273,8 @@ def require_joinable(model: bytes) -> None:
 def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
     """Returns the tag to translate with; UserError if one of its words is in no training tag.
 
-    Args:
-        tag: one or more of the run's tags, separated by spaces; None for none.
-        data: configuration of the run; without tags and symbols, the tokenizer's symbols count.
-        tokenizer: tokenizer of the run.
+    `tag` is one or more of the run's tags, separated by spaces. If `data` has neither tags nor
+    symbols, the tokenizer's symbols count.
     """
     if tag is None:
         return ""

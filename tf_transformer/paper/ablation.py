@@ -295,7 +295,7 @@ def _share_text(output: Path, base: Config) -> dict[str, object]:
     tf.config.set_visible_devices([], "GPU")  # leaves it to the rows' processes
     run = Run(output, base)
     if not _has_rows(output):
-        run.discard_tokenizer()
+        run.tokenizer.unlink(missing_ok=True)
     write_text(output / _SETTINGS_FILE, base.to_json())
     with ProgressBars() as progress:
         task = task_named(base.task).task_class()(run, progress)

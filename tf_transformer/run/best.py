@@ -30,15 +30,11 @@ _BEST, _RECORD = "best/", "record/"
 
 @dataclass(frozen=True)
 class Marks:
-    """Entries beside the weights in their file.
+    """Entries beside the weights in their file."""
 
-    Attributes:
-        record: evaluation of averaged weights; empty for others, which the history has.
-        scores: the scores that chose the best weights, by name; empty for others.
-        dev_set: the dev set of `scores`.
-    """
-
+    # Evaluation of averaged weights; empty for others, which the history has.
     record: Record = field(default_factory=dict)
+    # The scores that chose the best weights, by name, and their dev set; empty for others.
     scores: dict[str, float] = field(default_factory=dict)
     dev_set: str | None = None
 
@@ -72,10 +68,7 @@ def save_best(source: Path, best: Path, scores: dict[str, float], dev_set: str) 
 class BestWeights:
     """The file best.npz, and the scores that decide its content.
 
-    Args:
-        folder: the checkpoints of the run.
-        best_by: name of the deciding score; higher is better.
-        dev_set: name of the current dev set; scores on others do not count.
+    `best_by` names the deciding score; scores on others than the current dev set do not count.
     """
 
     def __init__(self, folder: CheckpointFolder, best_by: str, dev_set: str) -> None:
@@ -86,10 +79,7 @@ class BestWeights:
     def offer(self, path: Path, record: Record, history: Sequence[Record]) -> bool:
         """Keeps weights if they are better than the best so far; returns whether they are.
 
-        Args:
-            path: file of the weights.
-            record: record of their evaluation.
-            history: records of earlier evaluations.
+        They are in `path`; `record` is of their evaluation, and `history` of earlier ones.
         """
         best, score = self.mend(history), score_of(record, self.best_by)
         if best is not None and best >= score:
@@ -113,8 +103,7 @@ class BestWeights:
     def mend(self, history: Sequence[Record]) -> float | None:
         """Restores best.npz from the best step kept, if it is damaged or worse than that.
 
-        Returns:
-            The score of best.npz on the current dev set; None if there is none.
+        Returns the score of best.npz on the current dev set; None if there is none.
         """
         marks = read_marks(self.folder.best)
         same_text = marks is not None and marks.dev_set == self.dev_set

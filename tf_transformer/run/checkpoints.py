@@ -206,12 +206,8 @@ Conversion = Callable[[str, np.ndarray, np.ndarray], np.ndarray | None]
 def load_some(path: Path, model: "keras.Model", convert: Conversion | None = None) -> list[str]:
     """Loads whichever weights of a model a checkpoint, perhaps of another model, contains.
 
-    The embedding of a model that has only one may be stored as a source embedding.
-
-    Args:
-        path: the checkpoint.
-        model: the model.
-        convert: converts stored values for this model.
+    The embedding of a model that has only one may be stored as a source embedding. Stored
+    values are converted by `convert`, if given.
 
     Returns:
         The paths of the weights that the checkpoint lacks; they are left unchanged.
@@ -241,10 +237,7 @@ def load_some(path: Path, model: "keras.Model", convert: Conversion | None = Non
 def average_checkpoints(paths: Sequence[Path], output: Path) -> list[Path]:
     """Writes the mean of the model weights of several checkpoints (paper 6.1), in float32.
 
-    Damaged checkpoints are left out with a warning.
-
-    Returns:
-        The checkpoints that were averaged.
+    Damaged checkpoints are left out with a warning; returns the others.
 
     Raises:
         UserError: if all are damaged, or they do not belong to the same model.

@@ -32,12 +32,7 @@ def score_of(record: Record, best_by: str) -> float:
 
 
 def comparable(history: Sequence[Record], dev_set: str | None = None) -> list[Record]:
-    """Selects the records of evaluations on one dev set.
-
-    Args:
-        history: records of a run.
-        dev_set: identity of the dev set; by default that of the last record.
-    """
+    """Selects the records of evaluations on a dev set, by default that of the last record."""
     if dev_set is None and history:
         dev_set = history[-1]["dev_set"]
     return [record for record in history if record["dev_set"] == dev_set]
@@ -93,20 +88,12 @@ def read_history(path: Path, *required: str) -> list[Record]:
 
 
 def read_changes(path: Path) -> list[Record]:
-    """Reads the changes of a changes.jsonl, oldest first; none if the file is missing.
-
-    Raises:
-        UserError: if a line is not a JSON object with step, what, from and to.
-    """
+    """Reads the changes of a changes.jsonl, oldest first; UserError for an invalid line."""
     return _read_lines(path, ("step", "what", "from", "to"), lambda _: {"step"})
 
 
 def read_results(path: Path) -> list[Record]:
-    """Reads the test results of a results.jsonl, oldest first; none if the file is missing.
-
-    Raises:
-        UserError: if a line is not a JSON object with all fields of a result.
-    """
+    """Reads the results of a results.jsonl, oldest first; UserError for an invalid line."""
     return _read_lines(path, _RESULT, lambda _: ())
 
 

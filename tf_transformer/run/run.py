@@ -35,18 +35,14 @@ PAIRS_FOLDER = "pairs"  # of text that `tf_transformer.train` received in memory
 
 
 class Run:
-    """A folder with everything needed to translate, export or resume training.
-
-    Attributes:
-        texts: hash of the training and of the dev text of the last session, by role; see
-            `data.text.identity`. Empty for a run that was never trained.
-    """
+    """A folder with everything needed to translate, export or resume training."""
 
     def __init__(
         self, path: Path, config: Config, texts: Mapping[Role, str] | None = None
     ) -> None:
         self.path = path
         self.config = config
+        # Hashes of the texts of the last session, by role; none for a run never trained.
         self.texts = dict(texts or {})
         self.tokenizer = path / "tokenizer.model"
         self.origin = path / "origin.json"
@@ -90,11 +86,8 @@ class Run:
         announced. Afterwards, changes of settings that may change, and of the versions of
         packages, are announced and recorded in changes.jsonl.
 
-        Args:
-            path: the run directory.
-            config: the configuration of this session.
-            may_change: further settings that may change this time, each with a remark to
-                announce it.
+        Further settings that may change this time are in `may_change`, each with a remark to
+        announce it.
 
         Raises:
             UserError: if `path` holds a run with another configuration, weights without a state
@@ -117,7 +110,7 @@ class Run:
             if changes:
                 text = "%s has no state yet and begins again, with a new tokenizer: %s"
                 logger.warning(text, path, "; ".join(changes))
-                before.discard_tokenizer()
+                run.tokenizer.unlink(missing_ok=True)
             for name, was, now in differing(before.config, run.config) if begun else ():
                 if name != "training.max_tokens_per_device":  # the trainer says so itself
                     run.record_change(name, was, now, remarks.get(name, ""))
@@ -127,11 +120,7 @@ class Run:
         return run
 
     def weights(self, which: str | None = None) -> Path:
-        """Returns the file of a checkpoint, by default of the one that the settings name.
-
-        Raises:
-            UserError: if the run has no such checkpoint.
-        """
+        """Returns a checkpoint's file, by default the configured one; UserError if missing."""
         return self.checkpoints.find(which or self.config.decoding.checkpoint)
 
     def change_settings(self, values: Mapping[str, Any], remark: str) -> None:
@@ -194,13 +183,8 @@ class Run:
     @property
     def has_no_text(self) -> bool:
         """Tells whether its weights come from elsewhere and it has never had text."""
-        data = self.config.data
-        named = data.train or data.valid
-        return not (named or self.history()) and self.checkpoints.best.exists()
-
-    def discard_tokenizer(self) -> None:
-        """Deletes the tokenizer, so that a new one will be trained."""
-        self.tokenizer.unlink(missing_ok=True)
+        had_text = self.config.data.train or self.config.data.valid or self.history()
+        return not had_text and self.checkpoints.best.exists()
 
     def record_change(self, what: str, before: object, now: object, remark: str = "") -> None:
         """Announces a change between two sessions and adds it to changes.jsonl."""
@@ -241,13 +225,9 @@ class Run:
         return self.tokenizer
 
     def history(self, *also: str) -> list[dict[str, Any]]:
-        """Reads the evaluations so far, oldest first.
+        """Reads the evaluations so far, oldest first; UserError for an invalid line.
 
-        Args:
-            *also: names that every record must have, besides the usual ones.
-
-        Raises:
-            UserError: if a line is not a valid record.
+        Every record must have the names in `also`, besides the usual ones.
         """
         return read_history(self.metrics, f"valid_{self.config.training.best_by}", *also)
 
@@ -288,15 +268,13 @@ _PACKAGES = (
 
 def package_versions() -> dict[str, str]:
     """Returns the versions of Python, the platform and the packages."""
-    installed = {name: _version(name) for name in _PACKAGES}
-    return {"python": platform.python_version(), "platform": platform.platform()} | installed
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+    versions = {"python": platform.python_version(), "platform": platform.platform()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions
 
 
 # --- Changes between two sessions -------------------------------------------------------------
@@ -306,12 +284,8 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     """Opens a run with `Run.create_or_resume`, and compares its text with the recorded hashes.
 
     Text that has moved is accepted. A change of the dev text is announced, and scores on the
-    old one no longer choose the best weights.
-
-    Args:
-        path: the run directory.
-        config: the configuration of this session.
-        accept_new_data: whether to continue although the training text has changed.
+    old one no longer choose the best weights. A change of the training text is refused, or
+    announced with `accept_new_data`.
 
     Raises:
         UserError: if the training text has changed and is not accepted, a file cannot be read,
@@ -330,7 +304,7 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     run = Run.create_or_resume(path, config, remarks)
     if not begun and "train" in other:
         logger.warning("the training text has changed: a new tokenizer will be trained")
-        run.discard_tokenizer()
+        run.tokenizer.unlink(missing_ok=True)
     for role in other if begun else ():
         run.record_change(ROLES[role], known[role], texts[role])
     if begun and "valid" in other:

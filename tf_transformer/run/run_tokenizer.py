@@ -38,11 +38,8 @@ def load_tokenizer(
 ) -> Tokenizer:
     """Returns the run's tokenizer; if there is none, copies the configured one or trains one.
 
-    Args:
-        run: the run.
-        lines: returns the text to train on.
-        symbols: returns pieces that are always in the vocabulary.
-        side_lines: returns the text of one side, to train a separate model for each.
+    `lines` returns the text to train on, `symbols` pieces that are always in the vocabulary,
+    and `side_lines` the text of one side, to train a separate model for each.
 
     Raises:
         UserError: if the configured tokenizer cannot be used, none can be trained, or that of

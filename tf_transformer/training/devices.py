@@ -139,13 +139,7 @@ class Workers:
     """This process as one of the workers of a strategy, each on its own machine.
 
     Every method that waits must be called by all workers; with a single one it returns at once.
-
-    Args:
-        strategy: made by `make_strategy`; by default that of a single device.
-        number: number of workers; by default that of TF_CONFIG.
-
-    Attributes:
-        is_chief: whether this worker writes the files.
+    By default, the strategy is that of a single device, and the number that of TF_CONFIG.
     """
 
     def __init__(
@@ -153,7 +147,7 @@ class Workers:
     ) -> None:
         self.strategy = strategy or tf.distribute.get_strategy()
         self.number = number or num_workers()
-        self.is_chief = is_chief()
+        self.is_chief = is_chief()  # whether this worker writes the files
 
     def vote(self, stopper: Stopper, save: bool = False) -> tuple[bool, bool]:
         """Returns one decision for all workers: (stop, save).

@@ -36,15 +36,10 @@ def check_positions(config: Config) -> None:
 
 
 def record_positions(run: Run, longest: Sequence[int], *, is_chief: bool = True) -> None:
-    """Sets how many learned positions are trained, by this run or the one it began from.
+    """Sets how many learned positions, if any, this run or the one it began from trains.
 
-    Positions beyond the longest training sentence still have random initial values, so they
-    limit the texts that the model takes.
-
-    Args:
-        run: the run; nothing changes if its positions are not learned.
-        longest: lengths of the longest source and target that it trains on, in tokens.
-        is_chief: whether to write the run's config.json.
+    Positions beyond the `longest` source and target in training still have random initial
+    values, so they limit the texts that the model takes. Only the chief writes config.json.
     """
     if not run.config.model.positions_are_limited:
         return
@@ -72,11 +67,8 @@ def begin(
 ) -> None:
     """Prepares the weights of a built model for training, as the run's configuration asks.
 
-    Args:
-        run: the run to train; if it has a state to resume from, no weight is loaded here.
-        model: its new model.
-        tokenizer: its tokenizer.
-        is_chief: whether to record the origin of the weights in the run's origin.json.
+    If the run has a state to resume from, no weight is loaded here. Only the chief records the
+    origin of the weights, in the run's origin.json.
 
     Raises:
         UserError: if a weight does not fit, a pattern matches no weight, no weight is left to
@@ -134,8 +126,7 @@ def _take_weights(
 ) -> list[str]:
     """Loads the matching weights from the best checkpoint of `source`.
 
-    Returns:
-        The paths of weights that keep random values, entirely or for some pieces.
+    Returns the paths of weights that keep random values, entirely or for some pieces.
     """
     file = source.checkpoints.find("best")
     pieces = _Pieces(Tokenizer(source.require_tokenizer()), tokenizer)
@@ -168,17 +159,12 @@ def _take_weights(
 
 
 class _Pieces:
-    """Word pieces that two tokenizers share.
-
-    Attributes:
-        differ: whether the tokenizers are different.
-        count: number of shared pieces, on the side that shares fewer.
-        complete: whether all pieces of the new tokenizer are shared.
-    """
+    """Word pieces that two tokenizers share."""
 
     def __init__(self, old: Tokenizer, new: Tokenizer) -> None:
         self.differ = old.models != new.models
         self._rows = {side: _shared(old, new, side) for side in SIDES}
+        # Shared pieces, on the side that shares fewer; are they all of the new tokenizer's?
         self.count = min(len(new_ids) for new_ids, _ in self._rows.values())
         self.complete = self.count == new.vocab_size
 

@@ -32,24 +32,15 @@ ESTIMATE_SECONDS, ESTIMATE_STEPS = 60, 49
 
 @dataclass
 class TrainingProgress:
-    """Position in the data and running means, saved in every state.
+    """Position in the data and running means, saved in every state."""
 
-    Attributes:
-        data_step: index of the next batch; not the step, since float16 may skip updates.
-        period_steps: batches since the last evaluation.
-        period_seconds: training time since the last evaluation.
-        steps_per_epoch: batches per epoch; a different number means different batches.
-        replicas: number of devices.
-        max_tokens_per_device: size of the parts that batches are computed in; 0 if whole.
-        means: state of the model's running means, to resume within a period.
-    """
-
-    data_step: int = 0
-    period_steps: int = 0
-    period_seconds: float = 0.0
-    steps_per_epoch: int = 0
-    replicas: int = 1
-    max_tokens_per_device: int = 0
+    data_step: int = 0  # index of the next batch; not the step, since float16 may skip updates
+    period_steps: int = 0  # batches since the last evaluation
+    period_seconds: float = 0.0  # training time since the last evaluation
+    steps_per_epoch: int = 0  # batches per epoch; another number means other batches
+    replicas: int = 1  # number of devices
+    max_tokens_per_device: int = 0  # size of the parts that batches are computed in; 0 if whole
+    # State of the model's running means, to resume within a period.
     means: list[np.ndarray] = field(default_factory=list)
 
     @classmethod
@@ -106,8 +97,7 @@ class TrainingProgress:
     def moved_to(self, now: Self) -> list[str]:
         """Adopts the batches and devices of `now`, and converts the position in the data.
 
-        Returns:
-            Descriptions of the changes, for a message.
+        Returns descriptions of the changes, for a message.
         """
         changes = []
         if self.replicas != now.replicas:
@@ -134,11 +124,8 @@ def _totals(model: TokenModel) -> list[tuple[keras.Variable, tuple[tf.Variable, 
 class ProgressBar(keras.callbacks.Callback):
     """A bar from one evaluation to the next; it vanishes before the evaluation's line.
 
-    Keras's own bar is wider than most terminals and would fill the screen.
-
-    Args:
-        done: steps of this period done in earlier sessions.
-        verbose: 1 for a moving bar, 0 for none (output that is not a terminal).
+    Keras's own bar is wider than most terminals and would fill the screen. `done` steps of this
+    period are from earlier sessions. Without `verbose` (no terminal) nothing is shown.
     """
 
     def __init__(self, done: int, verbose: int) -> None:
@@ -173,14 +160,8 @@ class StepWatch(keras.callbacks.Callback):
     """Updates the progress, saves a state from time to time, and ends `fit`.
 
     `fit` ends at the last step, when the stopper has a reason, and with a UserError if the loss
-    or a gradient is not finite or loss scaling skips every update.
-
-    Args:
-        progress: progress of the run; updated after every step.
-        training: settings; `steps` and `save_minutes` are used.
-        stopper: counts the steps and holds a reason to stop.
-        vote: combines this worker's votes into one decision (stop, save) for all workers.
-        save: writes a state.
+    or a gradient is not finite or loss scaling skips every update. The progress is updated
+    after every step; `vote` makes one decision (stop, save) of the votes of all workers.
     """
 
     def __init__(

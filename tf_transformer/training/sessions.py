@@ -19,25 +19,16 @@ from tf_transformer.run.run import what_is_unfinished
 
 logger = logging.getLogger(__name__)
 
-_NAMES: dict[int, str] = {
-    signal.SIGINT: "Ctrl-C",
-    signal.SIGTERM: "SIGTERM",
-    signal.SIGHUP: "SIGHUP",
-}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MAX_SECONDS, _MAX_STEPS = 10_000 * 86_400, 1_000_000_000
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised when training stops early; everything up to that point is on disk.
-
-    Attributes:
-        status: exit status of the process.
-    """
+    """Raised when training stops early; everything up to that point is on disk."""
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
-        self.status = status
+        self.status = status  # exit status of the process
 
 
 @dataclass(frozen=True)
@@ -126,7 +117,8 @@ class Stopper:
     def _on_signal(self, number: int, _frame) -> None:
         for other in self._before:
             signal.signal(other, signal.SIG_DFL)  # Python's own handler would wait for the step
-        self.reason, self.status = _NAMES[number], 128 + number
+        self.reason = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self.status = 128 + number
         if not self.waiting:
             self._raised = Interrupted(f"stopped by {self.reason}", self.status)
             raise self._raised

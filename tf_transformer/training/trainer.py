@@ -61,17 +61,11 @@ class Result(Protocol):
 
 
 class Task(Protocol):
-    """Data, model and dev score of a run.
+    """Data, model and dev score of a run."""
 
-    Attributes:
-        steps_per_epoch: batches of one pass over the training data.
-        validation_steps: batches of the dev set.
-        shapes: (rows, length) of all batches of the training data.
-    """
-
-    steps_per_epoch: int
-    validation_steps: int
-    shapes: Sequence[tuple[int, int]]
+    steps_per_epoch: int  # batches of one pass over the training data
+    validation_steps: int  # batches of the dev set
+    shapes: Sequence[tuple[int, int]]  # (rows, length) of all batches of the training data
 
     @property
     def dev_set(self) -> str:
@@ -100,14 +94,8 @@ class Trainer:
     """Trains a run from its last state, if it has one, and chooses the best weights.
 
     The initial weights come from Keras's global seed. All workers do the same, but only the
-    chief measures the dev score and writes files.
-
-    Args:
-        run: the run directory.
-        task: data, model and dev score.
-        workers: the workers that train together; by default this process alone.
-        stopper: ends training early.
-        verbose: 1 shows a progress bar.
+    chief measures the dev score and writes files. By default this process trains alone, and
+    nothing stops it early; 1 as `verbose` shows a progress bar.
     """
 
     def __init__(
@@ -173,18 +161,19 @@ class Trainer:
     def _step(self) -> int:
         return step_of(self.model.optimizer)
 
+    def _is_at_end(self) -> bool:
+        return self._step() >= self.training.steps
+
     def _period_is_over(self) -> bool:
         steps = self.progress.period_steps
-        at_end = self._step() >= self.training.steps
-        return steps >= self.training.evaluate_every or (at_end and steps > 0)
+        return steps >= self.training.evaluate_every or (self._is_at_end() and steps > 0)
 
     def _is_finished(self) -> bool:
-        at_end = self._step() >= self.training.steps
         over = self.best.patience_used_up(self._history(), self.training.patience)
         over = self.workers.from_chief(over) > 0  # other workers may see its files late
-        if over and not at_end:
+        if over and not self._is_at_end():
             logger.info("no better score in training.patience evaluations: stopping early")
-        return over or at_end
+        return over or self._is_at_end()
 
     def _history(self) -> list[Record]:
         """Returns the records of evaluations up to the current step."""
