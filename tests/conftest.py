@@ -38,7 +38,7 @@ tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfigu
 
 
 # Tracing makes objects by the hundred thousand, of which few are garbage. With Python's own
-# threshold of 700, looking for it took a sixth of the CPU time of test_transformer_in_keras.py.
+# threshold of 700, looking for it took a sixth of the CPU time of tests of models.
 gc.set_threshold(100_000, 50, 100)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import yaml
 
 from tf_transformer.base.errors import UserError, quoted
-from tf_transformer.base.kinds import POSITION_KINDS
+from tf_transformer.base.position_kinds import POSITION_KINDS
 from tf_transformer.config.settings import (
     MAX_COUNT,
     MAX_FLOAT,

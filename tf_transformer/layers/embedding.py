@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from tf_transformer.base.kinds import POSITION_KINDS
+from tf_transformer.base.position_kinds import POSITION_KINDS
 from tf_transformer.fast.projections import QuantizedKernel, look_up, project
 from tf_transformer.layers.attention import padding_mask
 from tf_transformer.layers.positions import positions_named

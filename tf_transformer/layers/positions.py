@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_transformer.base.kinds import POSITION_KINDS, PositionKind
+from tf_transformer.base.position_kinds import POSITION_KINDS, PositionKind
 
 # Distances beyond it count as this one; Shaw et al. found no gain from longer ones.
 MAX_DISTANCE = 16
@@ -190,7 +190,7 @@ def register(name: str, positions: type[Positions], **facts: Any) -> None:
     Args:
         name: what `positions` of layers and models is set to.
         positions: the kind's class.
-        **facts: the fields of `base.kinds.PositionKind`.
+        **facts: the fields of `base.position_kinds.PositionKind`.
     """
     POSITIONS[name] = positions
     POSITION_KINDS[name] = PositionKind(**facts)
