@@ -265,5 +265,7 @@ def test_litert_in_float32_is_an_option_of_loading(
     found = loaded.translate(texts, beam_size=4)
     assert found == expected
     (tmp_path / "model.keras").touch()
+    with pytest.raises(UserError, match="LiteRT cannot search with a grammar or several"):
+        loaded.engine.translate(texts, DECODING, alphas=(0.0, 0.6))
     with pytest.raises(UserError, match="`litert` is not for a .keras file"):
         load(tmp_path / "model.keras", litert=True)
