@@ -148,8 +148,18 @@ def test_methods_without_a_docstring_override_documented_ones(module):
 
 
 def test_settings_runs_and_the_registry_load_without_a_framework():
-    modules = ("config", "run", "tasks.registry", "cli.main", "cli.options", "api.train")
+    modules = (
+        "config", "run", "tasks.registry", "loading.kinds", "cli.main", "cli.options",
+        "api.train",
+    )  # fmt: skip
     code = "import sys\n" + "".join(f"import {PACKAGE}.{name}\n" for name in modules)
     code += f"print(*{{*sys.modules}} & {FRAMEWORKS})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+
+
+def test_a_wrong_path_is_refused_before_a_framework_is_imported():
+    code = f"import sys, {PACKAGE}\ntry:\n    {PACKAGE}.load('nowhere')\n"
+    code += f"except {PACKAGE}.UserError:\n    print(*{{*sys.modules}} & {FRAMEWORKS})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "\n"), done.stderr

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
     from tf_transformer.layers import EncoderLayer as EncoderLayer
     from tf_transformer.layers import MultiHeadAttention as MultiHeadAttention
     from tf_transformer.layers import PositionalEmbedding as PositionalEmbedding
-    from tf_transformer.loading.load import load as load
+    from tf_transformer.loading.kinds import load as load
     from tf_transformer.models.classifier import Classifier as Classifier
     from tf_transformer.models.losses import (
         LabelSmoothedCrossEntropy as LabelSmoothedCrossEntropy,
@@ -48,7 +48,7 @@ _MODULES = {
         "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "MultiHeadAttention",
         "PositionalEmbedding",
     ),
-    "loading.load": ("load",),
+    "loading.kinds": ("load",),
     "models.classifier": ("Classifier",),
     "models.losses": (
         "LabelSmoothedCrossEntropy", "Perplexity", "TokenAccuracy", "TransformerSchedule",
@@ -67,10 +67,6 @@ def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _PUBLIC[name]
-    if module == "loading.load":
-        from tf_transformer.base.system import import_tensorflow
-
-        import_tensorflow()  # without the messages of its C++ code
     if module.startswith(("layers", "models")):
         # All of them: Keras loads a saved model only if its classes have been imported.
         for other in _MODULES:

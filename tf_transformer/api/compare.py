@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tf_transformer.base.output import Part, ProgressBars, single_line
-from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config.config import DataConfig
 from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.evaluation import SACREBLEU, make_metric
 from tf_transformer.export.card import read_config
 from tf_transformer.export.versions import find_export
+from tf_transformer.loading.kinds import load
 from tf_transformer.reports.comparison import System, compare_outputs, shared_settings
 from tf_transformer.run import Run
 
@@ -87,10 +87,6 @@ def _names(paths: Sequence[str]) -> list[str]:
 def _load_and_translate(
     path: Path, sources: Sequence[str], tag: str | None = None
 ) -> list[str]:
-    import_tensorflow()
-
-    from tf_transformer.loading.load import load
-
     return translated_lines(load(path, task="translation", tag=tag), sources, str(path))
 
 

@@ -1,16 +1,24 @@
-"""Kinds of things to load, and the options that suit each; no framework is imported here."""
+"""`load`, the kinds of things it takes and their options; TensorFlow comes after the checks."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.errors import Strings, UserError, quoted, strings
+from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SEARCH
+from tf_transformer.config.combinations import check
+from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.export.card import read_card
 from tf_transformer.export.versions import find_export
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import TASKS, Entry, task_named, task_of
+
+if TYPE_CHECKING:  # they import TensorFlow
+    from tf_transformer.tasks.classification.predictor import SentenceClassifier
+    from tf_transformer.tasks.parsing.parser import Parser
+    from tf_transformer.tasks.translation.translator import Translator
 
 _OF_EXPORTS, _OF_KERAS_FILES = frozenset(SEARCH), frozenset(("tokenizer",))
 _KNOWN = _OF_EXPORTS.union(_OF_KERAS_FILES, *(entry.options for entry in TASKS.values()))
@@ -85,6 +93,84 @@ def of_export(path: Path) -> Source:
     """Returns the folder of a SavedModel as a `Source`; without a card it translates."""
     task = task_named(read_card(path).get("task", "translation"))
     return Source(path, "an export", task, _OF_EXPORTS, prefix="exported_")
+
+
+# fmt: off
+@overload
+def load(path: str | Path, *, task: Literal["translation"] | None = None,
+         checkpoint: str | int | None = None, ensemble: Strings = (),
+         tag: str | None = None, precision: str = "float32", litert: bool = False,
+         tokenizer: str | Path | None = None) -> "Translator": ...
+@overload
+def load(path: str | Path, *, task: Literal["parsing"], checkpoint: str | int | None = None,
+         ensemble: Strings = (), precision: str = "float32") -> "Parser": ...
+@overload
+def load(path: str | Path, *, task: Literal["classification"],
+         checkpoint: str | int | None = None,
+         precision: str = "float32") -> "SentenceClassifier": ...
+# fmt: on
+def load(
+    path: str | Path,
+    *,
+    task: str | None = None,
+    checkpoint: str | int | None = None,
+    ensemble: Strings = (),
+    tag: str | None = None,
+    precision: str = "float32",
+    litert: bool = False,
+    tokenizer: str | Path | None = None,
+) -> "Translator | Parser | SentenceClassifier":
+    """Loads a run, an export or a .keras file.
+
+    Args:
+        path: a run directory; a SavedModel, or a folder of versions, of which the newest is
+            loaded; or a .keras file of a `Transformer`.
+        task: "translation", "parsing" or "classification": refuses any other task, and tells
+            type checkers which classes to expect. By default the path decides, and type
+            checkers expect translation.
+        checkpoint: for runs: best, average, last or a step; by default the setting
+            decoding.checkpoint.
+        ensemble: for runs: other runs with the same tokenizer, to decode with the mean of
+            all probabilities.
+        tag: for runs: text before each source, one of the tags it was trained with.
+        precision: for runs: float32, bfloat16 or int8, for weights and computation.
+        litert: for runs: whether to search in LiteRT, which is faster for one sentence.
+        tokenizer: for .keras files: its SentencePiece model, or a run that has it; by default
+            tokenizer.model beside the file.
+
+    Returns:
+        A `Translator`, `Parser` or `SentenceClassifier`. Those of an export refuse what needs
+        the original model.
+
+    Raises:
+        UserError: if the path is none of these, or does not support an option.
+
+    Example:
+        >>> import tf_transformer
+        >>> tf_transformer.load("runs/mine").translate("Good morning.")
+        '...'
+    """
+    source, others = find(Path(path)), strings("ensemble", ensemble)
+    if task:
+        source.require_task(task)
+    options: dict[str, Any] = {
+        "checkpoint": None if checkpoint is None else str(checkpoint),
+        "ensemble": others,
+        "tag": tag, "tokenizer": tokenizer, "litert": litert,
+        "precision": "" if precision == "float32" else precision,
+    }  # fmt: skip
+    chosen = {name: value for name, value in options.items() if value}
+    source.refuse(chosen, "`{}`".format)
+    if precision not in DECODING_PRECISIONS:
+        raise UserError(
+            f"`precision` must be one of {DECODING_PRECISIONS}. Received: {quoted(precision)}."
+        )
+    check(chosen)
+    if others:
+        chosen["ensemble"] = [Run.open(other) for other in others]
+    import_tensorflow()
+    loader = source.task.loader(source.prefix)  # `load_translator` for a run of translation
+    return loader(source.run or source.path, **chosen)
 
 
 def load_run(run: Run, checkpoint: str | None = None, **options: Any) -> Any:

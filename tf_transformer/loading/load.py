@@ -1,18 +1,16 @@
-"""Loading: `load` for any path, and a function for each task's runs and exports."""
+"""Loading of trained models: a function for each task's runs, exports and .keras files."""
 
 import functools
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar
 
 import keras
 
-from tf_transformer.base.errors import Strings, UserError, quoted, strings
+from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import watched
 from tf_transformer.config import DecodingConfig
-from tf_transformer.config.combinations import check
-from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.config.settings import split_tags
 from tf_transformer.data import builtin
 from tf_transformer.data.text import always_tagged
@@ -26,7 +24,6 @@ from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import cached_lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
-from tf_transformer.loading.kinds import find
 from tf_transformer.models.ensemble import Ensemble
 from tf_transformer.models.transformer import Transformer, build_model
 from tf_transformer.reports.model_card import card_of
@@ -45,83 +42,6 @@ from tf_transformer.tasks.translation.translator import Translator
 logger = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=keras.Model)
-
-
-# fmt: off
-@overload
-def load(path: str | Path, *, task: Literal["translation"] | None = None,
-         checkpoint: str | int | None = None, ensemble: Strings = (),
-         tag: str | None = None, precision: str = "float32", litert: bool = False,
-         tokenizer: str | Path | None = None) -> Translator: ...
-@overload
-def load(path: str | Path, *, task: Literal["parsing"], checkpoint: str | int | None = None,
-         ensemble: Strings = (), precision: str = "float32") -> Parser: ...
-@overload
-def load(path: str | Path, *, task: Literal["classification"],
-         checkpoint: str | int | None = None,
-         precision: str = "float32") -> SentenceClassifier: ...
-# fmt: on
-def load(
-    path: str | Path,
-    *,
-    task: str | None = None,
-    checkpoint: str | int | None = None,
-    ensemble: Strings = (),
-    tag: str | None = None,
-    precision: str = "float32",
-    litert: bool = False,
-    tokenizer: str | Path | None = None,
-) -> Translator | Parser | SentenceClassifier:
-    """Loads a run, an export or a .keras file.
-
-    Args:
-        path: a run directory; a SavedModel, or a folder of versions, of which the newest is
-            loaded; or a .keras file of a `Transformer`.
-        task: "translation", "parsing" or "classification": refuses any other task, and tells
-            type checkers which classes to expect. By default the path decides, and type
-            checkers expect translation.
-        checkpoint: for runs: best, average, last or a step; by default the setting
-            decoding.checkpoint.
-        ensemble: for runs: other runs with the same tokenizer, to decode with the mean of
-            all probabilities.
-        tag: for runs: text before each source, one of the tags it was trained with.
-        precision: for runs: float32, bfloat16 or int8, for weights and computation.
-        litert: for runs: whether to search in LiteRT, which is faster for one sentence.
-        tokenizer: for .keras files: its SentencePiece model, or a run that has it; by default
-            tokenizer.model beside the file.
-
-    Returns:
-        A `Translator`, `Parser` or `SentenceClassifier`. Those of an export refuse what needs
-        the original model.
-
-    Raises:
-        UserError: if the path is none of these, or does not support an option.
-
-    Example:
-        >>> import tf_transformer
-        >>> tf_transformer.load("runs/mine").translate("Good morning.")
-        '...'
-    """
-    source, others = find(Path(path)), strings("ensemble", ensemble)
-    if task:
-        source.require_task(task)
-    options: dict[str, Any] = {
-        "checkpoint": None if checkpoint is None else str(checkpoint),
-        "ensemble": others,
-        "tag": tag, "tokenizer": tokenizer, "litert": litert,
-        "precision": "" if precision == "float32" else precision,
-    }  # fmt: skip
-    chosen = {name: value for name, value in options.items() if value}
-    source.refuse(chosen, "`{}`".format)
-    if precision not in DECODING_PRECISIONS:
-        raise UserError(
-            f"`precision` must be one of {DECODING_PRECISIONS}. Received: {quoted(precision)}."
-        )
-    check(chosen)
-    if others:
-        chosen["ensemble"] = [Run.open(other) for other in others]
-    loader = source.task.loader(source.prefix)  # `load_translator` for a run of translation
-    return loader(source.run or source.path, **chosen)
 
 
 # --- What uses a trained model, by task --------------------------------------------------
