@@ -101,25 +101,21 @@ def train(
     folder = Path(output or f"runs/{resolved.preset or 'tiny'}")
     if sides:
         resolved = _with_pairs(resolved, folder, sides)
-    _train(
-        resolved,
-        folder,
-        Budget.parse(stop_after) if stop_after else None,
-        num_devices=devices,
-        accept_new_data=accept_new_data,
-    )
-    return load_run(Run.open(folder))
-
-
-def _train(config: Config, folder: Path, budget: Budget | None, **how: Any) -> None:
-    """Trains to the end, or until an interruption after which `train` may return."""
+    budget = Budget.parse(stop_after) if stop_after else None
     import_tensorflow()
 
     from tf_transformer.api.training_session import train_run
 
     with _shown_log():
         try:
-            train_run(config, folder, budget, bars=True, **how)
+            train_run(
+                resolved,
+                folder,
+                budget,
+                num_devices=devices,
+                accept_new_data=accept_new_data,
+                bars=True,
+            )
         except Interrupted as stop:
             logger.info("%s; call again to resume", stop)
             # A script must not continue after Ctrl-C.
@@ -127,6 +123,7 @@ def _train(config: Config, folder: Path, budget: Budget | None, **how: Any) -> N
             if stop.status not in may_return or not Run.open(folder).checkpoints.best.exists():
                 raise
             logger.info("the best weights so far are returned")
+    return load_run(Run.open(folder))
 
 
 def _names_or_sides(name: str, text: Any) -> Any:

@@ -62,6 +62,13 @@ class Scored:
     hypotheses: list[Translation]
     bleu: BleuAndLength
 
+    def __str__(self) -> str:
+        bleu = self.bleu
+        return (
+            f"{self.choice}: BLEU {bleu.value:.2f}, brevity penalty "
+            f"{bleu.brevity_penalty:.3f}, length {bleu.length_ratio:.3f} of the reference"
+        )
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -180,8 +187,8 @@ def tune(
                 bars,
                 tag if text else "",  # the run's own text has its tags
             )
-        logger.info("present  %s", _described(tuning.present))
-        logger.info("best     %s", _described(tuning.best))
+        logger.info("present  %s", tuning.present)
+        logger.info("best     %s", tuning.best)
         logger.info("%s; paired bootstrap: p = %.3f", tuning.signature, tuning.p_value)
         if tuning.chosen is tuning.present:
             logger.info("%s keeps its settings", run.path)
@@ -194,16 +201,13 @@ def _checkpoints(run: Run) -> list[str]:
     """Returns the checkpoints to try: best and average, as far as they exist and differ."""
     files = {"best": run.checkpoints.best, "average": run.checkpoints.average}
     existing = [name for name, file in files.items() if file.exists()]
-    if len(existing) == 2 and _same_weights(*files.values()):
-        existing.remove("average")  # training has chosen it as best
+    if len(existing) == 2:
+        best, average = (read_arrays(file, prefix="model/") for file in files.values())
+        if best.keys() == average.keys() and all(
+            np.array_equal(best[name], average[name]) for name in best
+        ):
+            existing.remove("average")  # training has chosen it as best
     return existing
-
-
-def _same_weights(*files: Path) -> bool:
-    one, other = (read_arrays(file, prefix="model/") for file in files)
-    return one.keys() == other.keys() and all(
-        np.array_equal(one[name], other[name]) for name in one
-    )
 
 
 def _dev_text(run: Run, text: tuple[str, str] | None) -> tuple[str, list[tuple[str, str]]]:
@@ -223,11 +227,3 @@ def _dev_text(run: Run, text: tuple[str, str] | None) -> tuple[str, list[tuple[s
     if not pairs:
         raise UserError(f"{name} must have at least one sentence. Received: none.")
     return name, pairs
-
-
-def _described(scored: Scored) -> str:
-    bleu = scored.bleu
-    return (
-        f"{scored.choice}: BLEU {bleu.value:.2f}, brevity penalty "
-        f"{bleu.brevity_penalty:.3f}, length {bleu.length_ratio:.3f} of the reference"
-    )

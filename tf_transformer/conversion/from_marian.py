@@ -49,25 +49,13 @@ _EPSILON = 1e-5  # PyTorch's layer norm
 
 # Options of the search in transformers that ours lacks, each with the value that disables it.
 _NEUTRAL = {
-    "do_sample": False,
-    "repetition_penalty": 1,
-    "encoder_repetition_penalty": 1,
-    "encoder_no_repeat_ngram_size": 0,
-    "num_beam_groups": 1,
-    "diversity_penalty": 0,
-    "guidance_scale": 1,
-    "penalty_alpha": 0,
-    "min_new_tokens": 0,
-    "max_new_tokens": None,
-    "forced_bos_token_id": None,
-    "forced_decoder_ids": None,
-    "suppress_tokens": None,
-    "begin_suppress_tokens": None,
-    "sequence_bias": None,
-    "constraints": None,
-    "force_words_ids": None,
-    "exponential_decay_length_penalty": None,
-}
+    "do_sample": False, "repetition_penalty": 1, "encoder_repetition_penalty": 1,
+    "encoder_no_repeat_ngram_size": 0, "num_beam_groups": 1, "diversity_penalty": 0,
+    "guidance_scale": 1, "penalty_alpha": 0, "min_new_tokens": 0, "max_new_tokens": None,
+    "forced_bos_token_id": None, "forced_decoder_ids": None, "suppress_tokens": None,
+    "begin_suppress_tokens": None, "sequence_bias": None, "constraints": None,
+    "force_words_ids": None, "exponential_decay_length_penalty": None,
+}  # fmt: skip
 
 # A logit that makes a piece impossible without dominating a label-smoothed loss.
 _NEVER = -100.0
@@ -116,7 +104,13 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
             with replacing(path) as file:
                 file.write_bytes(content)
         save_weights(written.checkpoints.best, model)
-        _check_written(temporary)
+        try:
+            Tokenizer(Run.open(temporary).tokenizer)  # as any command would
+        except UserError as error:
+            raise UserError(
+                "vocab.json, source.spm and target.spm must together be valid SentencePiece "
+                f"models. Received: files whose merged models cannot be opened ({error})"
+            ) from None
     return Run.open(run)
 
 
@@ -140,17 +134,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _without_nulls(record: dict[str, Any]) -> dict[str, Any]:
     """Returns a record without its nulls, which mean defaults."""
     return {name: value for name, value in record.items() if value is not None}
-
-
-def _check_written(folder: Path) -> None:
-    """Opens the written run as any command would; raises UserError if that fails."""
-    try:
-        Tokenizer(Run.open(folder).tokenizer)
-    except UserError as error:
-        raise UserError(
-            "vocab.json, source.spm and target.spm must together be valid SentencePiece "
-            f"models. Received: files whose merged models cannot be opened ({error})"
-        ) from None
 
 
 # --- Settings -----------------------------------------------------------------------------
@@ -218,13 +201,6 @@ def _search_settings(record: dict[str, Any], search: dict[str, Any]) -> dict[str
     The checkpoint's length penalty divides by length ** alpha, ours by
     ((5 + length) / 6) ** alpha. Its `max_length` counts BOS, ours does not. Its `min_length`
     counts BOS but not EOS, ours EOS but not BOS, so the number stays the same.
-
-    Args:
-        record: content of config.json.
-        search: search settings from config.json and generation_config.json.
-
-    Raises:
-        UserError: if our search does not support one of the settings.
     """
     _check_search(record, search)
     longest = record["max_position_embeddings"]

@@ -65,14 +65,24 @@ def merge_vocabulary(
     Raises:
         UserError: if a file cannot be read, or is not of the kind that OPUS-MT models have.
     """
-    _check_ids(vocabulary)
     _check_pieces(vocabulary)
     models = _read(source), _read(target)
-    _check_spaces(*models)
+    for name in _SPACES:
+        values = [getattr(model.normalizer_spec, name) for model in models]
+        if values[0] != values[1]:
+            raise UserError(
+                f"source.spm and target.spm must have the same {name}. Received: {values[0]} "
+                f"and {values[1]}."
+            )
     specials = _special_pieces(vocabulary)
     ordinary = [piece for piece in vocabulary if piece not in (UNK, EOS, PAD)]
     ordinary.sort(key=vocabulary.__getitem__)
-    unlisted = _unlisted(vocabulary, *models)
+    unlisted = dict.fromkeys(
+        piece.piece
+        for model in models
+        for piece in model.pieces
+        if piece.type in (_Piece.NORMAL, _Piece.USER_DEFINED) and piece.piece not in vocabulary
+    )
     rows = [vocabulary[name] for name in (PAD, UNK, PAD, EOS, *ordinary)]
     rows += [vocabulary[UNK]] * len(unlisted)
     inputs_only = np.arange(len(rows)) >= len(rows) - len(unlisted)
@@ -83,18 +93,8 @@ def merge_vocabulary(
     return MarianVocabulary(source_model, target_model, np.array(rows), inputs_only)
 
 
-def _unlisted(vocabulary: dict[str, int], *models) -> list[str]:
-    """Returns the pieces of the models that vocab.json lacks, without duplicates."""
-    pieces = [
-        piece.piece
-        for model in models
-        for piece in model.pieces
-        if piece.type in (_Piece.NORMAL, _Piece.USER_DEFINED) and piece.piece not in vocabulary
-    ]
-    return list(dict.fromkeys(pieces))
-
-
-def _check_ids(vocabulary: dict[str, int]) -> None:
+def _check_pieces(vocabulary: dict[str, int]) -> None:
+    """Raises UserError for ids with gaps, and for pieces that SentencePiece does not allow."""
     missing = [name for name in (UNK, EOS, PAD) if name not in vocabulary]
     if missing:
         raise UserError(f"vocab.json must have {UNK}, {EOS} and {PAD}. It lacks {missing}.")
@@ -104,10 +104,6 @@ def _check_ids(vocabulary: dict[str, int]) -> None:
             f"The ids in vocab.json must be 0 to {len(vocabulary) - 1}, each once. Received: "
             "other ids."
         )
-
-
-def _check_pieces(vocabulary: dict[str, int]) -> None:
-    """Raises UserError for pieces that SentencePiece does not allow."""
     for piece in vocabulary:
         if not piece or "\0" in piece or _SURROGATE.search(piece):
             raise UserError(
@@ -133,16 +129,6 @@ def _read(path: Path) -> sentencepiece_proto.ModelProto:
             f"{path} must have no byte pieces, as OPUS-MT's models have none. Received: some."
         )
     return model
-
-
-def _check_spaces(source, target) -> None:
-    for name in _SPACES:
-        values = [getattr(model.normalizer_spec, name) for model in (source, target)]
-        if values[0] != values[1]:
-            raise UserError(
-                f"source.spm and target.spm must have the same {name}. Received: {values[0]} "
-                f"and {values[1]}."
-            )
 
 
 def _special_pieces(vocabulary: dict[str, int]) -> list:

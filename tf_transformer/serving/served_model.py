@@ -75,11 +75,7 @@ class LoadedVersion:
 
 
 def _warm_up(session: SavedModelSession) -> None:
-    """Runs each signature on a small row, which takes long the first time.
-
-    Raises:
-        UserError: if one fails, since a damaged model may still load.
-    """
+    """Runs each signature: the first time takes long, and a damaged model fails: UserError."""
     values = {tf.string: b"a", tf.float32: 0.5}
 
     def run(name: str) -> None:
