@@ -168,9 +168,9 @@ def test_tune_and_the_studies_use_that_of_the_run(folder, capsys):
 def test_training_its_records_and_the_gate_of_exports_use_it(folder):
     run = Run.open("run")
     task = TranslationTask(run, lambda *_: None)
-    scores = task.evaluator(build_model(run.config))().scores
+    result = task.evaluator(build_model(run.config))()
     dev = TranslationTask.read_dev_text(run, Path("test.en"), Path("test.de"))
-    signatures = [scores.bleu.signature, best_record(run)["bleu_signature"]]
+    signatures = [result.lines[-2], best_record(run)["bleu_signature"]]
     assert all("|tok:char|" in each for each in signatures)
     assert "|tok:char|" in str(dev.metric.get_signature())
 

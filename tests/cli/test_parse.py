@@ -11,8 +11,7 @@ from command_line import assert_refused, tree
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
 from tf_transformer.run import Run
-from tf_transformer.tasks.parsing.linearisation import Lexicon
-from tf_transformer.tasks.parsing.trees import read_line
+from tf_transformer.tasks.parsing.trees import Lexicon, read_line
 from tools.storm.lab import stdin_of
 
 

@@ -15,8 +15,7 @@ from tf_transformer.config import EOS_ID
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.text_codec import Translation, looks_wrong
 from tf_transformer.tasks.classification.predictor import Label
-from tf_transformer.tasks.parsing.linearisation import Parse
-from tf_transformer.tasks.parsing.trees import Tree
+from tf_transformer.tasks.parsing.trees import Parse, Tree
 from tf_transformer.tasks.translation.translator import Translator
 
 

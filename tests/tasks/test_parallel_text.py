@@ -8,7 +8,7 @@ import pytest
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import DataConfig
-from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
+from tf_transformer.tasks.task import require_files, write_parallel_text
 
 
 @pytest.fixture

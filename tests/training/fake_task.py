@@ -1,7 +1,6 @@
 """A minimal task: predict a token from three features, through dropout."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import keras
 import numpy as np
@@ -9,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.config import Config
 from tf_transformer.models.token_model import TokenModel
-from tf_transformer.training.trainer import compile_model
+from tf_transformer.training.trainer import Result, compile_model
 
 FEATURES, VOCAB_SIZE = 3, 6
 NUM_ROWS = 4
@@ -17,19 +16,10 @@ NUM_ROWS = 4
 Arrays = tuple[np.ndarray, np.ndarray]
 
 
-@dataclass(frozen=True)
-class FakeResult:
-    """A score; chrF falls as BLEU rises."""
-
-    bleu: float
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        return {"bleu": self.bleu, "exact": self.bleu / 100, "chrf": 100 - self.bleu}
-
-    @property
-    def headline(self) -> str:
-        return f"BLEU {self.bleu:.2f}"
+def result_of(bleu: float) -> Result:
+    """Returns a score; chrF falls as BLEU rises."""
+    metrics = {"bleu": bleu, "exact": bleu / 100, "chrf": 100 - bleu}
+    return Result(metrics, f"BLEU {bleu:.2f}", "", [])
 
 
 def batch(step: int) -> Arrays:
@@ -95,12 +85,12 @@ class FakeTask:
 
         return dataset(batches)
 
-    def evaluator(self, model: keras.Model) -> Callable[[], FakeResult]:
-        def evaluate() -> FakeResult:
+    def evaluator(self, model: keras.Model) -> Callable[[], Result]:
+        def evaluate() -> Result:
             score = next(self.scores)
             if isinstance(score, BaseException):
                 raise score
-            return FakeResult(score)
+            return result_of(score)
 
         return evaluate
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from fake_task import FakeResult, FakeTask, batch, compiled_model
+from fake_task import FakeTask, batch, compiled_model, result_of
 from replicas import strategy_of
 
 from tf_transformer.base.errors import UserError
@@ -21,7 +21,7 @@ from tf_transformer.run.checkpoints import is_valid, load_weights, read_arrays, 
 from tf_transformer.training.devices import Workers
 from tf_transformer.training.progress import TrainingProgress
 from tf_transformer.training.sessions import Budget, Interrupted, Stopper
-from tf_transformer.training.trainer import Trainer, make_optimizer
+from tf_transformer.training.trainer import Result, Trainer, make_optimizer
 
 RECIPE = {
     "steps": 6,
@@ -54,7 +54,7 @@ def train_session(
     stopper: Stopper | None = None,
     replicas: int = 1,
     **changes: object,
-) -> tuple[Run, FakeResult]:
+) -> tuple[Run, Result]:
     """Trains in a new session, as if in a new process."""
     keras.utils.set_random_seed(1)
     run, workers = open_run(path, **changes), Workers(strategy_of(replicas))
@@ -247,7 +247,7 @@ def test_the_best_evaluation_is_kept(tmp_path):
     """Scores of the three evaluations, of the average, and again of the best."""
     task = FakeTask(iter([10.0, 30.0, 20.0, 5.0, 30.0]))
     run, result = train_session(tmp_path, task)
-    assert result.bleu == 30.0
+    assert result.metrics["bleu"] == 30.0
     best = read_arrays(run.checkpoints.best)
     assert (best.pop("best/bleu"), best.pop("dev_set")) == (30.0, task.dev_set)
     step = read_arrays(run.checkpoints.step_path(4))
@@ -279,7 +279,7 @@ def test_a_changed_score_in_the_records_is_noticed_and_chooses_nothing(
 def test_the_average_is_chosen_if_it_is_better(tmp_path):
     task = FakeTask(iter([10.0, 30.0, 20.0, 40.0]))
     run, result = train_session(tmp_path, task)
-    assert result.bleu == 40.0
+    assert result.metrics["bleu"] == 40.0
     best, *last = map(read_arrays, (run.checkpoints.best, *run.checkpoints.last(2)))
     assert (best.pop("best/bleu"), best.pop("dev_set")) == (40.0, task.dev_set)
     record = {name: best.pop(name) for name in list(best) if name.startswith("record/")}
@@ -332,10 +332,8 @@ DECAY = 0.3
 class WeighingTask(FakeTask):
     """Its dev score is the sum of squared weights, which identifies them."""
 
-    def evaluator(self, model: keras.Model) -> Callable[[], FakeResult]:
-        return lambda: FakeResult(
-            sum_of_squares([v.numpy() for v in model.trainable_variables])
-        )
+    def evaluator(self, model: keras.Model) -> Callable[[], Result]:
+        return lambda: result_of(sum_of_squares([v.numpy() for v in model.trainable_variables]))
 
 
 def sum_of_squares(weights: list[np.ndarray]) -> float:

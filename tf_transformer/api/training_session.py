@@ -19,7 +19,6 @@ from tf_transformer.run import Run
 from tf_transformer.run.run import open_for_training
 from tf_transformer.run.run_tokenizer import sized
 from tf_transformer.tasks.registry import check_training, task_named
-from tf_transformer.tasks.task import SequenceTask
 from tf_transformer.training import devices
 from tf_transformer.training.sessions import Budget, Stopper
 from tf_transformer.training.trainer import Result, Trainer
@@ -65,7 +64,7 @@ def train_run(
         )
         result = trainer.train()
         if result:
-            for line in result.lines():
+            for line in result.lines:
                 logger.info("%s", line)
             try_to_write_card(trainer.run)  # last, so that no failure withholds the score
     return trainer.run, result
@@ -88,24 +87,18 @@ def _trainer(
     stopper.listen()
     workers = devices.Workers(strategy)
     with workers.chief_first():
-        run, task = _prepare(config, output, accept_new_data, bars)
+        is_chief, config = devices.is_chief(), sized(config)
+        run = (
+            open_for_training(output, config, accept_new_data) if is_chief else Run.open(output)
+        )
+        with ProgressBars(shown=bars) as progress:  # only the chief writes data
+            task = task_named(config.task).task_class()(run, progress, may_encode=is_chief)
+        logger.info("%s", task.describe())
         if workers.is_chief:
             for finding in quick_findings(task):
                 logger.warning("warning  %s", finding)
     logger.info("device: %s", devices.describe(strategy))
     return Trainer(run, task, workers, stopper, verbose=int(bars))
-
-
-def _prepare(
-    config: Config, output: Path, accept_new_data: bool, bars: bool
-) -> tuple[Run, SequenceTask]:
-    """Opens the run directory and prepares the task's data, which only the chief writes."""
-    is_chief, config = devices.is_chief(), sized(config)
-    run = open_for_training(output, config, accept_new_data) if is_chief else Run.open(output)
-    with ProgressBars(shown=bars) as progress:
-        task = task_named(config.task).task_class()(run, progress, may_encode=is_chief)
-    logger.info("%s", task.describe())
-    return run, task
 
 
 def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:

@@ -27,8 +27,7 @@ from tf_transformer.tasks.parsing.brackets import (
     score_lines,
     summarise,
 )
-from tf_transformer.tasks.parsing.linearisation import read_linearised
-from tf_transformer.tasks.parsing.trees import ROOTS, check_treebank, read_line
+from tf_transformer.tasks.parsing.trees import ROOTS, check_treebank, read_line, read_linearised
 
 logger = logging.getLogger(__name__)
 

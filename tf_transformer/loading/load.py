@@ -35,8 +35,8 @@ from tf_transformer.tasks.classification.predictor import (
     build_classifier,
     classifier_of,
 )
-from tf_transformer.tasks.parsing.linearisation import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.parsing.parser import Parser, TreeGrammar
+from tf_transformer.tasks.parsing.trees import LEXICON_FILE, Lexicon
 from tf_transformer.tasks.translation.translator import Translator
 
 logger = logging.getLogger(__name__)

@@ -160,11 +160,7 @@ def settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[st
 
 
 def _check_source(config: Config, *, encoder_alone: bool) -> None:
-    """Refuses a run of `training.init_from` that is missing or does not fit the configuration.
-
-    Raises:
-        UserError: if it is not a run, lacks best weights or a tokenizer, or has another model.
-    """
+    """Refuses a run of `training.init_from` that is incomplete or has another model."""
     path = config.training.init_from
     run = Run.open(path)
     run.checkpoints.find("best")

@@ -8,6 +8,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import tensorflow as tf
@@ -41,23 +42,21 @@ _OUT_OF_MEMORY = (tf.errors.ResourceExhaustedError, MemoryError)
 CPU_POSITIONS = 4_096
 
 
-class Result(Protocol):
-    """Scores of a model on the dev set."""
+@dataclass(frozen=True)
+class Result:
+    """Scores of a model on the dev set.
 
-    @property
-    def metrics(self) -> dict[str, float]:
-        """All scores, for metrics.jsonl; `training.best_by` is one of the names."""
+    Attributes:
+        metrics: all scores, for metrics.jsonl; `training.best_by` is one of the names.
+        headline: the main score for the console, such as "BLEU 39.97".
+        example: input to try the trained model with; "" if there is none.
+        lines: samples and scores, for the end of training.
+    """
 
-    @property
-    def headline(self) -> str:
-        """Main score for the console, such as "BLEU 39.97"."""
-
-    @property
-    def example(self) -> str:
-        """Input to try the trained model with; "" if there is none."""
-
-    def lines(self) -> list[str]:
-        """Returns samples and scores, for the end of training."""
+    metrics: dict[str, float]
+    headline: str
+    example: str
+    lines: list[str]
 
 
 class Task(Protocol):

@@ -8,16 +8,18 @@ from helpers import lines_of, shared_data
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.tasks.parsing.brackets import score_sentence, summarise
-from tf_transformer.tasks.parsing.linearisation import (
+from tf_transformer.tasks.parsing.trees import (
+    MAX_DEPTH,
     MIN_COUNT,
     Lexicon,
+    Tree,
     delinearise,
     leaf_tag,
     linearise,
     normalise,
+    read_line,
     strip_label,
 )
-from tf_transformer.tasks.parsing.trees import MAX_DEPTH, Tree, read_line
 
 RAW = (
     "( (S (NP-SBJ-1 (PRP We)) (VP (VBD saw) (NP (NP (-NONE- *)) (NN fire)) "

@@ -6,12 +6,12 @@ import re
 import pytest
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.tasks.parsing.linearisation import read_linearised
 from tf_transformer.tasks.parsing.trees import (
     MAX_DEPTH,
     Tree,
     check_treebank,
     read_line,
+    read_linearised,
     read_treebank,
     read_trees,
     words_of,

@@ -143,12 +143,15 @@ def test_the_dev_score_is_bleu_of_the_checkpoint(task, trained_run):
     references = trained_run.lines("dev.de")
     translator = load_translator(task.run, "best")
     texts = translator.translate(trained_run.lines("dev.en"))
-    assert result.scores.bleu.value == BLEU().corpus_score(texts, [references]).score
-    assert result.scores.exact == np.mean(
+    assert result.metrics["bleu"] == BLEU().corpus_score(texts, [references]).score
+    assert result.metrics["exact"] == np.mean(
         [t == r for t, r in zip(texts, references, strict=True)]
     )
     sources = trained_run.lines("dev.en")[:5]
-    assert result.samples == list(zip(sources, references, texts, strict=False))
+    assert result.lines[:-2] == [
+        f"\n  source     {source}\n  reference  {reference}\n  model      {text}"
+        for source, reference, text in zip(sources, references, texts, strict=False)
+    ]
 
 
 def test_each_side_is_looked_up_in_the_text_of_its_language(trained_run):

@@ -219,7 +219,16 @@ class SentenceClassifier:
             )
         search = {"batch_tokens": engine.batch_tokens, "beam_size": 1}
         card = self._card() | {"decoding": search}
-        return publish(_exportable(engine, self), Path(output), version, card, gate=gate)
+        text = {"text": np.array(TEXTS[:2], object)}
+        exportable = Exportable(
+            models=[engine.model],
+            tokenizer=engine.tokenizer,
+            functions={SIGNATURE: of_vectors(_classify(engine), text=tf.string)},
+            requests=[Request(SIGNATURE, text), Request(SIGNATURE, text, ("label",))],
+            checks=lambda session: check_classifier(session, self),
+            sizes={"labels": len(engine.labels), "max_source_tokens": engine.max_length},
+        )
+        return publish(exportable, Path(output), version, card, gate=gate)
 
 
 def build_classifier(run: Run, precision: str | None = None) -> Classifier:
@@ -241,19 +250,6 @@ def classifier_of(run: Run, model: Classifier, tokenizer: Tokenizer) -> GraphCla
         read_labels(run),
         max_length=run.config.model.longest_source or run.config.data.max_length,
         batch_tokens=run.config.decoding.batch_tokens,
-    )
-
-
-def _exportable(classifier: GraphClassifier, python: SentenceClassifier) -> Exportable:
-    """Returns a classifier as an `Exportable`, whose answers must be those of `python`."""
-    text = {"text": np.array(TEXTS[:2], object)}
-    return Exportable(
-        models=[classifier.model],
-        tokenizer=classifier.tokenizer,
-        functions={SIGNATURE: of_vectors(_classify(classifier), text=tf.string)},
-        requests=[Request(SIGNATURE, text), Request(SIGNATURE, text, ("label",))],
-        checks=lambda session: check_classifier(session, python),
-        sizes={"labels": len(classifier.labels), "max_source_tokens": classifier.max_length},
     )
 
 

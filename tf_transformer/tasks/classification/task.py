@@ -28,7 +28,6 @@ from tf_transformer.evaluation import DevText, Ratio
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import (
-    ClassScores,
     labels_of,
     read_examples,
     read_labels,
@@ -40,46 +39,14 @@ from tf_transformer.tasks.classification.predictor import (
     build_classifier,
     classifier_of,
 )
-from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
-from tf_transformer.tasks.task import SequenceTask
+from tf_transformer.tasks.task import SequenceTask, require_files, write_parallel_text
 from tf_transformer.training.fine_tuning import check_positions
+from tf_transformer.training.trainer import Result
 
 logger = logging.getLogger(__name__)
 
 SENTENCES, LABELS = "sentences", "labels"  # the languages of the parallel text
 SAMPLES = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class ClassifiedDevSet:
-    """Scores and samples of the classified dev set."""
-
-    scores: ClassScores
-    samples: list[tuple[str, str, str]]  # sentence, correct label, predicted label
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Scores for metrics.jsonl."""
-        return {"accuracy": self.scores.accuracy, "f1": self.scores.macro_f1}
-
-    @property
-    def headline(self) -> str:
-        """Main scores for the console."""
-        scores = self.scores
-        return f"accuracy {100 * scores.accuracy:.2f} F1 {100 * scores.macro_f1:.2f}"
-
-    @property
-    def example(self) -> str:
-        """A sentence to try the model with."""
-        return self.samples[0][0]
-
-    def lines(self) -> list[str]:
-        """Samples and scores, for the end of a training."""
-        shown = [
-            f"\n  sentence  {sentence}\n  label     {gold}\n  model     {predicted}"
-            for sentence, gold, predicted in self.samples
-        ]
-        return [*shown, f"\ndev {self.scores.summary()}"]
 
 
 class LabelledCorpus(EncodedCorpus):
@@ -208,16 +175,27 @@ class ClassificationTask(SequenceTask):
     def _new_model(self) -> Classifier:
         return build_classifier(self.run)
 
-    def evaluator(self, model: keras.Model) -> Callable[[], ClassifiedDevSet]:
+    def evaluator(self, model: keras.Model) -> Callable[[], Result]:
         """Returns a function that classifies the dev set with the model's current weights."""
         engine = classifier_of(self.run, model, self.tokenizer)
         classifier = SentenceClassifier(engine)
         sentences, gold = ([pair[side] for pair in self.dev_pairs] for side in (0, 1))
 
-        def evaluate() -> ClassifiedDevSet:
+        def evaluate() -> Result:
             predicted = classifier.classify(sentences)
             scores = score_classes(gold, predicted, self.labels)
-            samples = zip(sentences[:SAMPLES], gold, predicted, strict=False)
-            return ClassifiedDevSet(scores, list(samples))
+            accuracy, f1 = scores.accuracy, scores.macro_f1
+            shown = [
+                f"\n  sentence  {sentence}\n  label     {label}\n  model     {answer}"
+                for sentence, label, answer in zip(
+                    sentences[:SAMPLES], gold, predicted, strict=False
+                )
+            ]
+            return Result(
+                metrics={"accuracy": accuracy, "f1": f1},
+                headline=f"accuracy {100 * accuracy:.2f} F1 {100 * f1:.2f}",
+                example=sentences[0],
+                lines=[*shown, f"\ndev {scores.summary()}"],
+            )
 
         return evaluate

@@ -16,15 +16,13 @@ from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
-from tf_transformer.tasks.parsing.linearisation import (
-    Lexicon,
-    Parse,
-    delinearise,
-    linearised,
-)
 from tf_transformer.tasks.parsing.trees import (
     MAX_DEPTH,
+    Lexicon,
+    Parse,
     Tree,
+    delinearise,
+    linearised,
     read_line,
     read_trees,
     rooted,
@@ -62,7 +60,9 @@ class TreeGrammar:
     def __init__(
         self, tokenizer: Tokenizer, lexicon: Lexicon, *, any_tag: bool = False
     ) -> None:
-        ids = _words_of(tokenizer)
+        pieces = enumerate(tokenizer.vocabulary())
+        # The pieces that begin a word, without the word-start mark, and their ids.
+        ids = {piece[1:]: index for index, piece in pieces if piece[0] == SPACE_PIECE}
         self.lexicon, self._any_tag = lexicon, any_tag
         _check_tags(lexicon, ids)
         kinds, closing, tag_columns = np.zeros((3, tokenizer.vocab_size), np.int32)
@@ -139,12 +139,6 @@ def _check_tags(lexicon: Lexicon, pieces: dict[str, int]) -> None:
             "data.tokenizer, which --init-from sets unless `--set data.tokenizer=` is given; "
             "`parse --constraint none` does not need the tags."
         )
-
-
-def _words_of(tokenizer: Tokenizer) -> dict[str, int]:
-    """Returns the pieces that begin a word, without the word-start mark, and their ids."""
-    pieces = enumerate(tokenizer.vocabulary())
-    return {piece[1:]: index for index, piece in pieces if piece[0] == SPACE_PIECE}
 
 
 def _changes(kinds: tf.Tensor) -> tf.Tensor:
@@ -248,7 +242,7 @@ class Parser:
 
         Sentences are split into words at white space; brackets in them become -LRB- and -RRB-.
         A sequence that is not a tree over the words is repaired; see
-        `linearisation.delinearise`.
+        `trees.delinearise`.
 
         Args:
             sentences: a string, or a list of strings.

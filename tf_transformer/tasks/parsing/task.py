@@ -1,7 +1,6 @@
 """Constituency parsing (paper 6.3): turns sentences into trees; scored by bracketing F1."""
 
-import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import keras
@@ -13,15 +12,6 @@ from tf_transformer.data.text import all_pairs, corpora
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.run import Run
-from tf_transformer.tasks.parallel_text import require_files, write_parallel_text
-from tf_transformer.tasks.parsing.brackets import Bracketing
-from tf_transformer.tasks.parsing.linearisation import (
-    LEXICON_FILE,
-    Lexicon,
-    Parse,
-    normalise,
-    read_linearised,
-)
 from tf_transformer.tasks.parsing.parser import (
     Counts,
     Parser,
@@ -29,60 +19,47 @@ from tf_transformer.tasks.parsing.parser import (
     check_rules,
     score_parses,
 )
-from tf_transformer.tasks.parsing.trees import Tree, check_treebank, read_treebank
-from tf_transformer.tasks.task import SequenceTask
+from tf_transformer.tasks.parsing.trees import (
+    LEXICON_FILE,
+    Lexicon,
+    Parse,
+    Tree,
+    check_treebank,
+    normalise,
+    read_linearised,
+    read_treebank,
+)
+from tf_transformer.tasks.task import SequenceTask, require_files, write_parallel_text
 from tf_transformer.training.fine_tuning import check_positions
+from tf_transformer.training.trainer import Result
 
 WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
 SAMPLES, LONGEST_SAMPLE = 3, 12  # sentences, words
 
 
-@dataclasses.dataclass(frozen=True)
-class ParsedDevSet:
-    """Scores of the parsed dev set by Collins's rules, and repairs to the output."""
-
-    bracketing: Bracketing
-    parses: list[Parse]
-    gold: list[Tree]
-
-    @property
-    def counts(self) -> Counts:
-        """Counts of defects in the model's output."""
-        return Counts.of(self.parses)
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Scores for metrics.jsonl."""
-        names = ("f1", "precision", "recall", "complete_match", "errors")
-        scores = {name: float(getattr(self.bracketing, name)) for name in names}
-        return scores | {"well_formed": self.counts.well_formed, "cut": self.counts.cut}
-
-    @property
-    def headline(self) -> str:
-        """Main score for the console."""
-        return f"F1 {self.bracketing.f1:.2f}"
-
-    @property
-    def example(self) -> str:
-        """A sentence to try the model with; "" if there is none."""
-        tree = next((parse.tree for parse in self.parses if parse.tree), None)
-        return " ".join(tree.words()) if tree else ""
-
-    def lines(self) -> list[str]:
-        """Samples and scores, for the end of a training."""
-        short = [
-            (normalise(gold), parse)
-            for gold, parse in zip(self.gold, self.parses, strict=True)
-            if parse.tree and len(parse.tree.words()) <= LONGEST_SAMPLE
-        ]
-        scores = self.bracketing
-        return [
-            *(f"\n  gold   {gold}\n  model  {parse}" for gold, parse in short[:SAMPLES]),
+def dev_result(gold: Sequence[Tree], parses: Sequence[Parse]) -> Result:
+    """Scores the parsed dev set by Collins's rules, and counts repairs to the output."""
+    scores, counts = score_parses(gold, parses), Counts.of(parses)
+    names = ("f1", "precision", "recall", "complete_match", "errors")
+    metrics = {name: float(getattr(scores, name)) for name in names}
+    tree = next((parse.tree for parse in parses if parse.tree), None)
+    short = [
+        (normalise(correct), parse)
+        for correct, parse in zip(gold, parses, strict=True)
+        if parse.tree and len(parse.tree.words()) <= LONGEST_SAMPLE
+    ]
+    return Result(
+        metrics=metrics | {"well_formed": counts.well_formed, "cut": counts.cut},
+        headline=f"F1 {scores.f1:.2f}",
+        example=" ".join(tree.words()) if tree else "",
+        lines=[
+            *(f"\n  gold   {correct}\n  model  {parse}" for correct, parse in short[:SAMPLES]),
             f"\ndev F1 {scores.f1:.2f}  precision {scores.precision:.2f}  recall "
             f"{scores.recall:.2f}  complete match {scores.complete_match:.2f}  by the rules of "
             f"COLLINS.prm; {scores.valid:,} sentences, {scores.errors:,} errors left out",
-            self.counts.summary(),
-        ]
+            counts.summary(),
+        ],
+    )
 
 
 class ParsingTask(SequenceTask):
@@ -133,15 +110,10 @@ class ParsingTask(SequenceTask):
         tokens = {token for line in self._side_text("target") for token in line.split()}
         return {*super()._symbols(), *(f"{SPACE_PIECE}{token}" for token in tokens)}
 
-    def evaluator(self, model: keras.Model) -> Callable[[], ParsedDevSet]:
+    def evaluator(self, model: keras.Model) -> Callable[[], Result]:
         """Returns a function that parses the dev set with the model's current weights."""
         # With one stream, the last bits of the scores do not depend on the number of cores.
         engine = GraphEngine(model, self.tokenizer, streams=1)
         parser = Parser(engine, self.run.config.decoding, self._grammar)
         sentences = [words for words, _ in self.dev_pairs]
-
-        def evaluate() -> ParsedDevSet:
-            parses = parser.parse(sentences)
-            return ParsedDevSet(score_parses(self._gold, parses), parses, self._gold)
-
-        return evaluate
+        return lambda: dev_result(self._gold, parser.parse(sentences))

@@ -1,11 +1,18 @@
-"""Constituency trees in the brackets of the Penn Treebank: reading, writing, traversing."""
+"""Constituency trees: Penn brackets, as sequences and back, and the tags of words.
 
+Sequences follow Vinyals et al. 2015 (paper 6.3).
+"""
+
+import collections
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from tf_transformer.base.errors import UserError, shortened
+from tf_transformer.base.files import write_text
 from tf_transformer.data.text import read_lines
 
 # Labels of the root in treebanks and parsers.
@@ -168,3 +175,280 @@ def _add_text(stack: list[_Open], text: str, place: str) -> None:
 
 def _malformed(place: str, problem: str) -> UserError:
     return UserError(f"{place}: not a well-formed tree: {problem}.")
+
+
+# --- Sequences ----------------------------------------------------------------------------
+
+LEXICON_FILE = "lexicon.json"  # in the run directory
+MIN_COUNT = 5  # a rarer word may have tags with which it was not seen
+UNKNOWN = "XX"  # tag of a word without a usable tag
+PUNCTUATION = frozenset((",", ".", ":", "``", "''"))  # see `leaf_tag`
+# Words that practically always have the tag in the GUM and CRAFT treebanks.
+_WORDS_OF = {",": ",", ".": ". ? !", ":": "; -- ... … —", "``": "`` “ ‘", "''": "'' ”"}
+_TAG_OF = {word: tag for tag, words in _WORDS_OF.items() for word in words.split()}
+
+
+def strip_label(label: str) -> str:
+    """Returns the bare category: NP for NP-SBJ-1 and NP=2. A leading - or = belongs to it."""
+    return label[:1] + re.split("[-=]", label[1:], maxsplit=1)[0]
+
+
+def leaf_tag(word: str, tag: str) -> str:
+    """Returns the tag that represents a word in a sequence.
+
+    Vinyals et al. write XX for every word, since tags do not affect the F1 score. Here each
+    word keeps its part-of-speech tag: this ties leaves to words, so that the search notices if
+    the model skips one (see `TreeGrammar`).
+
+    The five punctuation tags do affect the score: Collins's rules delete words with these tags
+    before trees are compared, and the sentence is an error unless gold tree and output delete
+    the same words. So the tag of unambiguous punctuation marks follows from the word, and
+    other words keep a punctuation tag only if they have no letter or digit.
+    """
+    if word in _TAG_OF:
+        return _TAG_OF[word]
+    if tag in PUNCTUATION and not any(map(str.isalnum, word)):
+        return tag
+    if word == '"':
+        return "''"
+    return UNKNOWN if tag in PUNCTUATION else tag
+
+
+def normalise(tree: Tree) -> Tree:
+    """Returns the form of a tree that a sequence can express.
+
+    Traces, constituents with nothing else, function tags and indices are removed; tags become
+    those of `leaf_tag`; the root is renamed to TOP, or added if it is missing.
+    """
+    return Tree(ROOT, tuple(_parts(tree)))
+
+
+def _parts(tree: Tree) -> list[Tree]:
+    """Returns the normalised tree, the children of a root, or nothing if no word is left."""
+    if tree.word is not None:
+        tag = leaf_tag(tree.word, tree.label)
+        return [] if tree.label == TRACE else [Tree(tag, word=tree.word)]
+    parts = [part for child in tree.children for part in _parts(child)]
+    label = strip_label(tree.label)
+    return parts if label in ROOTS or not parts else [Tree(label, tuple(parts))]
+
+
+def linearise(tree: Tree) -> list[str]:
+    """Returns the tokens of a normalised tree: (NP and )NP for brackets, a tag for each word.
+
+    (TOP (S (NP (PRP We)) (VP (VBD won)) (. .))) becomes (S (NP PRP )NP (VP VBD )VP . )S. A tree
+    without words has no tokens.
+    """
+    return _inner_tokens(normalise(tree))
+
+
+def _inner_tokens(tree: Tree) -> list[str]:
+    return [token for child in tree.children for token in _tokens(child)]
+
+
+def _tokens(tree: Tree) -> list[str]:
+    if tree.word is not None:
+        return [tree.label]
+    return [f"({tree.label}", *_inner_tokens(tree), f"){tree.label}"]
+
+
+def linearised(tree: Tree) -> tuple[str, str]:
+    """Returns the words and the tokens of a tree, each joined by spaces."""
+    normalised = normalise(tree)
+    return " ".join(normalised.words()), " ".join(_inner_tokens(normalised))
+
+
+def read_linearised(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields `linearised` of each tree of a file; UserError as in `read_treebank`."""
+    return map(linearised, read_treebank(path))
+
+
+class Parse(str):
+    """A parsed sentence: a `str`, its tree in Penn brackets, or "" for a blank sentence.
+
+    Attributes:
+        tree: a tree over exactly the words of the sentence; None for a blank sentence.
+        repairs: number of repairs to the model's output; 0 if it was well-formed.
+        cut: whether the output was cut off at the length limit.
+    """
+
+    tree: Tree | None
+    repairs: int
+    cut: bool
+
+    def __new__(cls, tree: Tree | None, repairs: int, cut: bool = False) -> Self:
+        """Returns the tree in Penn brackets, with these attributes."""
+        self = super().__new__(cls, tree or "")
+        self.tree, self.repairs, self.cut = tree, repairs, cut
+        return self
+
+    def __getnewargs__(self):
+        """Returns the arguments to copy and unpickle it with."""
+        return self.tree, self.repairs, self.cut
+
+
+def delinearise(tokens: Sequence[str], words: Sequence[str], cut: bool = False) -> Parse:
+    """Returns the tree over exactly `words` that the tokens express, repaired if necessary.
+
+    Each of these repairs counts as one:
+
+    - A closing bracket also closes constituents left open inside its own; if its label is not
+      open, it closes the innermost constituent; if nothing is open, it is dropped.
+    - Malformed tokens, tags beyond the last word, constituents without words and brackets
+      nested deeper than MAX_DEPTH are dropped.
+    - Missing words are added under the tag XX, at the end of the outermost open constituent,
+      or else of the last one closed.
+    - Constituents still open at the end are closed.
+
+    A tag that the word cannot have (see `leaf_tag`) is replaced without being counted, as no
+    bracket depends on it.
+
+    Args:
+        tokens: as returned by `linearise`, or any others.
+        words: the words of the sentence, at least one.
+        cut: whether the tokens were cut off at the length limit.
+    """
+    builder = _Builder(words)
+    for token in tokens:
+        builder.add(token)
+    return builder.finish(cut)
+
+
+@dataclass
+class _Node:
+    """A constituent under construction."""
+
+    label: str
+    children: list[Tree] = field(default_factory=list)
+
+
+class _Builder:
+    """Builds a tree token by token, repairing it on the way."""
+
+    def __init__(self, words: Sequence[str]):
+        self._words = words
+        self._next = 0
+        self._repairs = 0
+        self._stack = [_Node(ROOT)]
+
+    def add(self, token: str) -> None:
+        """Adds a token, with repairs if necessary."""
+        if token in ("", "(", ")") or {"(", ")"} & {*token[1:]}:
+            self._repairs += 1
+        elif token[0] == "(":
+            self._open(token[1:])
+        elif token[0] == ")":
+            self._close_by(token[1:])
+        elif self._next < len(self._words):
+            self._add_word(token)
+        else:
+            self._repairs += 1
+
+    def finish(self, cut: bool) -> Parse:
+        """Adds missing words, closes open constituents and returns the parse."""
+        missing = len(self._words) - self._next
+        self._repairs += len(self._stack) - 1 + missing
+        if missing:
+            self._reopen_outermost()
+        for _ in range(missing):
+            self._add_word(UNKNOWN)
+        while len(self._stack) > 1:
+            self._close()
+        return Parse(Tree(ROOT, tuple(self._stack[0].children)), self._repairs, cut)
+
+    def _add_word(self, tag: str) -> None:
+        word = self._words[self._next]
+        self._stack[-1].children.append(Tree(leaf_tag(word, tag), word=word))
+        self._next += 1
+
+    def _open(self, label: str) -> None:
+        if len(self._stack) < MAX_DEPTH - 1:
+            self._stack.append(_Node(label))
+        else:
+            self._repairs += 1
+
+    def _close_by(self, label: str) -> None:
+        """Closes the innermost constituent with this label and everything open inside it."""
+        depths = [depth for depth, node in enumerate(self._stack) if node.label == label]
+        if len(self._stack) == 1:
+            self._repairs += 1
+        elif not depths or depths[-1] == 0:
+            self._repairs += 1
+            self._close()
+        else:
+            self._repairs += len(self._stack) - 1 - depths[-1]
+            while len(self._stack) > depths[-1]:
+                self._close()
+
+    def _close(self) -> None:
+        node = self._stack.pop()
+        if node.children:
+            self._stack[-1].children.append(Tree(node.label, tuple(node.children)))
+        else:
+            self._repairs += 1
+
+    def _reopen_outermost(self) -> None:
+        """Closes or reopens constituents until only the last child of the root is open."""
+        while len(self._stack) > 2:
+            self._close()
+        root = self._stack[0]
+        if len(self._stack) == 1 and root.children and root.children[-1].word is None:
+            last = root.children.pop()
+            self._stack.append(_Node(last.label, list(last.children)))
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Tag dictionary (Ratnaparkhi 1996): the tags that each word may have.
+
+    Attributes:
+        tags: all tags of the training trees.
+        words: the tags of each word that occurs there at least MIN_COUNT times.
+    """
+
+    tags: tuple[str, ...]
+    words: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def of_sequences(cls, pairs: Iterable[tuple[str, str]]) -> Self:
+        """Learns a lexicon from the words and tokens of trees; see `linearised`."""
+        seen: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+        for sentence, sequence in pairs:
+            tags = (token for token in sequence.split() if token[0] not in "()")
+            for word, tag in zip(sentence.split(), tags, strict=True):
+                seen[word][tag] += 1
+        frequent = {word: tags for word, tags in seen.items() if tags.total() >= MIN_COUNT}
+        return cls(
+            tags=tuple(sorted({tag for counts in seen.values() for tag in counts})),
+            words={word: tuple(sorted(frequent[word])) for word in sorted(frequent)},
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads a lexicon file; UserError if it is missing or damaged."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            words = {word: tuple(tags.split()) for word, tags in content["words"].items()}
+            return cls(tuple(content["tags"].split()), words)
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be read: {error.strerror}. Training with --task parsing writes "
+                "it; `parse --constraint none` does not need it."
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(
+                f"{path} is damaged. Expected JSON with tags and words, as written by `train`."
+            ) from None
+
+    def save(self, path: Path) -> None:
+        """Writes the lexicon, one word per line; UserError if the file cannot be written."""
+        words = {word: " ".join(tags) for word, tags in self.words.items()}
+        content = {"tags": " ".join(self.tags), "words": words}
+        write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
+
+    def tags_of(self, word: str) -> list[str]:
+        """Returns the tags seen with a word, or all tags if it is rare.
+
+        Tags that `leaf_tag` would change are left out.
+        """
+        return [tag for tag in self.words.get(word, self.tags) if leaf_tag(word, tag) == tag]

@@ -19,53 +19,16 @@ from tf_transformer.data.text import ROLES, Role, SideName, all_pairs, corpora, 
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import check_tags, require_whole, symbols_of
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.evaluation import DevText, Scores, make_metric, score_translations
+from tf_transformer.evaluation import DevText, make_metric, score_translations
 from tf_transformer.run import Run
 from tf_transformer.tasks.task import SequenceTask
 from tf_transformer.tasks.translation.translator import Translator
 from tf_transformer.training.fine_tuning import check_positions
+from tf_transformer.training.trainer import Result
 
 logger = logging.getLogger(__name__)
 
-
-@dataclasses.dataclass(frozen=True)
-class DevResult:
-    """Scores and samples of the translated dev set."""
-
-    scores: Scores
-    samples: list[tuple[str, str, str]]  # source, reference, translation
-    old: Scores | None = None  # on the dev set of the run that training started from
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Scores for metrics.jsonl."""
-        old = {"old_bleu": self.old.bleu.value} if self.old else {}
-        return {
-            "bleu": self.scores.bleu.value,
-            "chrf": self.scores.chrf.value,
-            "exact": self.scores.exact,
-        } | old
-
-    @property
-    def headline(self) -> str:
-        """Main score for the console."""
-        old = f"  old dev set {self.old.bleu.value:.2f}" if self.old else ""
-        return f"BLEU {self.scores.bleu.value:.2f}{old}"
-
-    @property
-    def example(self) -> str:
-        """A sentence to try the model with."""
-        return self.samples[0][0] if self.samples else "Your sentence."
-
-    def lines(self) -> list[str]:
-        """Samples and scores, for the end of a training."""
-        shown = [
-            f"\n  source     {source}\n  reference  {reference}\n  model      {translation}"
-            for source, reference, translation in self.samples
-        ]
-        share = f"dev sentences translated exactly: {100 * self.scores.exact:.1f} %"
-        old = [f"old dev set {self.old.bleu}"] if self.old else []
-        return [*shown, f"\ndev {self.scores.bleu}", share, *old]
+SAMPLES = 5
 
 
 class TranslationTask(SequenceTask):
@@ -144,26 +107,38 @@ class TranslationTask(SequenceTask):
         self._old_dev = _old_dev_pairs(run, before, self.dev_pairs, may_encode)
         self._old_tokenizer = before.config.data.bleu_tokenizer
 
-    def evaluator(self, model: keras.Model) -> Callable[[], DevResult]:
+    def evaluator(self, model: keras.Model) -> Callable[[], Result]:
         """Returns a function that translates the dev set with the model's current weights."""
         # With one stream, the last bits of the scores do not depend on the number of cores.
         engine = GraphEngine(model, self.tokenizer, streams=1)
         translator = Translator(decoding=self.run.config.decoding, engine=engine)
         tokenize = self.run.config.data.bleu_tokenizer
+        sources, references = ([pair[side] for pair in self.dev_pairs] for side in (0, 1))
 
-        def score(
-            pairs: list[tuple[str, str]], tokenize: str
-        ) -> tuple[Scores, list[tuple[str, str, str]]]:
-            sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
+        def evaluate() -> Result:
             translations = translator.translate(sources)
-            samples = zip(sources[:5], references, translations, strict=False)
             scores = score_translations(translations, references, tokenize=tokenize)
-            return scores, list(samples)
-
-        def evaluate() -> DevResult:
-            scores, samples = score(self.dev_pairs, tokenize)
-            old = score(self._old_dev, self._old_tokenizer)[0] if self._old_dev else None
-            return DevResult(scores, samples, old)
+            metrics = {
+                "bleu": scores.bleu.value, "chrf": scores.chrf.value, "exact": scores.exact,
+            }  # fmt: skip
+            headline = f"BLEU {scores.bleu.value:.2f}"
+            lines = [
+                f"\n  source     {source}\n  reference  {reference}\n  model      {translation}"
+                for source, reference, translation in zip(
+                    sources[:SAMPLES], references, translations, strict=False
+                )
+            ]
+            lines.append(f"\ndev {scores.bleu}")
+            lines.append(f"dev sentences translated exactly: {100 * scores.exact:.1f} %")
+            if self._old_dev:
+                olds, answers = zip(*self._old_dev, strict=True)
+                found = translator.translate(olds)
+                old = score_translations(found, answers, tokenize=self._old_tokenizer).bleu
+                metrics["old_bleu"] = old.value
+                headline += f"  old dev set {old.value:.2f}"
+                lines.append(f"old dev set {old}")
+            example = sources[0] if sources else "Your sentence."
+            return Result(metrics, headline, example, lines)
 
         return evaluate
 
