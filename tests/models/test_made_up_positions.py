@@ -15,7 +15,7 @@ from tf_transformer.layers import MultiHeadAttention
 from tf_transformer.layers.positions import POSITIONS, Positions, for_heads, register
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
-from tf_transformer.litert.interpreter import ModelInterpreter
+from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tasks.translation.translator import Translator
@@ -106,7 +106,7 @@ def test_a_savedmodel_and_litert_translate_as_python_does(tokenizer, tmp_path, w
     expected = translator.translate(TEXTS)
     assert len({*expected}) > 2
     exported = tf_transformer.load(translator.export(tmp_path / "model"))
-    lite = ModelInterpreter(lite_file(model, "float32"), threads=1)
+    lite = InterpreterPool(lite_file(model, "float32"), threads=1)
     engine = LiteEngine(model, tokenizer, lite)
     for other in (exported, Translator(engine=engine, decoding=translator.decoding)):
         found = other.translate(TEXTS)
