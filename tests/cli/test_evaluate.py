@@ -122,7 +122,8 @@ def folder(workplace, trained_run) -> Path:
         lines = trained_run.lines(f"dev.{language}")[:6]
         Path(f"test.{language}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     run = Run.open("run")
-    run.change_settings({"data.bleu_tokenizer": "char"}, "for this test")
+    quick = {"decoding.beam_size": 1}
+    run.change_settings({"data.bleu_tokenizer": "char"} | quick, "for this test")
     return workplace
 
 
@@ -137,10 +138,10 @@ def test_evaluate_and_compare_use_that_of_the_run_unless_told_otherwise(folder, 
     assert f"BLEU {characters('out')}  nrefs:1|case:mixed|eff:no|tok:char|" in (
         capsys.readouterr().out
     )
+    assert main(["evaluate", "run", *FILES, "--tokenize", "intl"]) == 0
+    assert "|tok:intl|" in capsys.readouterr().out
     compared = ["compare", "run", "out", *FILES, "--metric", "bleu"]
     for options, tokens in ([], "char"), (["--tokenize", "intl"], "intl"):
-        assert main(["evaluate", "run", *FILES, *options]) == 0
-        assert f"|tok:{tokens}|" in capsys.readouterr().out
         assert main([*compared, *options]) == 0
         printed = capsys.readouterr().out
         assert f"tok:{tokens}" in printed
@@ -152,15 +153,15 @@ def test_evaluate_and_compare_use_that_of_the_run_unless_told_otherwise(folder, 
 
 def test_tune_and_the_studies_use_that_of_the_run(folder, capsys):
     pytest.importorskip("matplotlib")
-    assert main(["evaluate", "run", *FILES, "--output", "out", "--beam", "1"]) == 0
+    assert main(["evaluate", "run", *FILES, "--output", "out"]) == 0
     assert main(["tune", "run", *FILES, "--checkpoint", "best", "--alpha", "0.6"]) == 0
     assert "tok:char" in capsys.readouterr().out
-    assert main(["heads", "run", *FILES, "--beam", "1"]) == 0
+    assert main(["heads", "run", *FILES]) == 0
     study = json.loads(Path("run/heads/heads.json").read_text("utf-8"))
     assert f"{study['curve'][0]['bleu']:.2f}" == characters("out")
     assert "tok:char" in json.dumps(study)
     capsys.readouterr()
-    options = ["--beam", "1", "--width", "99", "--least", "1"]
+    options = ["--width", "99", "--least", "1"]
     assert main(["lengths", "run", *FILES, *options]) == 0
     assert f" {characters('out')} " in capsys.readouterr().out
 

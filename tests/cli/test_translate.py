@@ -40,20 +40,22 @@ def test_translations_begin_with_the_lines_of_the_prefix_file(
 ):
     prefixes = tmp_path / "prefixes.txt"
     prefixes.write_text("Am Montag\nGanz\n\nDie Frau\n")
-    run, options = trained_run.path, ["--prefix-file", str(prefixes)]
+    run, beam = trained_run.path, ["--beam", "1"]
+    options = ["--prefix-file", str(prefixes), *beam]
     begun = translated(capsys, run, four_lines, *options)
     assert begun == translated(capsys, run, four_lines, *options, "--line-buffered")
     assert begun[0].startswith("Am Montag")
     assert begun[1] == ""
-    assert begun[2] == translated(capsys, run, four_lines)[2]
+    assert begun[2] == translated(capsys, run, four_lines, *beam)[2]
     assert begun[3].startswith("Die Frau")
 
 
 def test_a_document_keeps_its_lines_and_marks(trained_run, four_lines, tmp_path, capsys):
     document, lines = tmp_path / "document.txt", four_lines.read_text().splitlines()
     document.write_bytes(f"\ufeff* {lines[0]}\r\n\n\t{lines[2]}  ".encode())
-    found = translated(capsys, trained_run.path, four_lines)
-    command = ["translate", str(trained_run.path)]
+    beam = ["--beam", "1"]
+    found = translated(capsys, trained_run.path, four_lines, *beam)
+    command = ["translate", str(trained_run.path), *beam]
     with stdin_of(document):
         done = run_here([*command, "--text", "--language", "en", "--context", "2"])
     assert done.stdout == f"* {found[0]}\r\n\n\t{found[2]}  "
@@ -95,8 +97,8 @@ def test_the_best_n_are_fewer_where_the_search_finds_fewer(trained_run, four_lin
 
 
 def test_the_best_one_has_its_number_and_score_too(trained_run, four_lines, capsys):
-    plain = translated(capsys, trained_run.path, four_lines)
-    options = ["--n-best", "1", "--word-probs"]
+    plain = translated(capsys, trained_run.path, four_lines, "--beam", "1")
+    options = ["--n-best", "1", "--word-probs", "--beam", "1"]
     lines = translated(capsys, trained_run.path, four_lines, *options)
     rows = [line.split("\t") for line in lines]
     assert [row[0] for row in rows] == ["1", "2", "3", "4"]
@@ -120,8 +122,9 @@ def test_an_ensemble_of_a_run_and_its_copies_equals_the_run(
     trained_run, copied, four_lines, tmp_path, capsys
 ):
     several, rows = ["--ensemble", str(copied), str(copied)], []
+    two = ["--beam", "2", "--n-best", "2"]
     for options in ([], several):
-        lines = translated(capsys, trained_run.path, four_lines, "--n-best", "2", *options)
+        lines = translated(capsys, trained_run.path, four_lines, *two, *options)
         rows.append([line.split("\t") for line in lines])
     texts, scores = ([[row[column] for row in found] for found in rows] for column in (2, 1))
     assert texts[0] == texts[1]
@@ -149,8 +152,11 @@ def test_an_export_translates_with_the_options_that_it_has(
 
 def test_evaluate_and_score_take_an_ensemble(trained_run, copied, capsys):
     source, target = (str(trained_run.corpus / f"dev.{language}") for language in ("en", "de"))
-    for name, of in (("evaluate", "--reference"), ("score", "--target")):
-        command = [name, str(trained_run.path), "--source", source, of, target]
+    for name, search, of in (
+        ("evaluate", ["--beam", "1"], "--reference"),
+        ("score", [], "--target"),
+    ):
+        command = [name, str(trained_run.path), *search, "--source", source, of, target]
         assert main(command) == 0
         alone = capsys.readouterr().out
         assert main([*command, "--ensemble", str(copied)]) == 0
@@ -168,8 +174,9 @@ def test_alignments_have_a_line_of_word_pairs_per_sentence(
     trained_run, four_lines, tmp_path, capsys
 ):
     file = tmp_path / "new" / "out.align.gz"
+    two = ["--beam", "2", "--n-best", "2"]
     translations = translated(
-        capsys, trained_run.path, four_lines, "--n-best", "2", "--alignments", str(file)
+        capsys, trained_run.path, four_lines, *two, "--alignments", str(file)
     )
     best = {row.split("\t")[0]: row.split("\t")[2] for row in reversed(translations)}
     rows = gzip.decompress(file.read_bytes()).decode().split("\n")
