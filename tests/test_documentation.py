@@ -218,7 +218,10 @@ def test_the_site_builds_without_a_warning(tmp_path):
     for package in ("sphinx", "furo", "myst_nb", "autoapi"):
         pytest.importorskip(package)
     arguments = ["-q", "-W", "--keep-going", "-b", "dummy", "-d", str(tmp_path / "doctrees")]
-    command = [sys.executable, "-m", "sphinx", *arguments, str(DOCS), str(tmp_path / "site")]
+    program = (
+        "import gc, sys, sphinx.cmd.build as b; gc.disable(); sys.exit(b.main())"  # quicker
+    )
+    command = [sys.executable, "-c", program, *arguments, str(DOCS), str(tmp_path / "site")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

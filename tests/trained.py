@@ -1,12 +1,15 @@
 """Helpers for tests with a trained or a small model."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.export.publishing import publish
+from tf_transformer.export.signatures import exportable
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tasks.translation.translator import Translator
 
@@ -26,6 +29,14 @@ def with_settings(translator: Translator, **settings) -> Translator:
     """A translator of the same model that has traced nothing, with other settings."""
     decoding = dataclasses.replace(DECODING, **settings)
     return Translator(translator.model, translator.tokenizer, decoding)
+
+
+def quick_export(translator: Translator, folder: Path, *signatures: str) -> Path:
+    """An export with these signatures alone, which the caller compares with the translator."""
+    whole = exportable(translator)
+    functions = {name: whole.functions[name] for name in signatures}
+    some = dataclasses.replace(whole, functions=functions, requests=(), checks=lambda _: ())
+    return publish(some, folder)
 
 
 def traces_of(monkeypatch, engine: GraphEngine, name: str) -> list[str]:

@@ -1,6 +1,5 @@
 """A Marian checkpoint as a run."""
 
-import dataclasses
 import functools
 import json
 import re
@@ -11,14 +10,13 @@ import sentencepiece
 from marian_folder import LAYERS, change_json, marian_logits, write_checkpoint
 from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
+from trained import quick_export
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.conversion.from_marian import from_marian
-from tf_transformer.export.publishing import publish
 from tf_transformer.export.saved_model import SavedModelSession
-from tf_transformer.export.signatures import exportable
 from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.translator import Translator
@@ -168,14 +166,9 @@ def test_convert_writes_a_run_and_does_not_overwrite_it(checkpoint, tmp_path, ca
 def test_a_converted_run_is_exported_like_any_other(converted, tmp_path):
     """With biases, activation and both tokenizers; only signatures that differ in their use."""
     translator = translator_of(converted[2], beam_size=2, max_length=5)
-    whole = exportable(translator)
-    names = ("attention", "score")
-    functions = {name: whole.functions[name] for name in names}
-    some = dataclasses.replace(
-        whole, functions=functions, requests=(), checks=lambda session: ()
-    )
+    folder = quick_export(translator, tmp_path / "exported", "attention", "score")
     texts = np.array(TEXTS, object)
-    with SavedModelSession(publish(some, tmp_path / "exported")) as session:
+    with SavedModelSession(folder) as session:
         drawn = session.run("attention", {"text": texts})
         scored = session.run("score", {"source": texts, "target": texts[::-1]})
     expected = translator.translate(TEXTS)

@@ -82,8 +82,8 @@ def test_weights_are_stored_once(translator, exported):
 
 @pytest.fixture(scope="module")
 def untested(translator):
-    """The exportable model without warm-up and self-test."""
-    model = exportable(translator)
+    """The exportable model without warm-up and self-test; as ids, which is the quickest."""
+    model = exportable(translator, text=False)
     return dataclasses.replace(model, requests=(), checks=lambda session: ())
 
 
@@ -222,7 +222,7 @@ def test_a_refused_export_leaves_nothing_behind(untested, gate, tmp_path):
 
 
 def test_the_command_asks_the_gate_and_has_a_status_for_its_refusal(
-    trained_run, exported, tmp_path, capsys, monkeypatch
+    trained_run, exported, gate, tmp_path, capsys, monkeypatch
 ):
     def silently(model, base, version, card, *, gate):
         gate.compare(Silent(), card)
@@ -230,8 +230,8 @@ def test_the_command_asks_the_gate_and_has_a_status_for_its_refusal(
     monkeypatch.setattr(translator_module, "publish", silently)
     folder = trained_run.corpus
     words = ["export", str(trained_run.path), "--output", str(tmp_path), "--better-than"]
-    words += [str(exported), "--source", str(folder / "train.en")]
-    words += ["--reference", str(folder / "train.de")]
+    words += [str(exported), "--source", str(folder / "dev.en")]
+    words += ["--reference", str(folder / "dev.de")]
     assert status_of(words) == 3
     assert capsys.readouterr().err.startswith("error: Not published: it is worse than")
 

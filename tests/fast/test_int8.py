@@ -6,12 +6,14 @@ import pytest
 import tensorflow as tf
 from command_line import assert_refused
 from tensorflow.python.framework import op_def_library
+from trained import quick_export
 
 import tf_transformer
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID
 from tf_transformer.data import builtin
 from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.export.saved_model import SavedModelSession, column
 from tf_transformer.fast import int8
 from tf_transformer.fast.int8 import Int8Kernel, int8_works, plain_product, rounded_columns
 from tf_transformer.models.ensemble import Ensemble
@@ -175,15 +177,22 @@ def test_keras_saves_no_model_in_int8_and_scales_are_no_parameters(tmp_path):
 
 @needs_int8
 def test_an_export_in_int8_has_a_quarter_of_the_weights_once(translator, texts, tmp_path):
-    folder = translator.export(tmp_path / "small")
+    folder = quick_export(translator, tmp_path / "small", "with_options", "score")
     (weights,) = folder.glob("variables/*.data-*")
     floats = sum(4 * np.prod(w.shape) for w in translator.model.weights)
     assert 0.2 * floats < weights.stat().st_size < 0.35 * floats
     assert (folder / "saved_model.pb").stat().st_size < 4e6  # graphs without weights
-    export = tf_transformer.load(folder)
-    found = export.translate(texts, alpha=1.0)
-    assert [*found] == [*translator.translate(texts, alpha=1.0)]
-    assert export.translate(texts[0], prefix="Ein").startswith("Ein")
+    inputs = {"alpha": [1.0] * 17, "max_length": [0] * 17, "prefix": [""] * 16 + ["Ein"]}
+    inputs = {name: np.array(values) for name, values in inputs.items()}
+    with SavedModelSession(folder) as session:
+        answer = session.run("with_options", {"text": column([*texts, texts[0]]), **inputs})
+        target = {"source": column(texts[:2]), "target": column(texts[:2])}
+        scored = session.run("score", target)["log_prob"]
+    *found, begun = (best.decode() for best, *_ in answer["translations"])
+    assert found == translator.translate(texts, alpha=1.0)
+    assert begun.startswith("Ein")
+    expected = [one.log_prob for one in translator.score(texts[:2], texts[:2])]
+    assert scored == pytest.approx(expected, rel=0.05)  # as in the self-test
 
 
 @needs_int8

@@ -51,6 +51,7 @@ def test_serve_follows_versions_and_stops_on_sigterm(exported, exported_classifi
         second = pool.submit(process.stdout.readline)
         while not second.done():
             assert predict(port, "A dog.")[0] == 200
+            time.sleep(0.02)  # less than it takes to load a model
         assert re.fullmatch(serving.format(2), second.result().decode())
         assert process.stdout.readline() == b"version 1 of small is freed\n"
         states = json.loads(call(port, "GET", "/v1/models/small")[2])["model_version_status"]
@@ -165,6 +166,7 @@ def test_serve_names_a_missing_package_before_it_exports_a_run(
 
 def test_a_server_withstands_every_kind_of_request(exported, tmp_path, monkeypatch):
     monkeypatch.setattr(requests, "SESSION", 5)
+    monkeypatch.setattr(requests, "GRACE", 0.5)  # of long requests, which nobody reads
     shutil.copytree(exported, tmp_path / "model" / "1")
     outcomes = list(itertools.islice(requests.tries(Lab(tmp_path, 1)), 5 + 2))
     assert [one for one in outcomes if not one.held] == []

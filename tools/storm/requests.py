@@ -19,7 +19,8 @@ from contextlib import suppress
 from tools.storm.lab import ROOT, Lab, Outcome, set_options
 
 PATIENCE = 10.0  # seconds that a short sentence may take during any attack
-END = 30.0  # seconds from SIGTERM to the end of the server, including 10 of grace
+GRACE = 10.0  # seconds that the server gives unfinished requests after SIGTERM
+END = 30.0  # seconds from SIGTERM to the end of the server, including those of grace
 SESSION = 60  # tries with one server
 GROWTH = 300_000  # kB by which memory may grow in the second half of a session
 SENTENCE = "The dog sees a small house."
@@ -37,7 +38,7 @@ class Server:
     def __init__(self, lab: Lab, model: str) -> None:
         self.command = [sys.executable, "-m", "tf_transformer.cli.main", "serve", model]
         self.process = subprocess.Popen(
-            [*self.command, "--port", "0", "--name", "model"],
+            [*self.command, "--port", "0", "--name", "model", "--grace", str(GRACE)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             cwd=lab.folder, env=os.environ | {"PYTHONPATH": str(ROOT)},
         )  # fmt: skip
