@@ -7,12 +7,7 @@ from pathlib import Path
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import write_text
-from tf_transformer.cli.options import (
-    add_run_options,
-    open_model,
-    picture,
-    require_writable,
-)
+from tf_transformer.cli.options import add_run_options, open_model, picture, require_writable
 from tf_transformer.cli.parser import given_options, integer
 from tf_transformer.plots import Heatmaps, draw_attention
 
@@ -27,13 +22,9 @@ def add_attention(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("sentence", metavar="TEXT", help="sentence of the source language")
     add("--target", metavar="TEXT", help="its translation (default: the model's)")
-    add(
-        "--kind",
-        choices=_KINDS,
-        default="alignment",
-        help="encoder, decoder or cross: the weights of heads; alignment (default): the mean "
-        "over the heads of cross-attention",
-    )
+    text = "encoder, decoder or cross: the weights of heads; alignment (default): the mean "
+    text += "over the heads of cross-attention"
+    add("--kind", choices=_KINDS, default="alignment", help=text)
     text = "layer to draw (default: layer 5 of 6, or the same relative depth in other models)"
     add("--layer", type=integer, metavar="N", help=text)
     text = "head to draw; needs --layer (default: all heads)"

@@ -17,9 +17,7 @@ from tf_transformer.cli.parser import int_from
 from tf_transformer.config.config import BLEU_TOKENIZERS
 from tf_transformer.data.text import read_lines
 from tf_transformer.decoding.streams import use_threads
-from tf_transformer.evaluation import (
-    SACREBLEU,
-)
+from tf_transformer.evaluation import SACREBLEU
 from tf_transformer.export.versions import find_export
 from tf_transformer.reports.comparison import members
 from tf_transformer.run import Run

@@ -202,9 +202,7 @@ def _shown(text: str, stream: TextIO, colour: int | None, hanging: str = _HANGIN
 def print_report(*parts: Part, style: str = "simple") -> None:
     """Prints a report to stdout: as it is in a file, fitted to the width of a terminal.
 
-    Args:
-        *parts: paragraphs, code and tables, between which is an empty line.
-        style: of the tables.
+    Between its paragraphs, code and tables is an empty line; `style` is that of the tables.
     """
     shown = [fitted(part, width(), style) for part in parts] if sys.stdout.isatty() else parts
     sys.stdout.write(joined(shown, style))

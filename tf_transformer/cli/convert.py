@@ -5,10 +5,7 @@ import logging
 from pathlib import Path
 
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import (
-    add_run_options,
-    open_model,
-)
+from tf_transformer.cli.options import add_run_options, open_model
 
 logger = logging.getLogger(__name__)
 

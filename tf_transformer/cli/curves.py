@@ -69,9 +69,7 @@ def _curve(run: Run, label: str) -> LearningCurve:
 def sparkline(values: Sequence[float], width: int = 40) -> str:
     """Draws numbers as a line of blocks, scaled from the smallest number to the largest.
 
-    Args:
-        values: at least one number; if they exceed `width`, a sample that includes the last.
-        width: maximum number of blocks.
+    There is at least one. Of more than `width`, it draws a sample that includes the last.
     """
     number = min(len(values), width)
     shown = [values[(index + 1) * len(values) // number - 1] for index in range(number)]

@@ -9,10 +9,7 @@ from pathlib import Path
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.console import import_tensorflow_quietly, print_line
 from tf_transformer.cli.options import RUN_HELP, open_run
-from tf_transformer.cli.training_options import (
-    add_run_settings,
-    config_of,
-)
+from tf_transformer.cli.training_options import add_run_settings, config_of
 from tf_transformer.run import Run
 from tf_transformer.tasks.registry import check_training
 

@@ -5,9 +5,7 @@ import logging
 from pathlib import Path
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.cli.options import (
-    picture,
-)
+from tf_transformer.cli.options import picture
 from tf_transformer.cli.parser import integer
 from tf_transformer.data.text import read_lines
 from tf_transformer.tasks.parsing.brackets import draw_trees

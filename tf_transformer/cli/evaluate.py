@@ -52,12 +52,9 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     add("--lowercase", action="store_true", help="case-insensitive BLEU")
     tokenize = "sacreBLEU's tokeniser (default: RUN's data.bleu_tokenizer; 13a for files)"
     add("--tokenize", choices=BLEU_TOKENIZERS, help=tokenize)
-    add(
-        "--report",
-        metavar="LANGUAGE",
-        help="print all kinds of BLEU, including that of 2017 on the Moses tokens of LANGUAGE, "
-        "such as de",
-    )
+    text = "print all kinds of BLEU, including that of 2017 on the Moses tokens of LANGUAGE, "
+    text += "such as de"
+    add("--report", metavar="LANGUAGE", help=text)
     add("--brackets", action=Replaced, const="tf-transformer parse --score GOLD < TREES")
     add_search_options(parser)
 

@@ -33,24 +33,16 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser, "--tag", nargs="+", help=runs)
     average = "tf-transformer average RUN --last N, then export it with --checkpoint average"
     add("--average", action=Replaced, const=average)
-    add(
-        "--precision",
-        default="float32",
-        choices=DECODING_PRECISIONS,
-        help="precision of weights and computation (default: float32); bfloat16 halves the "
-        "size, int8 quarters it; both may change translations, so "
-        "evaluate them",
-    )
+    text = "precision of weights and computation (default: float32); bfloat16 halves the size, "
+    text += "int8 quarters it; both may change translations, so evaluate them"
+    add("--precision", default="float32", choices=DECODING_PRECISIONS, help=text)
     text = "a SavedModel (default), or the encoder and a decoding step for LiteRT"
     add("--format", default="savedmodel", choices=("savedmodel", "litert"), help=text)
     text = "with --format litert: fixed shapes, for one source of up to N tokens at a time"
     add("--fixed-length", type=int_from(8, 4096), metavar="N", help=text)
-    add(
-        "--no-text",
-        action="store_true",
-        help="take and return token ids: the model then needs no SentencePiece operations, and "
-        "can be converted to LiteRT",
-    )
+    text = "take and return token ids: the model then needs no SentencePiece operations, and "
+    text += "can be converted to LiteRT"
+    add("--no-text", action="store_true", help=text)
     add("--output", required=True, metavar="DIR", help="folder of the model's versions")
     version = int_from(1, 2**63 - 1)  # as TF Serving reads it
     text = "version number (default: the next free one)"

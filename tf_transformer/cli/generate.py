@@ -34,26 +34,14 @@ def add_generate(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser, "--ensemble", "--tag")
     add("--input", required=True, metavar="FILE", help="text to translate, plain or .gz")
     add("--output", required=True, metavar="FILE", help="table to write, .tsv or .tsv.gz")
-    add(
-        "--back",
-        action="store_true",
-        help="use the translations as the sources of the pairs, for back-translation (default: "
-        "as the targets, for distillation)",
-    )
-    add(
-        "--max-tokens",
-        type=value_of("data.max_length"),
-        metavar="N",
-        help="drop pairs with more tokens on a side, including EOS (default: the run's "
-        "data.max_length)",
-    )
-    add(
-        "--max-ratio",
-        type=value_of("data.max_ratio"),
-        metavar="R",
-        help="drop pairs with a larger length ratio in tokens (default: the run's "
-        "data.max_ratio)",
-    )
+    text = "use the translations as the sources of the pairs, for back-translation (default: "
+    text += "as the targets, for distillation)"
+    add("--back", action="store_true", help=text)
+    tokens, ratio = "data.max_length", "data.max_ratio"
+    text = f"drop pairs with more tokens on a side, including EOS (default: the run's {tokens})"
+    add("--max-tokens", type=value_of(tokens), metavar="N", help=text)
+    text = f"drop pairs with a larger length ratio in tokens (default: the run's {ratio})"
+    add("--max-ratio", type=value_of(ratio), metavar="R", help=text)
     add(
         "--min-log-prob",
         type=float_from(_LEAST_LOG_PROB, 0.0),

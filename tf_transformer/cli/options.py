@@ -120,12 +120,9 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 
 def add_line_buffered_option(parser: argparse.ArgumentParser) -> None:
     """Adds --line-buffered."""
-    parser.add_argument(
-        "--line-buffered",
-        action="store_true",
-        help="answer each line as it arrives, without waiting for more, as in a coprocess; "
-        "slower when many lines are available at once",
-    )
+    text = "answer each line as it arrives, without waiting for more, as in a coprocess; "
+    text += "slower when many lines are available at once"
+    parser.add_argument("--line-buffered", action="store_true", help=text)
 
 
 # --- Reading options ---------------------------------------------------------------------
@@ -147,14 +144,9 @@ def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
 
 
 def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run:
-    """Opens a run.
+    """Opens a run of the task or tasks that the command is for; None for any.
 
-    Args:
-        path: the run directory.
-        task: the task or tasks that the command is for; None for any.
-
-    Raises:
-        UserError: if it is not a run, or is one of another task.
+    Raises UserError if it is not a run, or is one of another task.
     """
     run = Run.open(path)
     tasks = (task,) if isinstance(task, str) else task
@@ -176,10 +168,7 @@ def open_source(path: str, task: str | Sequence[str]) -> Source:
 def open_model(options: argparse.Namespace, task: str = "translation", **more: Any) -> Any:
     """Loads the model of a run or an export of `task`, with the options of the command.
 
-    Args:
-        options: options of the command: run, checkpoint, and those of the search it has.
-        task: the task that the command is for.
-        **more: further arguments of `load_run`.
+    Of these it reads run, checkpoint and the search options; `more` is for `load_run`.
     """
     source = open_source(options.run, task)
     source.require_task(task)
@@ -206,9 +195,8 @@ def refuse_unsuited(options: argparse.Namespace, source: Source, *names: str) ->
 def picture(output: str) -> Path:
     """Returns the path of a picture after checking that it can be drawn and written.
 
-    Raises:
-        UserError: if it is not a .png, .svg or .pdf in a writable folder, or matplotlib is
-            missing.
+    Raises UserError if it is not a .png, .svg or .pdf in a writable folder, or matplotlib is
+    missing.
     """
     path = Path(output)
     if path.suffix not in SUFFIXES:
@@ -314,11 +302,7 @@ def seen_before(
     references: Sequence[Sequence[str]],
     tag: str | None = None,
 ) -> dict[str, Any]:
-    """Logs how many test sentences each run has seen.
-
-    Returns:
-        The counts by run; None for a run whose text cannot be read.
-    """
+    """Logs and returns how many test sentences each run has seen; None if it cannot be told."""
     from tf_transformer.tasks.translation.task import describe_overlaps, overlaps
 
     counts: dict[str, Any] = {}

@@ -90,9 +90,7 @@ def _open_closed_streams() -> None:
 
     Otherwise the next file to be opened, perhaps a checkpoint, would get such a descriptor and
     receive all printed text. Reading stdin then fails, rather than finding no text.
-
-    Raises:
-        SystemExit: if stdout was closed, as all results would be lost.
+    Raises SystemExit if stdout was closed, as all results would be lost.
     """
     while (number := os.open(os.devnull, os.O_WRONLY)) <= 2:
         continue

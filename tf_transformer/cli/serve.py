@@ -14,11 +14,7 @@ from typing import NoReturn
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import ending_signals
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import (
-    add_model_options,
-    open_source,
-    refuse_unsuited,
-)
+from tf_transformer.cli.options import add_model_options, open_source, refuse_unsuited
 from tf_transformer.cli.parser import float_from, given_options, int_from
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import is_version, version_folders
@@ -121,12 +117,8 @@ def _name(options: argparse.Namespace, source: Path | Run) -> str:
 def bound_socket(host: str, port: int) -> socket.socket:
     """Returns a socket with an address, which does not accept connections yet.
 
-    Args:
-        host: an address, or the name of one; "localhost" is 127.0.0.1 only.
-        port: port; 0 for any free one.
-
-    Raises:
-        UserError: if `host` resolves to no address or to several, or the port is taken.
+    "localhost" is 127.0.0.1 only, and port 0 is any free one. Raises UserError if `host`
+    resolves to no address or to several, or the port is taken.
     """
     host = "127.0.0.1" if host == "localhost" else host
     try:
@@ -166,8 +158,7 @@ def _folders(model: Path, folder: Path) -> Callable[[], dict[int, Path]]:
 def _serve(listener, model, grace: float) -> None:
     """Serves until a signal, then answers accepted requests for at most `grace` seconds.
 
-    Raises:
-        UserError: if no version can be loaded, or the loaded one has stopped computing.
+    Raises UserError if no version can be loaded, or the loaded one has stopped computing.
     """
     with _on_signals((*_ENDING, signal.SIGINT), lambda number: listener.stop()):
         listener.serve(lambda: model.alive)

@@ -35,13 +35,9 @@ logger = logging.getLogger(__name__)
 def add_train(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `train`."""
     add_run_settings(parser)
-    parser.add_argument(
-        "--seeds",
-        type=_seeds,
-        metavar="N,N,...",
-        help="train a run with each seed in OUTPUT/seed-N, and print the mean and standard "
-        "deviation of their scores",
-    )
+    text = "train a run with each seed in OUTPUT/seed-N, and print the mean and standard "
+    text += "deviation of their scores"
+    parser.add_argument("--seeds", type=_seeds, metavar="N,N,...", help=text)
 
 
 def run_train(options: argparse.Namespace) -> int:

@@ -43,20 +43,13 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
     names = ("--ensemble", "--tag", "--threads", "--precision", "--litert")
     add_run_options(parser, *names, help=MODEL_HELP)
     add_line_buffered_option(parser)
-    add(
-        "--n-best",
-        type=value_of("decoding.beam_size"),
-        metavar="N",
-        help="print the N best translations of each sentence, each on a line of sentence "
-        "number, score and text, separated by tabs",
-    )
+    text = "print the N best translations of each sentence, each on a line of sentence number, "
+    text += "score and text, separated by tabs"
+    add("--n-best", type=value_of("decoding.beam_size"), metavar="N", help=text)
     add("--word-probs", action="store_true", help=WORD_PROBS_HELP)
-    add(
-        "--prefix-file",
-        metavar="FILE",
-        help="begin each translation with the line of FILE for its sentence, cut at the "
-        "sentence's length limit; an empty line prescribes nothing",
-    )
+    text = "begin each translation with the line of FILE for its sentence, cut at the "
+    text += "sentence's length limit; an empty line prescribes nothing"
+    add("--prefix-file", metavar="FILE", help=text)
     text = "translate a document, sentence by sentence: lines, space and marks stay as they are"
     add("--text", action="store_true", help=text)
     text = "language of the document, such as de (default: the run's data.source)"

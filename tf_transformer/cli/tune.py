@@ -4,11 +4,7 @@ import argparse
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
-from tf_transformer.cli.options import (
-    RUN_HELP,
-    add_model_options,
-    open_run,
-)
+from tf_transformer.cli.options import RUN_HELP, add_model_options, open_run
 from tf_transformer.cli.parser import value_of
 from tf_transformer.decoding.streams import use_threads
 

@@ -38,26 +38,16 @@ pad_variable_length_inputs: true
 
 @dataclass(frozen=True)
 class Exportable:
-    """A model with its signatures: everything that an export needs to know about it.
+    """A model with its signatures: everything that an export needs to know about it."""
 
-    Attributes:
-        models: the Keras models whose weights the signatures use; several for an ensemble.
-        tokenizer: the tokenizer of the models.
-        functions: a TensorFlow function for each signature name.
-        requests: warm-up requests for all signatures.
-        checks: yields what a loaded export should answer, and what it does.
-        sizes: entries for "sizes" in the card, such as the longest source in tokens.
-        text: whether the signatures take text; otherwise the tokenizer is copied beside the
-            model.
-    """
-
-    models: Sequence[keras.Model]
+    models: Sequence[keras.Model]  # whose weights the signatures use; several for an ensemble
     tokenizer: Tokenizer
-    functions: Mapping[str, Function]
-    requests: Sequence[Request]
+    functions: Mapping[str, Function]  # by name of the signature
+    requests: Sequence[Request]  # to warm up all signatures
+    # Yields what a loaded export should answer, and what it does.
     checks: Callable[[SavedModelSession], Iterable[Check]]
-    sizes: Mapping[str, int]
-    text: bool = True
+    sizes: Mapping[str, int]  # for the card, such as the longest source in tokens
+    text: bool = True  # whether signatures take it; if not, the tokenizer is beside the model
 
 
 class NotPublishedError(UserError):
@@ -68,29 +58,18 @@ class NotPublishedError(UserError):
 
 @dataclass(frozen=True)
 class Gate:
-    """Refuses a new export that is worse than the published one on a dev text.
+    """Refuses a new export that is worse than the published one on a dev text."""
 
-    Attributes:
-        published: folder of the published SavedModel.
-        dev: dev text, with the metric.
-        margin: points of the metric that the new export may lose.
-    """
-
-    published: Path
-    dev: DevText
-    margin: float = 0.0
+    published: Path  # folder of the published SavedModel
+    dev: DevText  # with the metric
+    margin: float = 0.0  # points of the metric that the new export may lose
 
     def compare(self, new: SavedModelSession, card: Mapping[str, Any]) -> dict[str, Any]:
         """Scores both models on the dev text; returns an entry for the new one's card.
 
-        Args:
-            new: the new export.
-            card: its model card.
-
-        Raises:
-            NotPublishedError: if the score falls by more than the margin, and the paired
-                bootstrap finds the difference significant.
-            UserError: if the published model cannot be loaded, or lacks the output.
+        Raises NotPublishedError if the score falls by more than the margin, and the paired
+        bootstrap finds the difference significant, and UserError if the published model cannot
+        be loaded, or lacks the output.
         """
         metric, output = self.dev.metric, self.dev.output
         with open_export(self.published, output) as old:
@@ -136,18 +115,13 @@ def publish(
 ) -> Path:
     """Writes BASE/VERSION/ after a self-test of the loaded model; returns that folder.
 
-    Args:
-        exportable: the model and its signatures.
-        base: the model's folder, which TF Serving watches; its name is that of the model.
-        version: version number; the next free one by default.
-        card: content of assets.extra/model_card.json, to which vocabulary and sizes are added.
-        gate: the published model that the export must not be worse than.
+    TF Serving watches `base`, whose name is that of the model. The version is by default the
+    next free one. `card` is the content of assets.extra/model_card.json, to which vocabulary
+    and sizes are added.
 
-    Raises:
-        NotPublishedError: if the export does not pass the gate.
-        UserError: if TensorFlow could not read the folder, the version exists or cannot be
-            written, or the loaded model answers differently from Python. Nothing is published
-            in that case.
+    Raises NotPublishedError if the export does not pass the gate, and UserError if TensorFlow
+    could not read the folder, the version exists or cannot be written, or the loaded model
+    answers differently from Python. Nothing is published in that case.
     """
     check_readable(base)
     with new_version(base, version) as (final, folder):

@@ -25,7 +25,6 @@ from tf_transformer.run.checkpoints import Arrays
 
 logger = logging.getLogger(__name__)
 
-
 _AT_ONCE = 256  # rows in a call, which the graph divides into batches
 
 
@@ -36,16 +35,11 @@ class ClosedError(Exception):
 class SavedModelSession:
     """Runs the signatures of a SavedModel, without Keras or TensorFlow's Python loader.
 
-    It may be used from several threads.
+    It may be used from several threads. `signatures` are SignatureDefs by name, `tokenizers`
+    the distinct SentencePiece models in the graph; `streams` is the number of calls that can
+    run at the same time without slowing each other down.
 
-    Attributes:
-        path: its folder.
-        signatures: SignatureDef by name.
-        tokenizers: the distinct SentencePiece models in the graph.
-        streams: number of calls that can run at the same time without slowing each other down.
-
-    Raises:
-        UserError: if `path` holds no SavedModel that can be loaded.
+    Raises UserError if `path` holds no SavedModel that can be loaded.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,10 +60,13 @@ class SavedModelSession:
             for name, signature in sorted(meta.signature_def.items())
             if not name.startswith("__")  # TensorFlow's initialisation
         }
-        nodes = _nodes(meta.graph_def)
+        graphs = [meta.graph_def.node]
+        graphs += (function.node_def for function in meta.graph_def.library.function)
+        nodes = list(itertools.chain.from_iterable(graphs))
         if any(node.op == INT8_PRODUCT for node in nodes):
             require_int8(str(path))
-        self.tokenizers = _tokenizers(nodes)
+        models = (node.attr["model"].s for node in nodes if node.op == "SentencepieceOp")
+        self.tokenizers = list(dict.fromkeys(models))
         self._closed = False
 
     def __enter__(self) -> "SavedModelSession":
@@ -92,15 +89,9 @@ class SavedModelSession:
     ) -> Arrays:
         """Computes the requested outputs of a signature, by default all.
 
-        Args:
-            signature: its name.
-            inputs: arrays by name; texts as bytes, see `column`.
-            outputs: names of outputs.
-            timeout: limit in seconds.
-
-        Raises:
-            TimeoutError: if it takes longer than `timeout` seconds and is cancelled.
-            ClosedError: if the session is closed before the outputs are computed.
+        Texts in `inputs` are bytes, see `column`. Raises TimeoutError if it takes longer than
+        `timeout` seconds and is cancelled, and ClosedError if the session is closed before the
+        outputs are computed.
         """
         definition = self.signatures[signature]
         feed = {definition.inputs[name].name: array for name, array in inputs.items()}
@@ -124,10 +115,7 @@ class SavedModelSession:
     ) -> Iterator[Arrays]:
         """Yields the outputs of a signature, some rows at a time; warns if texts were cut.
 
-        Args:
-            signature: name of the signature.
-            inputs: arrays with the same number of rows.
-            progress: called with the number of rows done so far.
+        `inputs` have the same number of rows; `progress` is called with those done so far.
         """
         rows, cut = len(next(iter(inputs.values()))), 0
         streams = streams_for(rows, self.streams)
@@ -163,16 +151,6 @@ def _quick_start() -> tf.compat.v1.ConfigProto:
     return config
 
 
-def _nodes(graph) -> list:
-    functions = [node for function in graph.library.function for node in function.node_def]
-    return [*graph.node, *functions]
-
-
-def _tokenizers(nodes: list) -> list[bytes]:
-    nodes = [node for node in nodes if node.op == "SentencepieceOp"]
-    return list(dict.fromkeys(node.attr["model"].s for node in nodes))
-
-
 def require_int8(what: str) -> None:
     """Raises UserError if TensorFlow does not multiply int8 exactly on this machine."""
     if not int8_works():
@@ -203,14 +181,9 @@ def load_text_operations() -> None:
 
 
 def open_export(path: Path, output: str) -> SavedModelSession:
-    """Loads an export that takes text.
+    """Loads an export that takes text and gives `output` in its signature `serving_default`.
 
-    Args:
-        path: the folder of the SavedModel.
-        output: an output of the signature `serving_default` that the caller needs.
-
-    Raises:
-        UserError: if it cannot be loaded, or has no such output.
+    Raises UserError if it cannot be loaded, or has no such output.
     """
     session = SavedModelSession(path)
     default = session.signatures.get("serving_default")
@@ -232,16 +205,9 @@ class ExportEngine(Engine):
     """Translates and scores with an exported SavedModel.
 
     The export has fixed the search, except for `alpha` and `max_length`, which can only lower
-    the export's own limit; 0 leaves that limit.
+    the export's own limit; 0 leaves that limit. `decoding` has the settings of its search.
 
-    Args:
-        path: the folder of the SavedModel.
-
-    Attributes:
-        decoding: the settings of its search.
-
-    Raises:
-        UserError: if it cannot be loaded, or does not translate text.
+    Raises UserError if it cannot be loaded, or does not translate text.
     """
 
     advice = "load the run it was made from"

@@ -49,9 +49,7 @@ _FOUND = {"tokens", "translation", "translations", "num_tokens", "log_probs"}
 def self_test(checks: Iterable[Check], precision: str) -> None:
     """Raises UserError at the first answer of an export that is not the expected one.
 
-    Args:
-        checks: what the signatures should answer, and what they do.
-        precision: the model's, a key of `TOLERANCES`.
+    `precision` is the model's, a key of `TOLERANCES`.
     """
     for output, text, expected, received in checks:
         elsewhere = precision == "int8" and output.split(": ")[1] in _FOUND
@@ -91,12 +89,9 @@ def check_classifier(session: SavedModelSession, classifier: Any) -> Iterator[Ch
 def check_translator(
     session: SavedModelSession, translator: Any, options: Mapping[str, Any]
 ) -> Iterator[Check]:
-    """Yields the answers of a `Translator` and of its export.
+    """Yields the answers of a `Translator`, which searches in TensorFlow, and of its export.
 
-    Args:
-        session: the exported model.
-        translator: searches in TensorFlow.
-        options: search settings that the export was given, as arguments of `translate`.
+    `options` are the search settings that the export was given, as arguments of `translate`.
     """
     decoding = dataclasses.replace(translator.decoding, **options)
     codec, tokenizer = translator.engine.codec(decoding), translator.tokenizer

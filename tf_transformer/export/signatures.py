@@ -29,12 +29,7 @@ Outputs = dict[str, tf.Tensor]
 
 
 class Signatures:
-    """The signatures of a translator, which share two searches and a scorer.
-
-    Args:
-        engine: the model to serve and its tokenizer.
-        decoding: settings of the search.
-    """
+    """The signatures of a translator, which share two searches and a scorer."""
 
     def __init__(self, engine: GraphEngine, decoding: DecodingConfig) -> None:
         self._tokenizer, self._engine = engine.tokenizer, engine
@@ -47,8 +42,7 @@ class Signatures:
     def functions(self, text: bool = True) -> dict[str, Function]:
         """Returns a function for each signature name; an ensemble has no `attention`.
 
-        Args:
-            text: whether to include the signatures that take text.
+        Without `text` there are only those that take ids.
         """
         functions = {
             "tokens": exported(self.tokens, tf.TensorSpec(IDS.shape, IDS.dtype, "tokens"))
@@ -232,15 +226,9 @@ def _closed(
     """Cuts rows at their first EOS or PAD, and replaces ids outside the vocabulary with UNK.
 
     Ids after EOS are never read, since a server may pad requests to one width with any value.
-
-    Args:
-        ids: int32 [B, any].
-        vocab_size: V.
-        limit: maximum tokens in a row, EOS included.
-
-    Returns:
-        The rows with EOS and padding [B, S], their sizes without EOS [B], and whether each was
-        cut at the limit [B].
+    `ids` are int32 [B, any]; `limit` is the maximum of tokens in a row, EOS included. Returns
+    the rows with EOS and padding [B, S], their sizes without EOS [B], and whether each was cut
+    at the limit [B].
     """
     ids = tf.ensure_shape(ids, [None, None])
     ended = tf.cumsum(tf.cast((ids == EOS_ID) | (ids == PAD_ID), tf.int32), axis=1) > 0
@@ -260,13 +248,11 @@ def _closed(
 def exportable(
     translator: Any, options: Mapping[str, Any] = MappingProxyType({}), text: bool = True
 ) -> Exportable:
-    """Returns a translator as an `Exportable`.
+    """Returns a translator as an `Exportable`, which must answer like it.
 
-    Args:
-        translator: a `Translator` that searches in TensorFlow; the export must answer like it.
-        options: search settings that replace those of `translator`.
-        text: whether the model takes text. Otherwise it takes only ids and needs only
-            TensorFlow's operations, and its tokenizer is copied beside it.
+    The translator searches in TensorFlow; `options` replace its search settings. Without `text`
+    the model takes only ids and needs only TensorFlow's operations, and its tokenizer is copied
+    beside it.
     """
     engine, decoding = translator.engine, replace(translator.decoding, **options)
     functions = Signatures(engine, decoding).functions(text)
@@ -347,15 +333,10 @@ def longest(sizes: tf.Tensor) -> tf.Tensor:
 def in_groups(function: Callable, specs: Sequence[tf.TensorSpec], positions: int) -> Callable:
     """Returns a TensorFlow function that computes `function` one group of rows at a time.
 
-    Outputs of different widths are padded with zeros.
-
-    Args:
-        function: takes tensors and returns a nest of tensors, all with dimension 0 = B. The
-            outputs of a row must depend on that row alone.
-        specs: specs of its arguments. A matrix holds padded ids, and is cut to the longest row
-            of a group.
-        positions: maximum positions in a group, its rows times its longest row; a group has at
-            least one row.
+    Outputs of different widths are padded with zeros. `function` takes tensors with `specs` and
+    returns a nest of tensors, all with dimension 0 = B; the outputs of a row must depend on
+    that row alone. A matrix holds padded ids, and is cut to the longest row of a group. A
+    group's rows times its longest row are at most `positions`, unless it has only one row.
     """
     compute = exported(function, *specs)
     outputs = compute.get_concrete_function().structured_outputs

@@ -27,8 +27,7 @@ def is_version(name: str) -> bool:
 def find_export(path: Path) -> Path | None:
     """Returns the folder of a SavedModel: `path` or its newest version; None for a run.
 
-    Raises:
-        UserError: if `path` is the folder of several models, or an export for LiteRT.
+    Raises UserError if `path` is the folder of several models, or an export for LiteRT.
     """
     if (path / "saved_model.pb").exists():
         return path
@@ -65,15 +64,9 @@ def check_readable(path: Path) -> None:
 def new_version(base: Path, version: int | None = None) -> Iterator[tuple[Path, Path]]:
     """Yields BASE/VERSION and a temporary folder, which is renamed to it when the block ends.
 
-    Until then no other export gets this number.
-
-    Args:
-        base: the model's folder, created if missing.
-        version: version number; the next free one by default.
-
-    Raises:
-        UserError: if the version exists, another export writes it, or the folder cannot be
-            written.
+    Until then no other export gets this number, by default the next free one. `base` is created
+    if missing. Raises UserError if the version exists, another export writes it, or the folder
+    cannot be written.
     """
     if version is not None and version < 1:
         raise UserError(f"--version must be at least 1. Received: {version}.")

@@ -38,17 +38,11 @@ _DECIMALS = {"perplexity": 2, "bleu": 1}  # of the paper's figures
 
 @dataclass(frozen=True)
 class Printed:
-    """A row of Table 3, measured on newstest2013 without averaging checkpoints.
+    """A row of Table 3, measured on newstest2013 without averaging checkpoints."""
 
-    Attributes:
-        perplexity: per word piece.
-        bleu: tokenised, as was usual in 2017.
-        millions: millions of parameters; None where the table leaves it blank.
-    """
-
-    perplexity: float
-    bleu: float
-    millions: int | None = None
+    perplexity: float  # per word piece
+    bleu: float  # tokenised, as was usual in 2017
+    millions: int | None = None  # of parameters; None where the table leaves it blank
 
 
 # By preset. Where the table leaves the size blank (rows A, D, E), it is that of base.
@@ -82,11 +76,7 @@ TABLE3_PRINTED = {
 def select_rows(words: Sequence[str]) -> list[str]:
     """Returns the chosen rows in the order of the paper; all rows if `words` is empty.
 
-    Args:
-        words: rows ("C-N2") or groups of rows ("C").
-
-    Raises:
-        UserError: if a word is neither.
+    A word is a row ("C-N2") or a group of rows ("C"); any other raises UserError.
     """
     for word in words:
         if word not in ROWS and word not in GROUPS:
@@ -110,16 +100,10 @@ def plan_rows(
     smoothing, batch and vocabulary are not scaled. The schedule's peak learning rate,
     1 / sqrt(d_model * warmup_steps), grows as the widths and the warm-up shrink.
 
-    Args:
-        rows: from `select_rows`.
-        divisor: divides the widths.
-        steps: steps of base, by default divided like the widths; warm-up, evaluations and the
-            steps of big scale in proportion.
-        values: `{"section.field": value}`, for every row.
-        overrides: `section.field=value`, like arguments of --set, for every row.
-
-    Raises:
-        UserError: if a row is impossible at this scale, or a setting would undo a row.
+    `steps`, those of base, are by default divided like the widths; warm-up, evaluations and the
+    steps of big scale in proportion. `values`, by "section.field", and `overrides`, like
+    arguments of --set, are for every row. Raises UserError if a row is impossible at this
+    scale, or a setting would undo a row.
     """
     named = dict(values or {}) | parse_assignments(overrides, SETTINGS)
     for name, option in (("training.seed", "--seeds"), ("training.steps", "--steps")):
@@ -207,22 +191,11 @@ def train_rows(
 ) -> int:
     """Trains rows that are not finished, as runs in OUTPUT/ROW-seedN, seed after seed.
 
-    They are ordinary runs that share a tokenizer and a tokenised corpus.
-
-    Args:
-        configs: the configurations of base and of `rows`, from `plan_rows`.
-        rows: the rows to train.
-        output: the folder.
-        seeds: the seeds of each row.
-        seconds: limit of time; 0 for none.
-        more: further arguments of `tf-transformer train`.
-
-    Returns:
-        The status of `train_in_turn`.
-
-    Raises:
-        UserError: if a row cannot be trained, or the folder has other files or rows with other
-            settings.
+    They are ordinary runs that share a tokenizer and a tokenised corpus. `configs`, of base and
+    of `rows`, are from `plan_rows`; `seconds` limits the time, 0 for no limit; `more` are
+    further arguments of `tf-transformer train`. Returns the status of `train_in_turn`. Raises
+    UserError if a row cannot be trained, or the folder has other files or rows with other
+    settings.
     """
     from tf_transformer.run.run_tokenizer import sized
 
@@ -265,11 +238,7 @@ def _begun(folder: Path, config: Config) -> list[str]:
 
 
 def check_folder(output: Path, base: Config) -> None:
-    """Checks that a folder can hold an ablation of `base`; writes nothing.
-
-    Raises:
-        UserError: if it has other files or rows with other settings.
-    """
+    """Raises UserError if a folder has other files or rows with other settings than `base`."""
     require_created_by("tf-transformer ablate", output, _SETTINGS_FILE)
     if not (output / _SETTINGS_FILE).exists():
         return
@@ -323,23 +292,14 @@ def read_settings(output: Path) -> Config:
 
 @dataclass(frozen=True)
 class RowResult:
-    """A row's results at its last checkpoint, without averaging.
+    """A row's results at its last checkpoint, without averaging."""
 
-    Attributes:
-        row: name in Table 3, such as "C-N2".
-        change: difference from base, such as "N 2".
-        seeds: number of seeds.
-        perplexity: dev perplexity per word piece, without label smoothing, over the seeds.
-        bleu: dev sacreBLEU, over the seeds.
-        parameters: number of parameters.
-    """
-
-    row: str
-    change: str
-    seeds: int
-    perplexity: Spread
-    bleu: Spread
-    parameters: int
+    row: str  # in Table 3, such as "C-N2"
+    change: str  # from base, such as "N 2"
+    seeds: int  # their number
+    perplexity: Spread  # on the dev set, per word piece, without label smoothing
+    bleu: Spread  # sacreBLEU on the dev set
+    parameters: int  # their number
 
     @property
     def printed(self) -> Printed:
@@ -368,11 +328,7 @@ def finished_rows(output: Path, base: Config) -> list[RowResult]:
 def write_report(output: Path) -> list[Part]:
     """Writes the finished rows of a folder to table3.md and, with base, to table3.png and .svg.
 
-    Returns:
-        The parts of the report.
-
-    Raises:
-        UserError: if no row is finished.
+    Returns the parts of the report. Raises UserError if no row is finished.
     """
     base = read_settings(output)
     rows = finished_rows(output, base)

@@ -71,12 +71,8 @@ class HeadMasks:
     the other is zero, so training leaves the head masked. Of a masked sublayer only the
     residual connection is left.
 
-    Args:
-        model: any `Transformer`; `apply([])` restores it.
-
-    Attributes:
-        heads: all heads, ordered by kind, layer and number.
-        sublayers: all sublayers, in the order in which they are computed.
+    `apply([])` restores the model. `heads` are all heads, ordered by kind, layer and number;
+    `sublayers` are in the order in which they are computed.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -112,11 +108,7 @@ class HeadMasks:
         ]
 
     def apply(self, masked: Collection[Head]) -> None:
-        """Masks these heads and sublayers, and unmasks all others.
-
-        Raises:
-            ValueError: if the model lacks one of them.
-        """
+        """Masks these, and unmasks all others; ValueError if the model lacks one of them."""
         if unknown := set(masked) - {*self.heads, *self.sublayers}:
             raise ValueError(
                 f"`masked` must be heads of the model. Received: {min(unknown)}, of a model "
@@ -175,10 +167,7 @@ def remembered(path: Path, functions: Measures) -> dict[str, Measure]:
     """Returns the same functions, which save to a file what they measure, and measure it once.
 
     The file is replaced as a whole after each measurement, so that an interruption costs at
-    most one.
-
-    Raises:
-        UserError: if the file is damaged.
+    most one. Raises UserError if the file is damaged.
     """
     known: dict[str, dict[str, float]] = {}
     if path.exists():
@@ -225,19 +214,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Study:
-    """The results for the heads of a model.
+    """The results for the heads of a model."""
 
-    Attributes:
-        importances: importance of each head by itself.
-        sublayers: that of each whole sublayer.
-        pruning_order: the heads, the first to be pruned first.
-        curve: results with fewer and fewer heads.
-    """
-
-    importances: list[Importance]
-    sublayers: list[Importance]
-    pruning_order: list[Head]
-    curve: list[Point]
+    importances: list[Importance]  # of each head by itself
+    sublayers: list[Importance]  # of each whole sublayer
+    pruning_order: list[Head]  # the first to be pruned first
+    curve: list[Point]  # with fewer and fewer heads
 
     def sublayer_table(self) -> Table:
         """Returns the changes of loss and BLEU when a sublayer is masked."""
@@ -327,18 +309,9 @@ def measure_heads(
 ) -> Study:
     """Measures all heads and writes the results; the same is not measured again.
 
-    Args:
-        engine: the model, whose weights are restored afterwards.
-        decoding: settings of the search.
-        pairs: sentences and references, from `fitting_pairs`.
-        output: the folder to write.
-        checkpoint: file of the model's weights, to identify them.
-        tokenize: sacreBLEU's tokeniser.
-        with_bleu: whether to measure BLEU as well as the loss.
-        iterative: whether to measure again after each pruning; see `iterative_order`.
-
-    Raises:
-        UserError: if the folder has other files.
+    The engine's weights are restored afterwards; `checkpoint` is their file, to identify them.
+    `pairs` are from `fitting_pairs`; `iterative` chooses `iterative_order`. Raises UserError if
+    the folder has other files.
     """
     require_created_by("tf-transformer heads", output, "measured-*.json")
     sources, references = map(list, zip(*pairs, strict=True))
@@ -428,14 +401,9 @@ def importance_figure(rows: Sequence[tuple[str, str, Mapping[str, np.ndarray]]],
     Shades follow the square root, because a single head often matters as much as all others
     together.
 
-    Args:
-        rows: for each measure the label of its colour bar, the format of a number, and the
-            numbers [layers, heads] by kind of attention; large ones mean important heads. All
-            have the same kinds and shapes; encoder and decoder may differ in depth.
-        title: title of the figure.
-
-    Returns:
-        A matplotlib figure.
+    A row is the label of its colour bar, the format of a number, and the numbers
+    [layers, heads] by kind of attention; large ones mean important heads. All rows have the
+    same kinds and shapes; encoder and decoder may differ in depth. Returns a matplotlib figure.
     """
     shapes = [values.shape for values in rows[0][2].values()]
     depths, heads = {layers for layers, _ in shapes}, shapes[0][1]
@@ -522,10 +490,8 @@ def write_pruned_run(run: Run, model: Transformer, pruned: Sequence[Head], path:
 
     The model keeps its shape: pruned heads are still computed, but add nothing, and training
     from the run leaves them so. They are listed in pruned_heads.json. Configuration and
-    tokenizer are those of `run`.
-
-    Raises:
-        UserError: if the folder has files or cannot be written; then nothing is written.
+    tokenizer are those of `run`. Raises UserError, and writes nothing, if the folder has files
+    or cannot be written.
     """
     with new_folder(path) as temporary:
         config = run.config.replace({"decoding.checkpoint": "best"})

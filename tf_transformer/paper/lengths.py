@@ -36,19 +36,12 @@ class Bucket:
 
 @dataclass(frozen=True)
 class LengthCurve:
-    """A run's BLEU by source length.
+    """A run's BLEU by source length."""
 
-    Attributes:
-        label: name of the run.
-        intervals: BLEU of each bucket.
-        longest: pieces of the longest source in training; None if unknown.
-        limit: pieces at which sources are cut.
-    """
-
-    label: str
-    intervals: Sequence[Interval]
-    longest: int | None
-    limit: int
+    label: str  # name of the run
+    intervals: Sequence[Interval]  # BLEU of each bucket
+    longest: int | None  # pieces of the longest source in training; None if unknown
+    limit: int  # pieces at which sources are cut
 
     @property
     def reach(self) -> str:
@@ -57,17 +50,11 @@ class LengthCurve:
 
 
 def buckets(lengths: Sequence[int], width: int, least: int) -> list[Bucket]:
-    """Groups sentences by length: 1 to width, width + 1 to 2 width, and so on.
+    """Groups sentences by length in pieces: 1 to width, width + 1 to 2 width, and so on.
 
-    Args:
-        lengths: pieces of each source, at least 1.
-        width: width of a bucket, in pieces.
-        least: minimum sentences in a bucket. A smaller bucket is merged with the next, the last
-            with the previous one. Edges stay multiples of the width, except the last, which is
-            the length of the longest sentence.
-
-    Returns:
-        Buckets in order of length; only one if there are fewer than `least` sentences.
+    A bucket of fewer than `least` sentences is merged with the next, the last with the previous
+    one. Edges stay multiples of the width, except the last, which is the length of the longest
+    sentence. Lengths are at least 1.
     """
     result: list[Bucket] = []
     first, rows, longest = 1, [], max(lengths)
@@ -97,17 +84,10 @@ def measure_lengths(
 ) -> tuple[list[Bucket], list[LengthCurve]]:
     """Translates a test set with runs and scores it by length of the source.
 
-    Lengths are in pieces of the first run's tokenizer; BLEU has its tokens too.
-
-    Args:
-        runs: at least one.
-        sources: the test set.
-        references: a translation of each source, not blank.
-        decodings: search settings of each run.
-        checkpoint: weights to use; by default those that each run chose.
-        tag: text to put before each source, whose pieces count as in training.
-        width: see `buckets`.
-        least: see `buckets`.
+    Lengths are in pieces of the first run's tokenizer; BLEU has its tokens too. References must
+    not be blank. `decodings` are the search settings of each run; `checkpoint` chooses the
+    weights, by default those that each run chose; `tag` is put before each source, and its
+    pieces count as in training. For `width` and `least` see `buckets`.
     """
     tags = [usable_tag(tag, run.config.data, run.require_tokenizer()) for run in runs]
     first, *others = [Tokenizer(run.require_tokenizer(), tags[0] or "") for run in runs]

@@ -30,24 +30,16 @@ _Texts = Sequence[str]
 
 @dataclass(frozen=True)
 class System:
-    """A system's translations of the test set.
+    """A system's translations of the test set."""
 
-    Attributes:
-        name: as shown in reports.
-        outputs: the translations of each of its seeds.
-        settings: its configuration by "section.field"; empty if unknown.
-    """
-
-    name: str
-    outputs: Sequence[_Texts]
+    name: str  # as shown in reports
+    outputs: Sequence[_Texts]  # the translations of each of its seeds
+    # By "section.field"; empty if unknown.
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def members(path: Path) -> list[Path]:
-    """Lists the finished runs in a folder written by `train --seeds`, in order of seed.
-
-    Returns an empty list for any other folder.
-    """
+    """Lists the finished runs of `train --seeds` in order of seed; none in other folders."""
     if (path / "config.json").exists():
         return []
     finished = []
@@ -75,21 +67,12 @@ def compare_outputs(
     most: int = 5,
     tokenize: str = "13a",
 ) -> list[Part]:
-    """Compares systems with the first, the baseline.
+    """Compares two systems or more with the first, the baseline.
 
     For a system with several seeds, tests and sentences use the seed whose score by the first
-    metric is nearest to the mean.
-
-    Args:
-        systems: at least two, with a translation of each sentence.
-        metrics: at least one, by name.
-        sources: sources of the test set; empty if unknown.
-        references: one or more sets of references.
-        most: maximum gains, and maximum losses, to show.
-        tokenize: sacreBLEU's tokeniser, to count the tokens of outputs and references.
-
-    Returns:
-        The parts of a report in Markdown, for `output.joined`.
+    metric is nearest to the mean. `sources` is empty if they are unknown; `references` has one
+    set or more; `most` limits the gains shown, and the losses; `tokenize` counts the tokens of
+    outputs and references. Returns the parts of a report in Markdown, for `output.joined`.
     """
     values = {
         name: [[metric.corpus_score(list(out), None).score for out in system.outputs]

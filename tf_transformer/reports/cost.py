@@ -14,7 +14,6 @@ TABLE2_FLOPS = {"base": 3.3e18, "big": 2.3e19}
 # Footnote 5: sustained TFLOP/s of one GPU, which the paper multiplies by the training time.
 SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
 
-
 # A multiplication and an addition; once forward, twice backward (for the inputs and the weights
 # of a product): Kaplan et al. 2020, section 2.1 (arXiv 2001.08361).
 _PER_PRODUCT = 2 * 3
@@ -26,21 +25,15 @@ class Lengths:
 
     S and T count the positions of encoder and decoder, including EOS. For a classifier T is 1,
     one label per sentence.
-
-    Attributes:
-        source: sum of S.
-        target: sum of T.
-        source_pairs: positions that self-attention of the encoder compares: S^2, or with a
-            window each block of its size with three blocks.
-        target_pairs: those of the decoder: T^2, or each block with two.
-        both: sum of S T.
     """
 
-    source: int
-    target: int
+    source: int  # sum of S
+    target: int  # sum of T
+    # Positions that self-attention compares: in the encoder S^2, or with a window each block of
+    # its size with three blocks; in the decoder T^2, or each block with two.
     source_pairs: int
     target_pairs: int
-    both: int
+    both: int  # sum of S T
 
     @classmethod
     def of(cls, source: np.ndarray, target: np.ndarray, window: int = 0) -> "Lengths":
@@ -138,19 +131,12 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a run up to an update.
+    """The cost of a run up to an update."""
 
-    Attributes:
-        step: number of the update.
-        target_tokens: tokens seen, including EOS but not padding; labels for a classifier.
-        seconds: training time, without evaluations.
-        counted: FLOPs counted from the model; None if the lengths of its data are lost.
-    """
-
-    step: int
-    target_tokens: int
-    seconds: float
-    counted: float | None
+    step: int  # number of the update
+    target_tokens: int  # seen, including EOS but not padding; labels for a classifier
+    seconds: float  # of training, without evaluations
+    counted: float | None  # FLOPs, from the model; None if the lengths of its data are lost
 
 
 def costs(
@@ -159,13 +145,9 @@ def costs(
     lengths: Lengths | None,
     encoder_outputs: int = 0,
 ) -> list[Cost]:
-    """Returns the cost up to each evaluation.
+    """Returns the cost up to each evaluation, from the records of `Run.history`.
 
-    Args:
-        history: the records of `Run.history`.
-        model: the trained model.
-        lengths: lengths of an epoch of training data; None if they are lost.
-        encoder_outputs: see `training_flops`.
+    `lengths` are those of an epoch of training data, None if they are lost.
     """
     tokens = seconds = 0.0
     results = []

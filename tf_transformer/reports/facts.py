@@ -25,17 +25,11 @@ from tf_transformer.run.run import with_signature
 
 @dataclass(frozen=True)
 class DataFile:
-    """A text file that a run's configuration names.
-
-    Attributes:
-        role: "train" or "valid".
-        path: path of the file; the expected path if it is missing.
-        sha256: hash of its content; None if it is missing.
-    """
+    """A text file that a run's configuration names."""
 
     role: Role
-    path: str
-    sha256: str | None
+    path: str  # the expected path if the file is missing
+    sha256: str | None  # of its content; None if it is missing
 
     def lines(self) -> int | None:
         """Returns the number of lines; None if the file is missing."""

@@ -23,15 +23,9 @@ def card_of(
 ) -> Callable[[], dict[str, Any]]:
     """Returns a function that creates the card of an export; call it before loading.
 
-    The function raises UserError if the weights have been replaced since.
-
-    Args:
-        run: the exported run.
-        checkpoint: best, average, last or a step; None for the run's own setting.
-        ensemble: further runs in the export.
-        precision: data type of the exported weights.
-        tag: text that the export puts before each source.
-        **_: options of loading that a card does not state.
+    The function raises UserError if the weights have been replaced since. `checkpoint` is None
+    for the run's own setting; `ensemble` has the further runs in the export, which computes in
+    `precision` and puts `tag` before each source. Other options of loading are ignored.
     """
     others = {str(one.path): one.weights(checkpoint) for one in ensemble}
     name, file = checkpoint or run.config.decoding.checkpoint, run.weights(checkpoint)

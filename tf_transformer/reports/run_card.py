@@ -34,17 +34,10 @@ logger = logging.getLogger(__name__)
 
 
 def write_run_card(run: Run, sustained_tflops: float | None = None) -> list[Part]:
-    """Writes RUN/card.md from the files of a run, even during training.
+    """Writes RUN/card.md from the files of a run, even during training; returns its parts.
 
-    Args:
-        run: a run with at least one evaluation.
-        sustained_tflops: sustained rate of one device, to estimate the cost as in the paper.
-
-    Returns:
-        The parts of the card, for `output.joined`.
-
-    Raises:
-        UserError: if the run has no evaluation yet, or the file cannot be written.
+    With the sustained rate of one device, the cost is also estimated as in the paper. Raises
+    UserError if the run has no evaluation yet, or the file cannot be written.
     """
     best = best_record(run)
     if best is None:
