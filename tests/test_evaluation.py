@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import scored_outputs, to_the_digits_of
 
+from tf_transformer import evaluation
 from tf_transformer.base.errors import UserError
 from tf_transformer.evaluation import (
     CAUTION,
@@ -78,6 +79,16 @@ def test_a_difference_of_zero_is_no_difference():
     spaced = [line.replace(" ", "  ") for line in lines]  # chrF ignores spaces
     _, other = paired_tests(make_metric("chrf", [lines]), [lines, spaced])
     assert (other.bootstrap, other.randomisation) == (1.0, 1.0)
+
+
+def test_of_equal_systems_about_5_percent_differ_significantly(monkeypatch):
+    monkeypatch.setattr(evaluation, "SAMPLES", 300)  # for speed, and so are the trials
+    monkeypatch.setattr(evaluation, "TRIALS", 1)
+    metric = Ratio("value", "1", lambda lines: [[float(line), 1.0] for line in lines])
+    gains = np.random.default_rng(7).normal(size=(300, 60))  # equal in the long run
+    _, *tested = paired_tests(metric, [["0"] * 60, *([*map(str, row)] for row in gains)])
+    values = np.array([each.bootstrap for each in tested])
+    assert 0.03 < np.mean(values < 0.05) < 0.075 and values.max() > 0.8
 
 
 def test_bleu_and_chrf_are_tested_too():

@@ -223,10 +223,11 @@ class DevText:
 
 
 def paired_bootstrap(metric: Metric, baseline: Sequence[str], outputs: Sequence[str]) -> float:
-    """Returns the probability that a difference this large arises by chance.
+    """Returns the probability that chance alone makes the better of two systems so much better.
 
-    Uses sacreBLEU's paired bootstrap resampling (Koehn 2004) with `SAMPLES` samples of the
-    sentences of two systems, and a metric that holds its references.
+    This is one-sided: whoever asks which of the two is better doubles it. It comes from
+    sacreBLEU's paired bootstrap resampling (Koehn 2004) with `SAMPLES` samples of the
+    sentences, and a metric that holds its references.
     """
     first, tested = _paired(metric, [baseline, outputs], "bs", SAMPLES)
     if tested.score == first.score:
@@ -239,7 +240,7 @@ class Tested:
     """Interval of a system's score, and p-values of its difference from the first system.
 
     The 95 % confidence interval is by bootstrap resampling of sentences. The p-values are None
-    for the first system.
+    for the first system, and two-sided for others.
     """
 
     low: float
@@ -257,7 +258,9 @@ def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Teste
     shuffled = _paired(metric, systems, "ar", TRIALS)
     tested: list[Tested] = []
     for by_samples, by_trials in zip(sampled, shuffled, strict=True):
-        values = by_samples.p_value, by_trials.p_value
+        values: tuple[float | None, float | None] = (None, None)
+        if tested:  # sacreBLEU's bootstrap is one-sided
+            values = min(1.0, 2 * (by_samples.p_value or 0.0)), by_trials.p_value
         if tested and by_samples.score == sampled[0].score:
             values = 1.0, 1.0  # see `paired_bootstrap`
         mean, half_width = by_samples.mean or 0.0, by_samples.ci or 0.0

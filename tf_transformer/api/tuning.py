@@ -78,7 +78,7 @@ class Tuning:
         tried: all choices.
         present: the one with the run's current settings.
         best: the one with the highest BLEU.
-        p_value: significance of the difference between the present and the best.
+        p_value: one-sided significance of the best's lead over the present.
         signature: of BLEU.
     """
 
@@ -189,7 +189,9 @@ def tune(
             )
         logger.info("present  %s", tuning.present)
         logger.info("best     %s", tuning.best)
-        logger.info("%s; paired bootstrap: p = %.3f", tuning.signature, tuning.p_value)
+        logger.info(
+            "%s; paired bootstrap, one-sided: p = %.3f", tuning.signature, tuning.p_value
+        )
         if tuning.chosen is tuning.present:
             logger.info("%s keeps its settings", run.path)
         else:

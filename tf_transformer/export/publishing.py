@@ -80,7 +80,7 @@ class Gate:
             raise NotPublishedError(
                 f"Not published: it is worse than {self.published}. {first.name} "
                 f"{second.score:.2f}, before {first.score:.2f}, on {len(before):,} sentences "
-                f"(paired bootstrap: p = {p_value:.3f}; margin {self.margin:g})."
+                f"(paired bootstrap, one-sided: p = {p_value:.3f}; margin {self.margin:g})."
             )
         name = first.name.lower()
         return {
