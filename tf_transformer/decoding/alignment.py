@@ -22,14 +22,9 @@ def nearest_pieces(weights: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
     """Returns the index of the source piece that each target piece is aligned to.
 
     It is the piece with the largest attention weight, averaged over the heads, at the step that
-    predicts the target piece. The EOS of the source is excluded.
-
-    Args:
-        weights: cross-attention of one layer in a forced pass, [B, H, T, S].
-        source: int32 [B, S], with EOS and padding.
-
-    Returns:
-        int32 [B, T]; 0 where the source is blank.
+    predicts the target piece. The EOS of the source is excluded. Takes the cross-attention of
+    one layer in a forced pass, [B, H, T, S], and the source, int32 [B, S], with EOS and
+    padding; returns int32 [B, T], 0 where the source is blank.
     """
     is_piece = (source != EOS_ID) & (source != PAD_ID)
     mean = tf.where(is_piece[:, tf.newaxis], tf.reduce_mean(weights, axis=1), -1.0)
@@ -41,10 +36,7 @@ def word_pairs(
 ) -> list[tuple[int, int]]:
     """Returns the (source, target) indices, from 0, of words with at least one aligned piece.
 
-    Args:
-        source_pieces: without EOS.
-        target_pieces: without EOS.
-        nearest: for each target piece, the index of its source piece.
+    Pieces are without EOS; `nearest` has the index of each target piece's source piece.
     """
     source_words, target_words = word_numbers(source_pieces), word_numbers(target_pieces)
     if not source_words:

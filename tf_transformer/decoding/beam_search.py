@@ -50,12 +50,9 @@ class StepFunction(Protocol):
     ) -> tuple[tf.Tensor, Cache]:
         """Returns float32 logits [B, W, V] and the cache, whose empty axes may have grown.
 
-        Args:
-            tokens: int32 [B, W], the last tokens, all BOS in the first step.
-            index: int32 scalar, the position, from 0.
-            ancestry: int32 [B, W, index + 1]; [b, w, t] is the slot in which step t of the
-                history of beam w was computed (w itself for t = index).
-            cache: nest of tensors with dimension 0 = B.
+        `tokens`, int32 [B, W], are the last ones, all BOS in the first step; `index` is the
+        position, from 0; `ancestry`, int32 [B, W, index + 1], has at [b, w, t] the slot in
+        which step t of the history of beam w was computed (w itself for t = index).
         """
 
 
@@ -265,10 +262,7 @@ class Search:
     def merge(self, state: State, tokens: tf.Tensor, log_probs: tf.Tensor) -> Hypotheses:
         """Returns the N best of the finished hypotheses and the candidates that end now.
 
-        Args:
-            state: before the step.
-            tokens: int32 [B, C, t], the candidates.
-            log_probs: float32 [B, C], -inf where a candidate does not end.
+        `tokens` [B, C, t] are the candidates, `log_probs` [B, C] -inf where one does not end.
         """
         ended = self._ended(state, tokens, log_probs)
         pool = tf.nest.map_structure(  # -> [B, N + C]
@@ -337,12 +331,8 @@ def unbeatable(
 
     A beam's log-probability can only fall, and the length penalty is largest at the length
     limit: together they bound its score. Rules only remove hypotheses, so the bound holds.
-
-    Args:
-        scores: [B, N], of finished hypotheses.
-        log_probs: [B, W], of the alive beams, best first.
-        limits: [B, 1], length limits.
-        alpha: exponent of the penalty, or [B, 1], or [N].
+    Takes scores [B, N] of finished hypotheses, `log_probs` [B, W] of the alive beams, best
+    first, length limits [B, 1], and the exponent of the penalty, which may be [B, 1] or [N].
     """
     return scores >= log_probs[:, :1] / length_penalty(limits, alpha)
 

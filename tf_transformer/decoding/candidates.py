@@ -25,11 +25,11 @@ BLOCK_SIZE = 128
 class Rules(TypedDict):
     """Rules of each sentence, independent of the others in its batch."""
 
-    max_lengths: tf.Tensor  # int32 [B], EOS counted
+    max_lengths: tf.Tensor  # int32 [B], at least 1, EOS counted
     min_lengths: NotRequired[tf.Tensor]  # int32 [B], EOS counted
     prefix: NotRequired[tf.Tensor]  # int32 [B, P + 1], the first tokens, PAD after them
     alpha: NotRequired[tf.Tensor]  # float32 [B, 1], exponents of the length penalty
-    context: NotRequired[tf.Tensor]  # [B, N, G], a grammar's context of each source
+    context: NotRequired[tf.Tensor]  # bool [B, N, G], a grammar's context of each source
     keys: NotRequired[tf.Tensor]  # int32 [B, 2], keys of each sentence's random numbers
 
 
@@ -66,18 +66,14 @@ def make_rules(
     prefix: tf.Tensor | None = None,
     context: tf.Tensor | None = None,
 ) -> Rules:
-    """Returns the rules of a search.
+    """Returns the rules of a search; the fields of `Rules` say what each holds.
 
     EOS at the length limit takes precedence over a prefix, and a prefix over the other rules.
     If they exclude every hypothesis of a sentence, it gets only fillers, see `Hypotheses`.
 
-    Args:
-        max_lengths: int32 [B], length limits of at least 1 token, EOS counted.
-        min_lengths: int32 [B], minimum numbers of tokens, EOS counted; 1 if None.
-        prefix: int32 [B, P], tokens that every hypothesis of a sentence begins with, padded
-            with PAD; a row may be empty. They count in length and log-probability, and may
-            repeat n-grams. A prefix that reaches the limit is cut to leave room for EOS.
-        context: bool [B, N, G], a grammar's `context` of the sources.
+    Every hypothesis of a sentence begins with its row of `prefix` [B, P], padded with PAD,
+    which may be empty. These tokens count in length and log-probability, and may repeat
+    n-grams. A prefix that reaches the limit is cut to leave room for EOS.
     """
     rules: Rules = {"max_lengths": max_lengths}
     if min_lengths is not None:
@@ -143,13 +139,8 @@ def best_candidates(
 
     C is 2W: at most W of them end, so W stay alive. A single beam has one candidate, the most
     probable token: greedy search, which is over when that token is EOS. Ties go to the lower
-    beam, then to the lower token id.
-
-    Args:
-        logits: float32 [B, W, V], V static.
-        log_probs: float32 [B, W], of the beams so far.
-        next_token: constraints on the token. Excluding tokens does not renormalise the
-            probabilities of the others.
+    beam, then to the lower token id. Excluding tokens does not renormalise the probabilities of
+    the others. Takes logits [B, W, V], V static, and `log_probs` [B, W] of the beams so far.
     """
     beam_size = log_probs.shape[1]
     logits = tf.ensure_shape(logits, [None, beam_size, None])
@@ -174,11 +165,7 @@ def drawn_candidates(
 ) -> Candidates:
     """Returns one extension of each beam, C = W; see `best_candidates`.
 
-    Args:
-        logits: float32 [B, W, V], V static.
-        log_probs: float32 [B, W], of the beams so far.
-        next_token: constraints on the token.
-        draw: takes logits [B, W, V], -inf for excluded tokens, and returns tokens [B, W].
+    `draw` takes logits [B, W, V], -inf for excluded tokens, and returns tokens [B, W].
     """
     beam_size, vocabulary_size = logits.shape[1:]
     banned = _banned(tf.range(vocabulary_size), next_token)

@@ -60,17 +60,11 @@ class SearchPlan:
 
 
 class Engine(ABC):
-    """Computes what a `Translator` returns.
+    """Computes what a `Translator` returns."""
 
-    Attributes:
-        name: its name in messages.
-        advice: what to do for something that it cannot do.
-        gives_word_probs: whether `score` gives the probabilities of words.
-    """
-
-    name: str
-    advice: str
-    gives_word_probs = True
+    name: str  # in messages
+    advice: str  # what to do for something that it cannot do
+    gives_word_probs = True  # whether `score` gives the probabilities of words
 
     def translate(
         self,
@@ -144,19 +138,8 @@ class Engine(ABC):
 class GraphEngine(Engine):
     """Searches, scores and aligns with a model in TensorFlow.
 
-    Args:
-        model: a trained `Transformer`, or an `Ensemble` of them.
-        tokenizer: the tokenizer that the model was trained with.
-        streams: batches searched at the same time; None for as many as the cores allow.
-
-    Attributes:
-        compiled: `compiled(plan)` is a search from ids [B, S] to hypotheses, traced once for
-            batches of every shape. Its second argument has arrays by name: `prefix`, `seeds`
-            and the grammar's `context`, as the plan needs.
-        longest_trained: tokens of the longest source in training, with EOS; None if unknown.
-
-    Raises:
-        ValueError: if the tokenizer's vocabulary is not the model's.
+    `streams` batches are searched at the same time; None for as many as the cores allow. Raises
+    ValueError if the tokenizer's vocabulary is not the model's.
     """
 
     def __init__(
@@ -172,7 +155,10 @@ class GraphEngine(Engine):
                 f"tokenizer {tokenizer.vocab_size}, model {model.vocab_size}."
             )
         self.model, self.tokenizer, self.streams = model, tokenizer, streams
-        self.longest_trained: int | None = None
+        self.longest_trained: int | None = None  # tokens of the longest source, with EOS
+        # `compiled(plan)` is a search from ids [B, S] to hypotheses, traced once for batches of
+        # every shape. Its second argument has arrays by name: `prefix`, `seeds` and the
+        # grammar's `context`, as the plan needs.
         self.compiled = functools.lru_cache(maxsize=32)(self._compile)
         self._scores_of = tf.function(self.score_ids, [IDS, IDS], autograph=False)
         self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
@@ -257,20 +243,11 @@ class GraphEngine(Engine):
         return [Translation(*row) for row in zip(*columns, strict=True)]
 
     def align(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        decoding: DecodingConfig,
+        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
     ) -> list[Alignment]:
         """Returns the aligned words of each pair, by cross-attention; see `nearest_pieces`.
 
-        Args:
-            sources: sentences, with words separated by spaces.
-            targets: their translations, one for each source.
-            decoding: limits of the lengths, and tokens in a batch.
-
-        Raises:
-            ValueError: if the model is an ensemble.
+        Words are separated by spaces. Raises ValueError if the model is an ensemble.
         """
         forced = self._forced_pass(self._nearest_of, sources, targets, decoding)
         codec = self.codec(decoding)
@@ -342,15 +319,11 @@ class GraphEngine(Engine):
         max_lengths: tf.Tensor | None = None,
         **options: Any,
     ) -> Hypotheses:
-        """Finds the best hypotheses by beam search.
+        """Finds the `n_best` hypotheses of each source, at most the beam size, by beam search.
 
-        Args:
-            source: int32 [B, S].
-            decoding: settings of the search.
-            n_best: hypotheses of each source, at most the beam size.
-            alpha: float32 [B], instead of the configured one.
-            max_lengths: int32 [B], limits that may only lower the configured ones.
-            **options: `prefix`, `alphas`, `grammar` and `context` of `beam_search`.
+        `alpha`, float32 [B], replaces the configured one; `max_lengths`, int32 [B], may only
+        lower the configured limits; `options` are `prefix`, `alphas`, `grammar` and `context`
+        of `beam_search`.
         """
         return beam_search(
             self.model.step_function(),
@@ -422,8 +395,7 @@ class GraphEngine(Engine):
     def cross_weights(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns the cross-attention that alignments are read from, [B, H, T, S].
 
-        Raises:
-            ValueError: if the model is an ensemble.
+        Raises ValueError if the model is an ensemble.
         """
         model = only_model(self.model)
         layer = default_layer(model.config.num_decoder_layers)

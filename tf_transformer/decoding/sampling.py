@@ -42,23 +42,14 @@ def sample(
     then among the `top_k` most probable of them, then among the fewest of these whose
     probabilities sum to at least `top_p` (Fan et al. 2018; Holtzman et al. 2020, section 3.1).
 
-    Args:
-        step: as for `beam_search`, with W = `num_samples`.
-        cache: as for `beam_search`.
-        max_lengths: int32 [B], length limits.
-        num_samples: W, independent draws for each sentence; some may be equal.
-        seeds: int32 [B], the seed of each sentence, whose samples depend neither on its row
-            nor on the rest of the batch.
-        temperature: from 0.01 to 100; below 1 sharpens the distribution, above 1 flattens it.
-        top_k: 0 means the whole vocabulary.
-        top_p: in (0, 1]. Below 1 without `top_k`, the vocabulary is sorted at every step.
-        prefix: as for `beam_search`.
-        min_lengths: as for `beam_search`.
-        no_repeat_ngram: as for `beam_search`.
+    W = `num_samples` are drawn independently for each sentence; some may be equal. They depend
+    on its seed, of `seeds` int32 [B], and neither on its row nor on the rest of the batch. A
+    temperature, from 0.01 to 100, sharpens the distribution below 1 and flattens it above 1. A
+    `top_k` of 0 means the whole vocabulary. With `top_p`, in (0, 1], below 1 and no `top_k`,
+    the vocabulary is sorted at every step. Other arguments are as for `beam_search`.
 
-    Returns:
-        The samples, most probable first. Log-probabilities are those of the model, not of the
-        sampling distribution, and scores equal them.
+    The samples are returned most probable first. Log-probabilities are those of the model, not
+    of the sampling distribution, and scores equal them.
     """
     rules = make_rules(max_lengths, min_lengths, prefix)
     rules["keys"] = tf.stack([seeds, tf.zeros_like(seeds)], axis=1)

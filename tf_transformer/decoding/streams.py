@@ -30,14 +30,9 @@ def in_batches(
 ) -> Iterator[tuple[list[int], Result]]:
     """Yields the row indices of each batch, and what `compute` returns for them.
 
-    Args:
-        lengths: number of tokens of each row.
-        positions: limit on the positions computed at a time, see `by_length`.
-        compute: called with the row indices of a batch; from several threads, if there are
-            several streams.
-        progress: called when the caller has finished a batch.
-        streams: maximum number of batches computed at the same time, which share `positions`;
-            by default as many as the cores allow, see `streams_for`.
+    At most `streams` batches (by default as many as the cores allow, see `streams_for`) are
+    computed at the same time, each in a thread, and share `positions`, the limit of
+    `by_length`. `progress` is called when the caller has finished a batch.
     """
     streams = streams_for(len(lengths), streams)
     batches = by_length(lengths, positions // streams)
@@ -56,9 +51,7 @@ def in_batches(
 def by_length(lengths: Sequence[int], positions: int) -> Iterator[list[int]]:
     """Yields batches, as lists of row indices of similar length, longest first.
 
-    Args:
-        lengths: number of tokens of each row.
-        positions: limit on a batch's rows times its longest row; a batch has at least one row.
+    A batch's rows times its longest row are at most `positions`, unless it is a single row.
     """
     order, start = _longest_first(lengths), 0
     while start < len(order):
@@ -112,9 +105,8 @@ _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container, by Linux control 
 def use_threads(threads: int | None = None) -> None:
     """Sets the threads of an operation, if TensorFlow has not computed in this process yet.
 
-    Args:
-        threads: the number; by default the streams' share of the cores. A GPU keeps
-            TensorFlow's number, since it computes one stream.
+    The default is the streams' share of the cores. There, a GPU keeps TensorFlow's number,
+    since it computes one stream.
     """
     import tensorflow as tf
 
@@ -135,9 +127,8 @@ def lite_threads(width: int) -> int:
 def most_streams(threads: int | None = None) -> int:
     """Returns how many batches the cores can compute at the same time.
 
-    Args:
-        threads: threads per operation; by default TensorFlow's present number, and one batch at
-            a time with a GPU.
+    `threads`, of an operation, is by default TensorFlow's present number; with a GPU, the
+    default is one batch at a time.
     """
     cores = _cores()
     if threads is None:

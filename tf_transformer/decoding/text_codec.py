@@ -86,12 +86,9 @@ def looks_wrong(source: str, translation: Translation) -> str:
 class TextCodec:
     """Encodes sources, targets and prefixes; decodes hypotheses.
 
-    Args:
-        tokenizer: the tokenizer that the model was trained with.
-        decoding: length limits.
-        longest_source: limit of the model's positions; None if it has none.
-        longest_target: likewise.
-        longest_trained: tokens of the longest source in training; None if unknown.
+    Length limits are those of `decoding` and, unless None, of the model's positions:
+    `longest_source` and `longest_target`. `longest_trained` are the tokens of the longest
+    source in training; None if unknown.
     """
 
     def __init__(
@@ -175,15 +172,9 @@ class TextCodec:
     def encode(
         self, texts: tf.Tensor, limit: int | None = None, *, target: bool = False
     ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Encodes strings [B] as int32 ids [B, None] with EOS.
+        """Encodes strings [B] as int32 ids [B, None] with EOS; and tells which were cut, [B].
 
-        Args:
-            texts: strings [B].
-            limit: maximum number of tokens, EOS counted; `source_limit` by default.
-            target: whether the texts are in the target language.
-
-        Returns:
-            The ids, and bool [B]: whether a text was cut at the limit.
+        The limit counts EOS; it is `source_limit` by default.
         """
         side: SideName = "target" if target else "source"
         return self._tokenizer.encode(texts, side, limit or self.source_limit)
@@ -196,13 +187,8 @@ class TextCodec:
     ) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Encodes prefixes of translations, strings [B], as ids [B, None] without EOS.
 
-        Args:
-            prefixes: strings [B].
-            source_lengths: int32 [B], tokens of the sources, EOS counted.
-            max_lengths: int32 [B], as for `GraphEngine.search_ids`.
-
-        Returns:
-            The ids, and bool [B]: whether a prefix was cut at the limit of its translation.
+        Also returns bool [B]: whether a prefix was cut at the limit of its translation. Lengths
+        and limits are those of `limits`.
         """
         closed, cut = self.encode(prefixes, self.target_limit, target=True)
         lengths = tf.cast(closed.row_lengths(), tf.int32)
@@ -215,9 +201,7 @@ class TextCodec:
     ) -> tf.Tensor | np.ndarray:
         """Returns the maximum number of tokens in each translation, int32 [B], EOS counted.
 
-        Args:
-            source_lengths: int32 [B], EOS counted.
-            max_lengths: int32 [B], limits that may only lower the configured ones.
+        Source lengths [B] count EOS too; `max_lengths` [B] may only lower the configured limit.
         """
         limits = source_lengths + self._decoding.max_extra_length
         for limit in (self._decoding.max_length, self._longest_target):

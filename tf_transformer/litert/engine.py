@@ -14,14 +14,7 @@ from tf_transformer.models.transformer import Transformer
 
 
 class LiteEngine(GraphEngine):
-    """Searches in LiteRT; scores and aligns with the model in TensorFlow.
-
-    Args:
-        model: a trained `Transformer` in float32.
-        tokenizer: the tokenizer that it was trained with.
-        interpreters: of its LiteRT file.
-        streams: batches searched at the same time; None for as many as the cores allow.
-    """
+    """Searches in LiteRT; scores and aligns with the model, in float32, in TensorFlow."""
 
     name, advice = "LiteRT", "leave out `litert`"
 

@@ -27,13 +27,9 @@ def export_lite(
 ) -> Path:
     """Writes BASE/VERSION/ with the file, the tokenizer and a card; returns that folder.
 
-    Args:
-        engine: its LiteRT file is written if it has one, else its model in float32.
-        decoding: settings of the search, for which fixed shapes are made.
-        base: the folder of the model's versions.
-        version: version number; None for the next free one.
-        card: content of the card.
-        fixed: whether to fix the shapes, for a single source up to the limit of `decoding`.
+    The engine's LiteRT file is written if it has one, else its model in float32; the version is
+    the next free one if None. `fixed` shapes are for a single source up to the limit of
+    `decoding`.
 
     Raises:
         UserError: if the version exists or cannot be written, the model is in bfloat16, or
@@ -46,9 +42,8 @@ def export_lite(
             f"LiteRT needs a model in float32 or int8. Received: {model.compute_dtype}."
         )
     with new_version(base, version) as (final, folder):
-        codec, lite = engine.codec(decoding), None
-        if isinstance(engine, LiteEngine):
-            lite = engine.interpreters
+        codec = engine.codec(decoding)
+        lite = engine.interpreters if isinstance(engine, LiteEngine) else None
         if fixed or not lite:
             width, longest = decoding.beam_size, codec.target_limit
             columns = min(longest, model.config.attention_window or longest)

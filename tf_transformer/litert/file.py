@@ -54,12 +54,9 @@ def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
     and `values` [B, N, H, W, K], new rows: at position t, column t mod C of the cache. With an
     attention window, C may be as small as that; otherwise it exceeds t.
 
-    Args:
-        model: a model in float32.
-        precision: "float32"; or "int8", where matrix products have int8 weights, with a scale
-            for each column, and inputs rounded to int8 row by row (LiteRT's dynamic-range
-            quantisation).
-        sizes: sizes to fix in the file; none by default.
+    The model is in float32. With the precision "int8", matrix products have int8 weights, with
+    a scale for each column, and inputs rounded to int8 row by row (LiteRT's dynamic-range
+    quantisation).
     """
     module = tf.Module()
     module.weights = [variable.value for variable in model.weights]
@@ -76,10 +73,7 @@ def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
 def cached_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
     """Returns the result of `lite_file`, from the user's cache because it takes a while.
 
-    Args:
-        model: a model in float32.
-        precision: "float32" or "int8".
-        weights: the file that the model's weights were read from.
+    `weights` is the file that the model's weights were read from.
     """
     version = f"{_FORMAT}-tf{tf.__version__}"
     file = cache_folder() / f"{sha256(weights)[:16]}-{precision}-{version}.tflite"

@@ -32,13 +32,7 @@ def new_interpreter(content: bytes, threads: int) -> Any:
 class InterpreterPool:
     """Interpreters of a LiteRT file written by `lite_file`, for several threads.
 
-    Args:
-        content: content of the file.
-        threads: number of threads per operation.
-        precision: precision of the weights in the file.
-
-    Attributes:
-        content, threads, precision: the arguments.
+    `threads` are those of one operation, `precision` is that of the weights in the file.
     """
 
     def __init__(self, content: bytes, threads: int, precision: str = "float32") -> None:
@@ -60,14 +54,8 @@ class InterpreterPool:
 class ModelInterpreter:
     """Runs a LiteRT file for one search at a time.
 
-    Args:
-        content: content of the file.
-        threads: number of threads per operation.
-
-    Attributes:
-        step: the signature, as a function from arrays by name to arrays by name.
-        columns: number of columns by which the cache grows; the size of a cache that is fixed
-            in the file.
+    `step` is a signature of the file, from arrays by name to arrays by name. The cache grows by
+    `columns`, the size of a cache that is fixed in the file.
     """
 
     def __init__(self, content: bytes, threads: int) -> None:
@@ -104,10 +92,8 @@ def _last_size(runner: Any, name: str) -> int:
 class CachedStep:
     """The decoding step of the sentences being searched, and its cache.
 
-    Args:
-        interpreter: computes the step.
-        memory: inputs that are the same in every step, with dimension 0 = B.
-        window: columns beyond which the cache does not grow but is a ring; 0 for no limit.
+    `memory` has the inputs that are the same in every step, with dimension 0 = B. From `window`
+    columns on the cache does not grow but is a ring; 0 for no limit.
     """
 
     def __init__(

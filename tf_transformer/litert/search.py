@@ -29,13 +29,8 @@ def numpy_beam_search(
 ) -> Hypotheses:
     """Returns the hypotheses that `beam_search` finds, as arrays, in the same order.
 
-    Args:
-        step: the decoding step of these sentences, at its first position.
-        decoding: settings of the search, whose lengths are not used.
-        num_hypotheses: N, at most the beam size W.
-        max_lengths: int32 [B], length limits.
-        min_lengths: int32 [B], minimum numbers of tokens.
-        prefix: int32 [B, P], see `beam_search`.
+    The step is at its first position. The lengths in `decoding` are not used: limits are arrays
+    [B], as in `beam_search`, and so is `prefix` [B, P].
     """
     rules: Rules = {"max_lengths": max_lengths, "min_lengths": min_lengths}
     if prefix is not None:

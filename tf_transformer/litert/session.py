@@ -18,10 +18,7 @@ from tf_transformer.models.ensemble import only_model
 class LiteSession(SavedModelSession):
     """Answers `serving_default` and `nbest` with LiteRT, other signatures with the SavedModel.
 
-    Args:
-        path: the folder of the SavedModel.
-        engine: LiteRT with the model of the same run.
-        decoding: settings of the search.
+    The engine and the SavedModel at `path` are of the same run.
     """
 
     def __init__(self, path: Path, engine: LiteEngine, decoding: DecodingConfig) -> None:

@@ -75,22 +75,19 @@ class Telemetry:
 class TokenCounter:
     """Counts tokens as the graph does, with the tokenizers stored in it.
 
-    Args:
-        session: holds the tokenizers; without one, only ids are counted. Without a model card,
-            its limits are taken to be those of a default export.
-
-    Attributes:
-        longest: maximum tokens in a row, EOS included.
-        positions: maximum positions computed together: rows times the longest of them.
+    Without a tokenizer, only ids are counted. Without a model card, the limits are taken to be
+    those of a default export.
     """
 
     def __init__(self, session: SavedModelSession) -> None:
         config = read_config(session.path)
         decoding = config.decoding if config else DecodingConfig()
+        # Maximum tokens in a row, EOS included.
         self.longest = decoding.max_source_length + decoding.max_extra_length
         if config and config.model.positions_are_limited:
             self.longest = min(self.longest, config.model.max_length)
         self._trained = read_card(session.path).get("longest_source") or float("inf")
+        # Maximum positions computed together: rows times the longest of them.
         self.positions = max(decoding.batch_tokens // decoding.beam_size, 1)
         self._tokenizers = [
             sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -139,12 +136,9 @@ class _Request:
 class RequestQueue:
     """A queue in front of a session, emptied by as many threads as the session has streams.
 
-    Args:
-        session: computes the batches.
-        counter: measures requests. One is long if it has more positions than the model
-            computes together, so that it is a batch of its own and takes longer than others.
-        telemetry: counts tokens, rows and batches.
-        max_waiting: maximum rows in the queue; an empty queue takes any request.
+    A request is long if it has more positions than the model computes together, so that it is a
+    batch of its own and takes longer than others. There are at most `max_waiting` rows in the
+    queue; an empty queue takes any request.
     """
 
     def __init__(
@@ -183,14 +177,8 @@ class RequestQueue:
     ) -> Future[Arrays]:
         """Queues a request; returns a future of its outputs, which the client may cancel.
 
-        Args:
-            signature: name of the signature.
-            inputs: arrays that passed `rest.parse_request`.
-            seconds: how long the client waits.
-
-        Raises:
-            QueueFullError: if the queue is full.
-            ClosedError: if requests are no longer accepted.
+        The client waits `seconds` for arrays that passed `rest.parse_request`. Raises
+        QueueFullError, or ClosedError if requests are no longer accepted.
         """
         sizes = self._counter.read(inputs)
         rows, longest = len(next(iter(inputs.values()))), max(sizes, default=1)

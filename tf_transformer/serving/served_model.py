@@ -33,15 +33,7 @@ class NotReadyError(Exception):
 class LoadedVersion:
     """A version that answers requests: its session, and the queue in front of it.
 
-    Args:
-        number: version number.
-        path: folder of a SavedModel.
-        telemetry: counts its tokens, rows and batches.
-        max_waiting: maximum rows in its queue.
-        open_session: loads the folder.
-
-    Raises:
-        UserError: if the model cannot be loaded or used, or does not take text.
+    Raises UserError if the model cannot be loaded or used, or does not take text.
     """
 
     def __init__(
@@ -101,15 +93,8 @@ class ServedModel:
     for changed files of the current version, and for the previous folder when the newest is
     deleted. A version that cannot be loaded is tried again when its files change.
 
-    Args:
-        name: the model's name.
-        find: returns the folders by number.
-        load: loads one of them; raises UserError if it cannot.
-        telemetry: shows the version, the number of refused ones, and the rows in the queue.
-        url: where the model is served, for the log.
-
-    Attributes:
-        failure: why no version could be loaded; None if one could.
+    `find` returns the folders by number; `load` loads one of them, and raises UserError if it
+    cannot; `url` is where the model is served, for the log.
     """
 
     def __init__(
@@ -121,7 +106,7 @@ class ServedModel:
         url: str = "",
     ) -> None:
         self.name, self._find, self._load, self._url = name, find, load, url
-        self.failure: Exception | None = None
+        self.failure: Exception | None = None  # why no version could be loaded
         self._current: LoadedVersion | None = None
         self._stamp: object = None  # of the current version's files
         self._loading: int | None = None
@@ -159,9 +144,7 @@ class ServedModel:
     def use(self, number: int | None = None) -> Iterator[LoadedVersion]:
         """Yields the current version, which is not freed inside the block.
 
-        Raises:
-            UnknownVersionError: if `number` is not the current version's.
-            NotReadyError: if no version is loaded.
+        Raises UnknownVersionError if `number` is another's, NotReadyError if none is loaded.
         """
         with self._changed:
             version = self._current
@@ -197,9 +180,8 @@ class ServedModel:
     def update(self) -> None:
         """Loads the newest folder that can be loaded, unless it is the current version.
 
-        Raises:
-            UserError: if no version is loaded and none can be.
-            OSError: if the folders cannot be listed and no version is loaded.
+        If no version is loaded, raises UserError if none can be, and OSError if the folders
+        cannot be listed.
         """
         try:
             folders = self._find()

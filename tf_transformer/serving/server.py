@@ -81,12 +81,9 @@ def make_app(
 ) -> flask.Flask:
     """Returns the WSGI application that serves a model under its name.
 
-    Args:
-        model: the model.
-        telemetry: its metrics.
-        deadline: seconds until a request is answered with 504.
-        access_log: answers to log as lines of JSON: "off", "errors" (statuses of 400 and
-            above, except those of probes) or "all".
+    Requests are answered with 504 after `deadline` seconds. `access_log` says which answers are
+    logged as lines of JSON: "off", "errors" (statuses of 400 and above, except those of probes)
+    or "all".
     """
     app = flask.Flask(__name__, static_folder=None)
     for _, _, reason in _ERRORS.values():  # an alert must see the first increase of a counter
@@ -291,14 +288,8 @@ class Listener(TcpWSGIServer):
     """A waitress server in which no client can keep connections that others need.
 
     When all are taken, the oldest connection with no answer pending is closed, even if it sends
-    a byte now and then.
-
-    Args:
-        app: the WSGI application.
-        bound: a socket with an address, on which connections are now accepted.
-        max_body: maximum bytes of a request's body.
-        connections: maximum number of connections.
-        idle: seconds after which one without a request is closed.
+    a byte now and then. So is one without a request after `idle` seconds. `bound` is a socket
+    with an address, on which connections are now accepted; `max_body` is in bytes.
     """
 
     accepting: bool  # set by waitress
