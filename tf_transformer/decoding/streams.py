@@ -105,8 +105,8 @@ _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container, by Linux control 
 def use_threads(threads: int | None = None) -> None:
     """Sets the threads of an operation, if TensorFlow has not computed in this process yet.
 
-    The default is the streams' share of the cores. There, a GPU keeps TensorFlow's number,
-    since it computes one stream.
+    The default is the streams' share of the cores; with a GPU, which computes one stream, it is
+    TensorFlow's number.
     """
     import tensorflow as tf
 

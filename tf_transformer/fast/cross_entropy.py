@@ -4,17 +4,11 @@ from keras import ops
 
 
 def softmax_statistics(labels, logits, first_label: int = 0):
-    """Computes the statistics of the logits that loss and metrics share in a graph.
+    """Computes the statistics of float32 logits that loss and metrics share in a graph.
 
-    Args:
-        labels: integer [B, T], or [B].
-        logits: float32 [B, T, V], or [B, V].
-        first_label: the label of column 0 of the logits.
-
-    Returns:
-        The softmax [B, T, V]; then logsumexp(logits), the maximum and the label's logit, all
-        [B, T]; without the axis T if `labels` lack it. The logit of a label without a column
-        is NaN.
+    Returns the softmax [B, T, V]; then logsumexp(logits), the maximum and the label's logit,
+    all [B, T]; without the axis T if `labels` lack it. `first_label` is the label of column 0
+    of the logits; the logit of a label without a column is NaN.
     """
     # One operation over all logits; computing exponentials and their sum would add three.
     probabilities = ops.softmax(logits, axis=-1)
@@ -46,15 +40,9 @@ def smoothed_cross_entropy(
     The loss is logsumexp(z) - (1 - e) z[label] - e mean(z), and its gradient
     softmax(z) - e / V - (1 - e) onehot(label). Neither pass builds a one-hot tensor.
 
-    Args:
-        labels: integer [B, T], or [B].
-        logits: floating [B, T, V], or [B, V]; computed in float32.
-        label_smoothing: e in [0, 1).
-        first_label: the label of column 0 of the logits.
-        scatter: False computes the same gradient by comparing every column with the label.
-
-    Returns:
-        float32 of the shape of `labels`, in nats.
+    `first_label` is the label of column 0 of the logits. Without `scatter`, the same gradient
+    is computed by comparing every column with the label. Returns float32 of the shape of
+    `labels`, in nats.
     """
 
     @ops.custom_gradient

@@ -46,9 +46,8 @@ def dropout_levels(rate: float) -> int:
 
 def drop(inputs, levels: int, seed):
     """Sets a fraction levels / 2^16 of the inputs [..., D] to 0 and scales up the others."""
-    kept = (
-        _random_int16(ops.shape(inputs), _fixed_seeds.get(seed, seed)) >= levels - _LEVELS // 2
-    )
+    numbers = _random_int16(ops.shape(inputs), _fixed_seeds.get(seed, seed))
+    kept = numbers >= levels - _LEVELS // 2
     scale = ops.cast(_LEVELS / (_LEVELS - levels), inputs.dtype)
     return inputs * (ops.cast(kept, inputs.dtype) * scale)
 
@@ -75,17 +74,8 @@ class Dropout(keras.layers.Dropout):
     """Keras's Dropout with 16 random bits per value, two values from one random word.
 
     Drawing random words is most of dropout's cost. The rate is exact to 2^-17; kept values are
-    divided by the fraction that is kept, up to the rounding of the dtype.
-
-    Args:
-        rate: fraction of the inputs set to 0, in [0, 1).
-
-    Call arguments:
-        inputs: floating [..., D].
-        training: drops nothing if False.
-
-    Raises:
-        ValueError: if `rate` rounds to 1, or `noise_shape` is given.
+    divided by the fraction that is kept, up to the rounding of the dtype. Raises ValueError if
+    `rate` rounds to 1, or `noise_shape` is given.
     """
 
     def __init__(self, rate: float, noise_shape=None, **kwargs):

@@ -17,16 +17,8 @@ def normalize_in_training(inputs, gamma, beta, epsilon: float):
 
     Only the normalized x and 1 / sqrt(variance + epsilon) are kept between the passes. The
     gradient of the inputs is g = dy * gamma, less its components along 1 and the normalized x,
-    divided by sqrt(variance + epsilon).
-
-    Args:
-        inputs: float32 or float64 [..., D].
-        gamma: scale, [D].
-        beta: offset, [D].
-        epsilon: added to the variance.
-
-    Returns:
-        [..., D].
+    divided by sqrt(variance + epsilon). Takes float32 or float64 [..., D], and a scale `gamma`
+    and an offset `beta`, both [D].
     """
     width = inputs.shape[-1]
 
@@ -54,17 +46,8 @@ def normalize_in_training(inputs, gamma, beta, epsilon: float):
 class LayerNormalization(keras.layers.LayerNormalization):
     """Keras's LayerNormalization over the last axis, with scale and offset; faster in training.
 
-    Computes in float32 under half-precision policies.
-
-    Args:
-        epsilon: added to the variance.
-        **kwargs: other arguments of Keras's layer.
-
-    Call arguments:
-        inputs: [..., D].
-
-    Raises:
-        ValueError: for another `axis`, for `rms_scaling`, or without `center` or `scale`.
+    Computes in float32 under half-precision policies. Raises ValueError for another `axis`, for
+    `rms_scaling`, or without `center` or `scale`.
     """
 
     def __init__(self, epsilon: float = 1e-3, **kwargs):

@@ -23,8 +23,7 @@ class Adam(keras.optimizers.Adam):
       `averaged_weights`. Its decay at update t = 0, 1, ... is the smaller of `ema_momentum` and
       (1 + t) / (10 + t), so that it soon forgets the initial weights.
 
-    Raises:
-        ValueError: for `amsgrad`, which the fused operation lacks.
+    Raises ValueError for `amsgrad`, which the fused operation lacks.
     """
 
     def __init__(self, *args, **kwargs):

@@ -52,11 +52,7 @@ class QuantizedKernel:
 
 
 class Inference:
-    """The weights of a layer, read once for all steps of a search.
-
-    Args:
-        layer: the layer, which computes the steps.
-    """
+    """The weights of the layer that computes a search's steps, read once for all of them."""
 
     def __init__(self, layer: keras.layers.Layer):
         self._weights = [(weight, ops.copy(weight)) for weight in layer.weights]
@@ -84,9 +80,9 @@ def product(x, kernel):
 
 def look_up(table, ids):
     """Returns rows of a table [V, D], or of a transposed kernel: ids [...] -> [..., D]."""
-    return (
-        table.rows(ids) if isinstance(table, QuantizedKernel) else ops.take(table, ids, axis=0)
-    )
+    if isinstance(table, QuantizedKernel):
+        return table.rows(ids)
+    return ops.take(table, ids, axis=0)
 
 
 def project(x, kernel, bias=None, over=1, sizes=None):
@@ -96,12 +92,7 @@ def project(x, kernel, bias=None, over=1, sizes=None):
     added after reshaping: added to the flat product, it would be fused with it, and in bfloat16
     an exported model would round differently from Python.
 
-    Args:
-        x: [B, ..., D].
-        kernel: [D, N].
-        bias: [N], or None.
-        over: number of trailing axes of x that make up D.
-        sizes: sizes of the axes that N is split into; [N] if None.
+    The last `over` axes of x make up D; N is split into axes of these sizes, [N] if None.
     """
     require_floats(x)
     flat = product(ops.reshape(x, (-1, kernel.shape[0])), kernel)
@@ -163,12 +154,8 @@ def side_by_side(kernels, biases, dtype):
 def project_to_qkv_heads(x, kernel, bias, num_heads, key_dim):
     """Does what `project_to_heads` does, for queries, keys and values in one product.
 
-    Args:
-        x: [B, T, D].
-        kernel: from `side_by_side`.
-        bias: from `side_by_side`.
-        num_heads: H.
-        key_dim: K of queries and keys; the values take the remaining columns.
+    Kernel and bias are from `side_by_side`; K is `key_dim` of queries and keys, and the values
+    take the remaining columns.
     """
     keys = num_heads * key_dim
     if kernel.shape[1] == 3 * keys:

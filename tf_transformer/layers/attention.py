@@ -65,12 +65,8 @@ def join_masks(*masks):
 def combine_masks(key_mask=None, *attention_masks):
     """Joins masks into one that broadcasts to scores [B, H, T, S]; None if all are None.
 
-    Args:
-        key_mask: [B, S].
-        *attention_masks: [B or 1, T, S], or [B or 1, H or 1, T, S].
-
-    Raises:
-        ValueError: if an attention mask has another rank: [B, S] and [T, S] look alike.
+    `key_mask` is [B, S]; attention masks are [B or 1, T, S], or [B or 1, H or 1, T, S]. Another
+    rank raises ValueError: [B, S] and [T, S] look alike.
     """
     spread = []
     for mask in attention_masks:
@@ -133,20 +129,11 @@ def windowed_attention(
     """Computes `scaled_dot_product_attention` to keys at most `window` positions away.
 
     In time and memory proportional to T * window: a block of `window` queries sees the keys of
-    its own block and of the blocks beside it (Beltagy et al. 2020, arXiv 2004.05150, 3.1).
+    its own block and of the blocks beside it (Beltagy et al. 2020, arXiv 2004.05150, 3.1). A
+    block is shorter if T is.
 
-    Args:
-        query: [B, H, T, K].
-        key: [B, H, T, K].
-        value: [B, H, T, value_dim].
-        window: positions to each side; a block is shorter if T is.
-        key_mask: boolean [B, T], True at real positions.
-        causal: hides later positions.
-        dropout: as for `scaled_dot_product_attention`.
-        positions: likewise.
-
-    Returns:
-        [B, H, T, value_dim].
+    Takes queries and keys [B, H, T, K], values [B, H, T, value_dim] and a boolean `key_mask`
+    [B, T], True at real positions; `causal` hides later ones. Returns [B, H, T, value_dim].
     """
     length = ops.shape(query)[2]
     if isinstance(length, int):

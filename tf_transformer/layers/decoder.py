@@ -150,8 +150,7 @@ class DecoderLayer(TransformerLayer):
 
         Args:
             beams: [B, W, D], the inputs of this position.
-            past: keys and values of earlier positions, both [B, H, t * W, K]; None if there
-                are none.
+            past: keys and values of earlier positions, both [B, H, t * W, K], or None.
             memory: `project_memory(encoder_output)`.
             self_mask: [B, 1, W, (t + 1) * W], `additive` of True at a beam's own history.
             memory_mask: [B, 1, 1, S], likewise; ignored without cross-attention.

@@ -182,12 +182,7 @@ class PositionalEmbedding(PositionalEncoding):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class OutputProjection(keras.layers.Layer):
-    """The untied pre-softmax projection: [B, T, D] -> float32 [B, T, V].
-
-    Args:
-        vocab_size: V.
-        output_bias: adds a bias to the logits; the paper has none.
-    """
+    """The untied pre-softmax projection: [B, T, D] -> float32 [B, T, V]."""
 
     def __init__(self, vocab_size: int, output_bias: bool = False, **kwargs):
         super().__init__(**kwargs)

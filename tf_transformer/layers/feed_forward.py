@@ -15,11 +15,7 @@ NORMS = {"layer": LayerNormalization, "rms": keras.layers.RMSNormalization}
 
 
 def activation_of(activation: str | Callable) -> str | Callable:
-    """Returns a Keras activation as a function, or the name of a gate as it is.
-
-    Raises:
-        ValueError: if there is no activation of that name.
-    """
+    """Returns a Keras activation as a function, or a gate's name; ValueError for any other."""
     gates = isinstance(activation, str) and activation in GATES
     return activation if gates else keras.activations.get(activation)
 

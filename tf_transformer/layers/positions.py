@@ -52,21 +52,17 @@ class Positions:
         A window of attention is computed in blocks: the heads' axis has those of the first
         head, then those of the second, and so on. `for_heads` makes values of each head fit.
 
-        Args:
-            scores: [B, H, T, S]; within a window [B, H * blocks, T, S].
-            queries: [B, H, T, K], divided by sqrt(K); likewise.
-            distances: int32 [T, S], position of the key minus that of the query; [S] if all
-                queries are at one position.
+        Scores are [B, H, T, S], within a window [B, H * blocks, T, S]; queries [B, H, T, K],
+        divided by sqrt(K), likewise. A distance is the position of the key minus that of the
+        query: int32 [T, S], or [S] if all queries are at one position.
         """
         return scores
 
     def add_to_values(self, values, weights, distances):
-        """Returns weighted values with what depends on the distances.
+        """Returns weighted values with what depends on the distances; see `add_to_scores`.
 
-        Args:
-            values: [B, H, T, value_dim]; within a window [B, H * blocks, T, value_dim].
-            weights: [B, H, T, S], after dropout; likewise.
-            distances: as for `add_to_scores`.
+        Values are [B, H, T, value_dim], weights [B, H, T, S] after dropout; within a window,
+        the heads' axis is H * blocks.
         """
         return values
 
@@ -161,10 +157,8 @@ class Rotary(Positions):
             positions = ops.arange(ops.shape(heads)[2], dtype="int32")
         rates = (10000.0 ** (-np.arange(half) / half)).astype("float32")
         angles = ops.cast(positions, "float32")[:, None] * rates  # [T, K / 2]
-        cos, sin = (
-            ops.cast(ops.cos(angles), heads.dtype),
-            ops.cast(ops.sin(angles), heads.dtype),
-        )
+        cos = ops.cast(ops.cos(angles), heads.dtype)
+        sin = ops.cast(ops.sin(angles), heads.dtype)
         one, other = ops.split(heads, 2, axis=-1)
         return ops.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1)
 

@@ -107,14 +107,8 @@ class TransformerLayer(keras.layers.Layer):
 class Stack(TransformerLayer):
     """Dropout on the embedded input (paper 5.4), then N layers.
 
-    With `norm_first`, a final norm follows, since the residual path has none.
-
-    Attributes:
-        dropout: the dropout on the input.
-        layers: the layers.
-        norm: the final norm, or None.
-        recompute: recomputes each layer in the backward pass, so that training stores only the
-            layers' inputs.
+    With `norm_first`, a final norm follows, since the residual path has none. With `recompute`,
+    each layer is computed again in the backward pass: training stores only the layers' inputs.
     """
 
     @property
@@ -145,9 +139,7 @@ class Stack(TransformerLayer):
     def call_layers(self, x, *inputs, training, return_attention_scores, **options):
         """Applies the layers to x, each with the same other inputs.
 
-        Returns:
-            The output; with `return_attention_scores`, a pair of it and a list of each layer's
-            scores.
+        Returns the output; with `return_attention_scores`, also a list of each layer's scores.
         """
         x = self.dropout(x, training=training)
         options["training"] = training

@@ -16,17 +16,11 @@ from tf_transformer.layers.embedding import OutputProjection, project_to_logits
 
 
 def initial_cache(decoder: Decoder, source, encoder_output) -> dict[str, Any]:
-    """Returns the cache before the first step; dimension 0 of every tensor is B.
+    """Returns the cache before the first step, of ids [B, S]; dimension 0 of all tensors is B.
 
-    Args:
-        decoder: the decoder, with cross-attention.
-        source: ids [B, S].
-        encoder_output: [B, S, D].
-
-    Returns:
-        A dict of `memory`, each layer's keys and values of the encoder output; `memory_mask`
-        [B, 1, 1, S]; and `past`, each layer's keys and values of the positions decoded so far,
-        still empty, [B, H, 0, K].
+    It has `memory`, each layer's keys and values of the encoder output; `memory_mask`
+    [B, 1, 1, S]; and `past`, each layer's keys and values of the positions decoded so far,
+    still empty, [B, H, 0, K].
     """
     memory = [layer.project_memory(encoder_output) for layer in decoder.layers]
     past = [tuple(ops.zeros_like(heads[:, :, :0]) for heads in pair) for pair in memory]
@@ -37,12 +31,8 @@ def initial_cache(decoder: Decoder, source, encoder_output) -> dict[str, Any]:
 class DecodingStep:
     """Decodes one position of every beam, a step of `decoding.beam_search`.
 
-    Prepares kernels that all steps share, so it is made once, outside the loop of a search.
-
-    Args:
-        embedding: the embedding of targets.
-        decoder: the decoder.
-        projection: the output projection, perhaps the embedding itself.
+    Prepares kernels that all steps share, so it is made once, outside the loop of a search. The
+    output projection may be the embedding itself.
     """
 
     def __init__(
@@ -59,16 +49,12 @@ class DecodingStep:
         self._inference = Inference(decoder)
 
     def __call__(self, tokens, index, ancestry, cache):
-        """Returns float32 logits [B, W, V] and the cache with this position in it.
+        """Returns float32 logits [B, W, V] and the cache with this position, `index`, in it.
 
-        Args:
-            tokens: [B, W], those before this position.
-            index: this position, from 0.
-            ancestry: [B, W, C + 1], the slot in which each earlier step of a beam was computed,
-                -1 in an unused column, and finally the beam's own. Position p is in column p,
-                within a window of attention in column p mod C.
-            cache: of `initial_cache`, or of the step before. Within a window it may hold the
-                last columns only.
+        `tokens` [B, W] are those before it. `ancestry` [B, W, C + 1] has the slot in which each
+        earlier step of a beam was computed, -1 in an unused column, and finally the beam's own.
+        Position p is in column p, within a window of attention in column p mod C. Within a
+        window, the cache may hold the last columns only.
         """
         with self._inference.on():
             hidden, past = self._decode(tokens, index, ancestry, cache)

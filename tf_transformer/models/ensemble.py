@@ -11,10 +11,8 @@ from tf_transformer.models.transformer import Transformer
 class Ensemble:
     """Decodes with several models as with one `Transformer`.
 
-    Its logits are log(1/M sum_m p_m), which are already normalised.
-
-    Args:
-        models: M models trained with one tokenizer, at least one.
+    Its logits are log(1/M sum_m p_m), which are already normalised. The M models, at least one,
+    were trained with one tokenizer.
     """
 
     def __init__(self, models: Sequence[Transformer]) -> None:

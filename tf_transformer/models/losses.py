@@ -14,12 +14,7 @@ from tf_transformer.layers.feed_forward import require_positive
 def labels_of(logits, labels):
     """Returns the labels of logits [B, T, V] as [B, T], without a trailing axis of size 1.
 
-    Args:
-        logits: [B, T, V], or [B, V].
-        labels: [B, T], or [B]; or a column, with a trailing axis of size 1.
-
-    Raises:
-        ValueError: if the labels have another rank.
+    Logits [B, V] have labels [B]. Raises ValueError if the labels have another rank.
     """
     rank = len(logits.shape) - 1
     if len(labels.shape) == rank + 1 and labels.shape[-1] in (1, None):  # a column of a table
@@ -33,14 +28,10 @@ def labels_of(logits, labels):
 
 
 def token_weights(labels, sample_weight=None):
-    """Computes each label's weight: 0 for padding, else 1 or its sample weight.
+    """Computes each label's weight in float32: 0 for padding, else 1 or its sample weight.
 
-    Args:
-        labels: integer [B, T] or [B].
-        sample_weight: [B], or the shape of `labels`, optionally with a trailing axis of size 1.
-
-    Returns:
-        float32 of the shape of `labels`.
+    Labels are [B, T] or [B]; sample weights [B], or of the labels' shape, optionally with a
+    trailing axis of size 1.
     """
     weights = ops.cast(padding_mask(labels), "float32")
     if sample_weight is None:
@@ -136,11 +127,7 @@ def full_precision(dtype=None) -> str:
 class TokenMean(keras.metrics.Metric):
     """Mean of a per-token value over all real tokens seen since the last reset.
 
-    Args:
-        first_label: the label of column 0 of the logits; see `LabelSmoothedCrossEntropy`.
-
-    Raises:
-        ValueError: in `update_state`, if labels and logits do not match.
+    `first_label` is the label of column 0 of the logits, as in `LabelSmoothedCrossEntropy`.
     """
 
     default_name: str

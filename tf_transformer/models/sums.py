@@ -22,11 +22,8 @@ _SEED_DISTANCE = 2**33
 def sum_over_parts(compute: Callable, tensors, zeros, max_tokens: int | None):
     """Cuts `tensors` [B, ...] into parts and adds up the results of `compute` for each part.
 
-    Args:
-        compute: takes the tensors of a part and returns a structure of tensors like `zeros`.
-        tensors: structure of the tensors of a batch.
-        zeros: the initial sums.
-        max_tokens: most positions in a part, unless it is a single row; None for one part.
+    `compute` takes the tensors of a part and returns a structure of tensors like `zeros`. A
+    part has at most `max_tokens` positions, unless it is a single row; None for one part.
     """
     if max_tokens is None:
         return compute(*tensors)
@@ -47,11 +44,10 @@ def sum_over_parts(compute: Callable, tensors, zeros, max_tokens: int | None):
 
 
 def in_parts(tensors, most):
-    """Cuts tensors [B, ...] into equal parts of at most `most` rows.
+    """Cuts tensors [B, ...] into P equal parts of at most `most` rows; returns P first.
 
-    Returns:
-        The number of parts P, and every tensor as [P, rows, ...], the last part filled up with
-        rows of zeros, which count as padding.
+    Every tensor becomes [P, rows, ...], the last part filled up with rows of zeros, which count
+    as padding.
     """
     rows = tf.shape(tf.nest.flatten(tensors)[0])[0]
     parts = tf.maximum(-(-rows // most), 1)
@@ -117,13 +113,9 @@ Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class ChunkedLoss:
-    """The output projection and loss of a model, separated from its other layers.
+    """The output projection and loss of a functional model, separated from its other layers.
 
-    Args:
-        model: a functional model that ends in the projection of hidden states to logits.
-
-    Raises:
-        ValueError: if the model ends in another layer.
+    Raises ValueError if the model does not end in the projection of hidden states to logits.
     """
 
     def __init__(self, model: KerasModel) -> None:
@@ -141,18 +133,9 @@ class ChunkedLoss:
     def gradients(
         self, inputs, labels, weights, scale, variables: Sequence[keras.Variable], loss: Loss
     ):
-        """Computes the loss, and the gradients of `scale` times the loss.
+        """Returns the sum of the loss, and the gradients of `scale` times it for all variables.
 
-        Args:
-            inputs: inputs of the model.
-            labels: [B, T].
-            weights: weights of the labels, [B, T].
-            scale: float32 scalar.
-            variables: the trainable variables.
-            loss: loss of a chunk of rows.
-
-        Returns:
-            The sum of the loss, and a gradient for each variable.
+        Labels and weights are [B, T]; `loss` is that of a chunk of rows.
         """
         with tf.GradientTape() as tape:
             hidden = self.body(inputs, training=True)

@@ -7,12 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.fast.keras_hooks import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer
-from tf_transformer.models.checks import (
-    check_fit,
-    check_labels,
-    check_loss,
-    warn_of_padding,
-)
+from tf_transformer.models.checks import check_fit, check_labels, check_loss, warn_of_padding
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
     full_precision,
@@ -40,15 +35,11 @@ class TokenModel(KerasModel):
     the epoch NaN, so that a callback can stop training; under loss scaling it skips the update.
 
     A model with one label per row has logits [B, V] and labels [B], 0 for rows of padding.
-
-    Attributes:
-        first_label: the label of column 0 of the logits.
-        unit: plural noun for the labelled items, shown on the console.
     """
 
     max_tokens_per_device: int | None = None
-    first_label = 0
-    unit = "tokens"
+    first_label = 0  # the label of column 0 of the logits
+    unit = "tokens"  # plural noun for the labelled items, shown on the console
     _replica_seeds = None
     _trained: tuple[int, ...] = ()  # ids of the weights of the last `fit` since `compile`
     _chunked_loss: ChunkedLoss | None = None
@@ -210,13 +201,10 @@ class TokenModel(KerasModel):
     def _gradients(self, inputs, labels, weights, count):
         """Returns the sum of the loss, and the gradients of that sum (scaled) over `count`."""
         if self._chunked_loss:
+            scale = self.optimizer.scale_loss(1 / count)
+            loss = partial(self._loss_of_logits, inputs)
             return self._chunked_loss.gradients(
-                inputs,
-                labels,
-                weights,
-                self.optimizer.scale_loss(1 / count),
-                self.trainable_variables,
-                partial(self._loss_of_logits, inputs),
+                inputs, labels, weights, scale, self.trainable_variables, loss
             )
         with tf.GradientTape() as tape:
             logits = self(inputs, training=True)

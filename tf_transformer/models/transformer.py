@@ -26,9 +26,6 @@ class BaseTransformer(TokenModel):
 
     Its `get_config` holds the arguments of its constructor, which layers are frozen and which
     stacks are recomputed; `from_config` restores all of them.
-
-    Attributes:
-        config: the `ModelConfig` of its settings.
     """
 
     config: ModelConfig
