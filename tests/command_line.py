@@ -94,7 +94,8 @@ class RelayHere:
         pass
 
     def run(self, words: Sequence[str]) -> int:
-        return status_of(words[3:])  # after python -m tf_transformer.cli.main
+        assert [*words[:3]] == TF_TRANSFORMER
+        return status_of(words[3:])
 
 
 def translated(capsys, run: Path, file: Path, *options: str) -> list[str]:

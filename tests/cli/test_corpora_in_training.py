@@ -58,9 +58,12 @@ def last_state(run: Path) -> dict[str, bytes]:
 
 def test_a_run_on_mixed_corpora_resumes_bit_for_bit(options, run, tmp_path):
     parts = ["train", *options, "--output", str(tmp_path / "run"), "--stop-after", "5 steps"]
-    for _ in range(2):
+    for step in (5, 8):
         done = run_here(parts)
-        assert done.returncode == 0, done.stderr
+        assert (done.returncode, done.stderr) == (0, "")
+        if step == 5:
+            stopped = "stopped at step 5 by --stop-after 5 steps; run the same command again"
+            assert done.stdout.splitlines()[-1].startswith(stopped)
     assert "resuming from step 5" in done.stdout
     assert last_state(tmp_path / "run") == last_state(run.path)
 

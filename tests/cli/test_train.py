@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import SIGNATURE, assert_refused, environment, train_options
+from command_line import SIGNATURE, RelayHere, assert_refused, train_options
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
@@ -16,6 +16,7 @@ from tf_transformer.data import builtin
 from tf_transformer.data.vocabulary import tokenizer_settings
 from tf_transformer.run import Run
 from tf_transformer.run.run import what_is_unfinished
+from tf_transformer.training import sessions
 from tools.storm.lab import SMALLEST, set_options
 
 EVALUATION = (
@@ -198,7 +199,7 @@ SMALL = (
 
 @pytest.fixture
 def words(trained_run, monkeypatch) -> list[str]:
-    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    monkeypatch.setattr(sessions, "Relay", RelayHere)
     Path("small.yaml").write_text("".join(f"{each.replace('=', ': ')}\n" for each in SMALL))
     dev = str(trained_run.corpus / "dev")
     data = ["--train", dev, "--valid", dev, "--source", "en", "--target", "de"]
