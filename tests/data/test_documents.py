@@ -94,11 +94,36 @@ def test_abbreviations_end_no_sentence(language, line, expected):
     assert sentences_of(line, language)[1:] == expected
 
 
+@pytest.mark.parametrize(
+    ("language", "line"),
+    [
+        ("ja", "「はい。」と言った。|そして帰った。"),
+        ("ja", "『本当？』と聞いた。|彼は笑った！|本当だ。"),
+        ("ja", "「行け！今すぐ！」、と叫んだ。|「はい。」|「いいえ。」"),
+        ("ja", "【注意。】これは本だ。|今日は。|では。"),
+        ("zh", "他说：“你好。”然后走了。|今天很好。|他来了！|真的？|是。"),
+        ("zh", '他说："走。"然后走了。|好。|“再见。”'),
+        ("ko", "“네.”라고 말했다. |그는 갔다."),
+        ("ko", '"네."라고 말했다. |그는 갔다.'),
+        ("en", "He said “Hi.” |Then he went. |See eq. (2) and Fig. 3. |Version 3.|Next."),
+        ("en", "It is in vol. 3. |I like ch. |Not all."),
+        ("fr", "Oui, c.-à-d. le 3 nov. 2026 et oui. |Il vint en nov. |« Oui. » |Il partit."),
+        ("ru", "Это т.е. хорошо, т. е. да, рис. 5 и т.д. там. |Да."),
+        ("tr", "Ofis 5. katta. |Evet 5. |Tamam."),
+        ("hi", "डॉ. शर्मा आए। |वे गए।"),
+        ("pl", "Np. dr. Nowak i św. Jan, m.in. dziś. |Tak."),
+    ],
+)
+def test_direct_speech_and_abbreviations_stay_together_and_sentences_apart(language, line):
+    found = sentences_of(line.replace("|", ""), language)
+    assert found == [sentence.strip() for sentence in line.split("|")]
+
+
 def test_sentences_without_space_between_get_one_where_the_translation_needs_it():
-    assert (
-        rewritten("你好。“再见。”好！\n", ["Hello.", "Bye.", "OK!"], "zh")
-        == "Hello. Bye. OK!\n"
-    )
+    text, translations = "你好。“再见。”\n", ["Hello.", "Bye."]
+    assert rewritten(text, translations, "zh") == "Hello. Bye.\n"
+    shown = put_together(take_apart(text, "zh"), translations)
+    assert [part.text for part, _ in shown] == ["你好。", "“再见。”", "\n"]
     assert rewritten("你好。再见。", ["今日は。", "では。"], "zh") == "今日は。では。"
 
 

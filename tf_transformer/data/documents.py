@@ -34,8 +34,23 @@ _GOES_ON = {
     "de": r"(?i:[ai]m|zu[mr]|vom|beim|ins|das|de[mnrs]|die|(?:dies|ihr|sein)e[mnrs]?)\s\d\d?",
     "en": "Ms",
     "es": "D|Dña",
-    "fr": r"M|Mme|Mlle|Dr|Pr|Prof|Mgr|[A-Z](?=\.$)",
+    "fr": r"M|Mme|Mlle|Dr|Pr|Prof|Mgr|[A-Z](?=\.$)|c\.-à-d",
+    "hi": "डॉ|प्रो",
+    "pl": r"(?i:dr|mgr|inż|prof|ks|św|np|tj)",
 }
+# What ends none before a number, a bracket or a small letter.
+_GOES_ON_SMALL = {
+    "en": r"(?i:eqs?|figs?|vol|ch|approx)",
+    "fr": r"(?:janv|févr|avr|juil|sept|oct|nov|déc)",
+    "pl": r"m\.in",
+    "ru": r"т\.\s?[екдп]|(?i:рис|стр|табл)",
+    "tr": r"\d\d?",
+}
+# A cut before a closing mark, and one behind it, or behind a full stop, where a word goes on.
+_CLOSING = r"\])}’”»』」）】》〉〕］｝"
+_TORN = re.compile(
+    rf"(?<!\s)(?=[{_CLOSING}])|(?<=[\"'{_CLOSING}])(?=[\w、，。,.:;：；])|(?<=\.)(?=[-‐‑–])"
+)
 WIDE = "\u2e80"  # the first of the characters of East Asia, which put no space after a mark
 
 
@@ -74,13 +89,14 @@ def put_together(
     """Yields the parts with what stands for them: a translation, or their own text.
 
     Takes as many of the translations as there are sentences, and makes each a line. Between
-    sentences that had no space, as in Chinese, one is added if their translations need it.
+    sentences without space, as in Chinese, a translation begins with one where it needs one.
     """
     found, before, shown = iter(translations), Span("", False), ""
     for part in parts:
-        if before.is_sentence and part.is_sentence and _is_wide(before.text) > _is_wide(shown):
-            yield Span("", False), " "
+        follows = before.is_sentence and part.is_sentence
+        space = " " * (follows and _is_wide(before.text) > _is_wide(shown))
         shown = " ".join(next(found).splitlines()).strip() if part.is_sentence else part.text
+        shown = space + shown
         yield part, shown
         before = part
 
@@ -123,9 +139,8 @@ def _cell(cell: str, language: str, context: int) -> Iterator[Span]:
         if type(error).__name__ != "PanicException":
             raise
         sizes = []  # the line is one sentence, so that nothing is lost
-    goes_on = re.compile(rf"\b(?:{_GOES_ON.get(language, '(?!)')})\.\s*$")
     cuts = itertools.accumulate(sizes[:-1]) if sum(sizes) == len(cell) else ()
-    found = (_CLOSE.match(cell, cut) for cut in cuts if not goes_on.search(cell, cut - 30, cut))
+    found = (_CLOSE.match(cell, cut) for cut in cuts if not _goes_on(cell, cut, language))
     ends = [0, *(match.end() for match in found if match), len(cell)]
     for first in range(0, len(ends) - 1, context):
         piece = cell[ends[first] : ends[min(first + context, len(ends) - 1)]]
@@ -134,6 +149,17 @@ def _cell(cell: str, language: str, context: int) -> Iterator[Span]:
         yield Span(piece[:start], False)
         yield Span(sentence, _is_text(sentence))
         yield Span(piece[start + len(sentence) :], False)
+
+
+def _goes_on(text: str, cut: int, language: str) -> bool:
+    """Tells whether a sentence goes on where the library cuts."""
+    if _TORN.match(text, cut):
+        return True
+    after = text[cut : cut + 1]
+    small = after.islower() or after.isdigit() or after == "("
+    before = [_GOES_ON.get(language), _GOES_ON_SMALL.get(language) if small else None]
+    words = "|".join(filter(None, before)) or "(?!)"
+    return bool(re.compile(rf"\b(?:{words})\.\s*$").search(text, max(cut - 30, 0), cut))
 
 
 def _is_text(text: str) -> bool:
