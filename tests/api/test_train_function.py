@@ -82,6 +82,7 @@ def test_mistakes_are_refused_as_by_the_command(arguments, message, tmp_path):
         (["my/train", ("a", "b")], "must be names of files, .*. Received: 'my/train'"),
         ([{"en": "a", "de": "b"}], "pairs or a DataFrame of two columns. Received: {"),
         ({"en": ["a"], "de": ["b"]}, "pairs or a DataFrame of two columns. Received: {"),
+        ((("a", "b"), ("c", "d")), "must be a list of pairs, or .* Received: \\(\\('a', 'b'"),
         ((["a", "b"], ["c"]), "`train.0.` and `train.1.` must have the same number"),
         ([("a", float("nan"))], "`train.1.` must be a list of strings. Received: .* nan"),
         ([("a\nb", "c")], "`train` must have no line breaks. Received: 'a\\\\nb'"),
@@ -91,6 +92,22 @@ def test_text_that_is_neither_names_nor_pairs_is_refused(text, message, tmp_path
     with pytest.raises((TypeError, ValueError), match=message):
         tf_transformer.train(train=text, valid=[("a", "b")])
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        [("a", "b"), ("c", "d")],
+        (["a", "c"], ["b", "d"]),
+        (("a", "c"), ["b", "d"]),
+        iter((("a", "b"), ("c", "d"))),
+    ],
+)
+def test_two_pairs_are_read_as_they_are_written(text, tmp_path):
+    with pytest.raises(UserError, match="must be at most"):  # the vocabulary
+        tf_transformer.train(train=text, valid=[("a", "b")], output="run", **SIZE)
+    (source,) = Path("run/pairs").glob("train-*.source")
+    assert source.read_text("utf-8") == "a\nc\n"
 
 
 def test_pairs_need_translation_a_dev_set_and_a_folder_of_their_own(tmp_path):
