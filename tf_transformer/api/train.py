@@ -145,8 +145,8 @@ def _names_or_sides(name: str, text: Any) -> Any:
         rows = [*zip(*rows, strict=True)]
     elif all(isinstance(row, tuple) and len(row) == 2 for row in rows):
         raise TypeError(
-            f"`{name}` must be a list of pairs, or a tuple of two lists, (sources, targets): two "
-            f"tuples of two strings may mean either. Received: {quoted(text)}."
+            f"`{name}` must be a list of pairs, or a tuple of two lists, (sources, targets): "
+            f"two tuples of two strings may mean either. Received: {quoted(text)}."
         )
     _, sources, targets = pairs(**{f"{name}[{i}]": side for i, side in enumerate(rows)})
     for line in (*sources, *targets):
