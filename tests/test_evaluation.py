@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from helpers import scored_outputs, to_the_digits_of
+from sacrebleu.metrics import BLEU
 
 from tf_transformer import evaluation
 from tf_transformer.base.errors import UserError
@@ -22,6 +23,7 @@ from tf_transformer.evaluation import (
     moses_tokenize,
     paired_tests,
     report,
+    score_translations,
     split_compounds,
 )
 
@@ -31,6 +33,28 @@ def test_published_scores_with_two_references_are_reproduced():
         score = bleu(output.hypotheses, *output.references)
         assert "nrefs:2|" in score.signature
         assert round(score.value, 4) == float(output.scores["published_bleu_all_refs"])
+
+
+def test_a_blank_line_among_several_references_is_none(caplog):
+    whole = [
+        "the cat sat on the mat today and slept",
+        "a dog ran through the park and barked",
+        "",
+    ]
+    short, blank = ["the cat sat on", "a dog ran through", ""], ["", " ", ""]
+    alone = score_translations(short, whole)
+    assert caplog.messages == [] and alone.bleu.value < 60
+    both = score_translations(short, whole, blank)
+    assert (both.bleu.value, both.chrf.value) == (alone.bleu.value, alone.chrf.value)
+    assert caplog.messages == ["blank lines of references, which count as no reference: 2"]
+    metric, other = (make_metric("bleu", texts) for texts in ([whole], [blank, whole]))
+    assert metric.corpus_score(short, None).score == other.corpus_score(short, None).score
+    partly = ["the cat sat down", "", ""]
+    expected = BLEU().corpus_score(short, [whole, ["the cat sat down", None, ""]])
+    score = bleu(short, whole, partly)
+    assert (score.value, "nrefs:var" in score.signature) == (expected.score, True)
+    # Nor does a blank translation equal such a reference.
+    assert score_translations(["a", ""], ["a", "b"], ["", ""]).exact == 0.5
 
 
 def test_an_interval_stays_within_0_and_100():

@@ -1,10 +1,11 @@
 """Scores of finished translations, significance tests, and reports of every variant of BLEU."""
 
+import logging
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -15,6 +16,8 @@ from sacrebleu.significance import PairedTest, Result
 
 from tf_transformer.base.errors import UserError, missing_extra
 from tf_transformer.base.output import Table
+
+logger = logging.getLogger(__name__)
 
 SAMPLES = 1_000  # bootstrap samples, which sacreBLEU draws with its seed, SACREBLEU_SEED
 TRIALS = 10_000  # trials of approximate randomisation
@@ -33,6 +36,25 @@ class Score:
         return f"{self.name} {self.value:.2f}  {self.signature}"
 
 
+def without_blanks(references: Sequence[Sequence[Any]], say: bool = False) -> list[list[Any]]:
+    """Returns references with None, for sacreBLEU, in place of blank lines; may `say` how many.
+
+    A blank line would count as a reference of length 0, and leave no brevity penalty. Where all
+    references are blank they stay.
+    """
+    if len(references) < 2:
+        return [*map(list, references)]
+    some = [any(line and line.strip() for line in row) for row in zip(*references, strict=True)]
+    given = [
+        [line if not other or (line and line.strip()) else None
+         for line, other in zip(lines, some, strict=True)]
+        for lines in references
+    ]  # fmt: skip
+    if say and (blank := sum(lines.count(None) for lines in given)):
+        logger.warning("blank lines of references, which count as no reference: %d", blank)
+    return given
+
+
 def bleu(
     hypotheses: Sequence[str],
     *references: Sequence[str],
@@ -44,14 +66,15 @@ def bleu(
 
     Args:
         hypotheses: one detokenised translation per sentence.
-        references: one or more sets of references, each with one per sentence.
+        references: one or more sets of references, each with one per sentence; among several,
+            a blank line counts as none.
         lowercase: whether to ignore case.
         tokenize: sacreBLEU's tokeniser; "none" for text that is already tokenised.
         smooth: sacreBLEU's smoothing of n-gram orders without matches; "none" for none.
     """
     # Without `force` sacreBLEU warns about text that looks tokenised, as some captions do.
     metric = BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smooth, force=True)
-    value = metric.corpus_score(list(hypotheses), list(map(list, references))).score
+    value = metric.corpus_score(list(hypotheses), without_blanks(references)).score
     return Score("BLEU", value, str(metric.get_signature()))
 
 
@@ -100,7 +123,7 @@ def interval_in_percent(mean: float, half_width: float) -> tuple[float, float]:
 def chrf(hypotheses: Sequence[str], *references: Sequence[str]) -> Score:
     """Computes corpus chrF2 of detokenised text (Popović 2015)."""
     metric = CHRF()
-    value = metric.corpus_score(list(hypotheses), list(map(list, references))).score
+    value = metric.corpus_score(list(hypotheses), without_blanks(references)).score
     return Score("chrF2", value, str(metric.get_signature()))
 
 
@@ -130,6 +153,7 @@ def score_translations(
     tokenize: str = "13a",
 ) -> Scores:
     """Scores translations against one or more sets of references; see `bleu`."""
+    references = tuple(without_blanks(references, say=True))
     by_bleu = bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize)
     pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
     exact = sum(hypothesis in correct for hypothesis, correct in pairs) / len(hypotheses)
@@ -147,7 +171,7 @@ def make_metric(
 ) -> Metric:
     """Returns one of `SACREBLEU`; only BLEU uses `tokenize`, sacreBLEU's tokeniser."""
     options = {"tokenize": tokenize, "force": True} if name == "bleu" else {}
-    return SACREBLEU[name](references=list(map(list, references)), **options)
+    return SACREBLEU[name](references=without_blanks(references), **options)
 
 
 class Ratio(Metric):

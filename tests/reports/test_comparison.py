@@ -54,6 +54,16 @@ def test_sentences_are_counted_and_the_largest_difference_is_shown(tables):
     ]
 
 
+def test_a_blank_line_of_another_reference_changes_nothing(report, caplog):
+    both = [REFERENCE, ["", *REFERENCE[1:]]]
+    metrics = {"chrf": make_metric("chrf", both)}
+    found = compare_outputs(SYSTEMS, metrics, [], both, most=1)
+    of_one, of_both = ([part.rows for part in parts if isinstance(part, Table)]
+                       for parts in (report, found))  # fmt: skip
+    assert of_both == of_one
+    assert caplog.messages == ["blank lines of references, which count as no reference: 1"]
+
+
 def test_length_ratios_compare_tokens_with_the_reference(tables):
     tokens = 6 + 6 + 4 + 1
     assert [row[1] for row in tables[1]] == [f"{15 / tokens:.3f}"] * 2 + ["1.000"]

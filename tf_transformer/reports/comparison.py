@@ -11,7 +11,13 @@ from sacrebleu.metrics.base import Metric
 
 from tf_transformer.base.errors import shortened
 from tf_transformer.base.output import Part, Table
-from tf_transformer.evaluation import Spread, bleu_and_length, make_metric, paired_tests
+from tf_transformer.evaluation import (
+    Spread,
+    bleu_and_length,
+    make_metric,
+    paired_tests,
+    without_blanks,
+)
 from tf_transformer.run import Run
 from tf_transformer.run.run import NOT_EVALUATED, what_is_unfinished
 
@@ -135,6 +141,7 @@ def _sentences(
     """Counts the sentences that each system translates better or worse than the first."""
     texts = {"source": sources} if sources else {}
     texts |= {"reference": references[0], names[0]: outputs[0]}
+    references = without_blanks(references, say=True)
     before = _sentence_chrf(outputs[0], references)
     bleu = make_metric("bleu", references, tokenize)
     rows: list[list[str]] = []
