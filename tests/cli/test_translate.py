@@ -74,6 +74,19 @@ def test_a_document_keeps_its_lines_and_marks(trained_run, four_lines, tmp_path,
     assert_refused(capsys, [*command, "--context", "2"], message, status=2)
 
 
+@pytest.mark.parametrize("options", [[], ["--text", "--language", "en"]])
+def test_a_report_of_nothing_is_an_empty_file_and_a_line(trained_run, tmp_path, options):
+    lines, report = tmp_path / "in.txt", tmp_path / "report.jsonl"
+    lines.write_text("\n")
+    report.write_text("of an earlier call\n")
+    with stdin_of(lines):
+        command = ["translate", str(trained_run.path), "--report", str(report), *options]
+        done = run_here(command)
+    number = 0 if options else 1
+    assert f"0 of {number} sentences look wrong: {report} is empty\n" in done.stderr
+    assert (done.stdout, report.read_text()) == ("\n", "")
+
+
 def test_a_hostile_document_keeps_its_lines(trained_run, tmp_path):
     document, lines = tmp_path / "document.txt", hostile_lines(150, 3)
     document.write_bytes("".join(map("".join, lines)).encode())

@@ -89,6 +89,8 @@ def run_translate(options: argparse.Namespace) -> None:
     if suspects:
         where = f"{options.report or '--report FILE'} lists them"
         logger.warning("%d of %d sentences look wrong: %s", len(suspects), number, where)
+    elif options.report:
+        logger.info("0 of %d sentences look wrong: %s is empty", number, options.report)
 
 
 def _translate_document(
