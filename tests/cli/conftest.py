@@ -1,5 +1,6 @@
 """Folders for the tests of the command line."""
 
+import gzip
 import shutil
 from pathlib import Path
 
@@ -48,6 +49,8 @@ def workplace(trained_run, tmp_path) -> Path:
     (tmp_path / "latin1.de").write_bytes(b"Guten\nMorgen, Br\xfcder\n")
     (tmp_path / "cut.en.gz").write_bytes(b"\x1f\x8b\x08\x00")
     (tmp_path / "cut.de.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    (tmp_path / "no.tsv").write_text("a\t\n")
+    (tmp_path / "no.tsv.gz").write_bytes(gzip.compress(b""))
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.txt").write_text("years of work")
     (tmp_path / "models" / "3").mkdir(parents=True)

@@ -48,10 +48,6 @@ def test_text_is_checked_without_a_run_and_nothing_is_written(texts, capsys):
     [
         (f"{OPTIONS} --model small", r"`vocab_size` must be at most \d+, .*vocab_size=16000"),
         (f"{OPTIONS} --set model.vocab_size=270", "`vocab_size` must be at least"),
-        (
-            OPTIONS.replace("--train train", "--train blank"),
-            "There is no text to train a tokenizer on",
-        ),
     ],
 )
 def test_a_vocabulary_that_train_would_refuse_is_a_warning(texts, capsys, options, expected):

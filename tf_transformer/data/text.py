@@ -210,6 +210,11 @@ class ParallelText:
         """Returns the file of a side."""
         return self.source if side == "source" else self.target
 
+    @property
+    def files(self) -> str:
+        """Names its files in a message."""
+        return " and ".join(dict.fromkeys(map(str, (self.source, self.target))))
+
     def plain_pairs(self) -> Iterator[tuple[str, str]]:
         """Reads the pairs without the tag.
 
@@ -230,8 +235,18 @@ class ParallelText:
         return ((self.tagged(source), target) for source, target in self.plain_pairs())
 
     def check(self) -> None:
-        """Reads all pairs; UserError if `plain_pairs` raises it, before any slow work."""
-        for _ in self.plain_pairs():
+        """Reads all pairs before any slow work.
+
+        Raises:
+            UserError: if `plain_pairs` raises it, or no pair has text on both sides.
+        """
+        pairs = self.plain_pairs()
+        if not any(is_visible(source) and is_visible(target) for source, target in pairs):
+            raise UserError(
+                f"There is no pair with text on both sides in {self.files}: leave it out, or "
+                "check whether it is the right text."
+            )
+        for _ in pairs:
             pass
 
     def __len__(self) -> int:
