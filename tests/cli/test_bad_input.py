@@ -42,10 +42,7 @@ TRAINING = [
     (train("blank"), "no pair with text on both sides in blank.en and blank.de"),
     (train(valid="empty"), "no pair with text on both sides in empty.en and empty.de"),
     (f"{NEW} --train blank", "no pair with text on both sides in blank.en and blank.de"),
-    (
-        "doctor --train train --train blank --valid dev --source en --target de",
-        "no pair with text on both sides in blank.en and blank.de",
-    ),
+    ("doctor --train dev --train no.tsv --valid dev --source en --target de", "in no.tsv: "),
     (f"{NEW} --train no.tsv", "no pair with text on both sides in no.tsv: leave it out"),
     (f"{NEW} --valid no.tsv.gz", "no pair with text on both sides in no.tsv.gz: leave"),
     (train("latin1"), r"latin1.de:2: text must be UTF-8.*byte 0xfc"),

@@ -74,6 +74,16 @@ def test_detokenize_stops_at_eos_and_drops_padding_and_bos(tokenizer):
     assert tokenizer.detokenize(tf.zeros([2, 0], tf.int32)).numpy().tolist() == [b"", b""]
 
 
+@pytest.mark.parametrize("call", ["pieces", "detokenize", "texts"])
+def test_unknown_ids_do_not_reach_the_library(tokenizer, monkeypatch, call):
+    monkeypatch.setattr(tokenizer, "vocab_size", 281)  # so that the library knows 281, and
+    monkeypatch.setattr(tokenizer, "_call", print)  # never sees -1, which may end the process
+    for wrong in (-1, 281):
+        ids = [np.array([5, wrong])] if call == "texts" else tf.ragged.constant([[3], [wrong]])
+        with pytest.raises(ValueError, match=f"must be from 0 to 280, .* Received: {wrong}."):
+            getattr(tokenizer, call)(ids)
+
+
 def test_functions_and_datasets_give_the_ids_of_eager_calls(tokenizer):
     expected = tokenizer.tokenize(tf.constant(TEXTS)).to_list()
     in_function = tf.function(tokenizer.tokenize)(tf.constant(TEXTS))

@@ -103,7 +103,11 @@ class Tokenizer(tf.Module):
         """Maps ids of targets, int32 [B, T], to strings [B].
 
         Strings end before the first EOS; PAD and BOS are dropped.
+
+        Raises:
+            ValueError: as `pieces` does.
         """
+        self._require_known(ids)
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(PAD_ID)
         ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
@@ -111,7 +115,13 @@ class Tokenizer(tf.Module):
         return self._call("detokenize", tf.ragged.boolean_mask(ids, ~ended), "target")
 
     def pieces(self, ids: MaybeRagged, side: SideName = "source") -> MaybeRagged:
-        """Returns the subword of each id, as strings with the shape of `ids`."""
+        """Returns the subword of each id, as strings with the shape of `ids`.
+
+        Raises:
+            ValueError: if an id is not below `vocab_size`, or negative. In a `tf.function`
+                nothing is checked.
+        """
+        self._require_known(ids)
         return self._call("id_to_string", ids, side)
 
     # --- Outside the graph: calling a TensorFlow operation costs more than a short text -----
@@ -134,13 +144,32 @@ class Tokenizer(tf.Module):
 
     def texts(self, rows: Iterable[np.ndarray]) -> list[str]:
         """Returns the texts that `detokenize` returns for rows of target ids."""
-        decode = self._processor("target").decode
-        ids = (row.tolist() for row in rows)
-        return [decode(row[: row.index(EOS_ID)] if EOS_ID in row else row) for row in ids]
+        decode, texts = self._processor("target").decode, []
+        for row in rows:
+            self._require_known(row)
+            ids = row.tolist()
+            texts.append(decode(ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids))
+        return texts
 
     def vocabulary(self, side: SideName = "source") -> list[str]:
         """Returns all pieces of a side, by id."""
         return self._processor(side).id_to_piece([*range(self.vocab_size)])
+
+    def _require_known(self, ids: MaybeRagged | np.ndarray) -> None:
+        """Raises ValueError for ids out of range, at which the library ends the process."""
+        values = ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids
+        if tf.is_symbolic_tensor(values):
+            return
+        wrong = [
+            each
+            for each in (np.min(values, initial=0), np.max(values, initial=0))
+            if not 0 <= each < self.vocab_size
+        ]
+        if wrong:
+            raise ValueError(
+                f"`ids` must be from 0 to {self.vocab_size - 1}, the tokenizer's last. "
+                f"Received: {wrong[0]}."
+            )
 
     def _processor(self, side: SideName) -> sentencepiece.SentencePieceProcessor:
         return self._processors.get(side, self._processors["source"])
