@@ -43,7 +43,7 @@ gc.set_threshold(100_000, 50, 100)
 
 
 _SLOW = {"trained_run", "parsing_run", "classification_run"}  # fixtures
-_SLOW_FOLDERS = {"claims", "notebooks", "benchmarks"}
+_SLOW_FOLDERS = {"benchmarks", "claims", "conversion", "export", "notebooks", "training"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
