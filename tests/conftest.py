@@ -27,6 +27,7 @@ from tf_transformer.export.signatures import exportable
 from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
 from tf_transformer.tasks.translation.translator import Translator
+from tools.run_tests import resident
 from tools.storm.lab import set_options
 
 keep_freed_memory()
@@ -59,7 +60,6 @@ def young_heap() -> None:
     gc.freeze()
 
 
-_STATM = Path("/proc/self/statm")  # of Linux
 _GROWTH = 100e6  # bytes
 _size_after_collection = 0.0
 
@@ -69,14 +69,9 @@ def bounded_memory() -> Iterator[None]:
     """Frees the models that tests leave in cycles whenever the process has grown."""
     global _size_after_collection
     yield
-    if _resident() > _size_after_collection + _GROWTH:
+    if resident() > _size_after_collection + _GROWTH:
         gc.collect()
-        _size_after_collection = _resident()
-
-
-def _resident() -> float:
-    pages = int(_STATM.read_text().split()[1]) if _STATM.exists() else 0
-    return pages * resource.getpagesize()
+        _size_after_collection = resident()
 
 
 @pytest.fixture(autouse=True)
