@@ -14,8 +14,8 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 27_000,
-    "package files": 163,  # of which 22 are commands and 23 make packages
+    "package lines": 27_350,
+    "package files": 165,  # of which 22 are commands and 23 make packages
     "tests lines": 27_000,
     "tests files": 165,
     "commands": 22,

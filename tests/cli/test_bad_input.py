@@ -4,6 +4,8 @@ import io
 import os
 import re
 import shutil
+import subprocess
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -53,8 +55,8 @@ TRAINING = [
     (f"{NEW} --set data.tokenizer=train.en", "train.en is not a SentencePiece model"),
     # Obstacles in the file system.
     (train(output="thesis"), "thesis exists but was not created by"),
-    (train(output="train.en"), "is not a run directory"),
-    (train(output="train.en/run"), "Cannot write"),
+    (train(output="train.en"), "--output must be a folder. Received: train.en"),
+    (train(output="train.en/run"), "--output must be in a writable folder"),
     (f"{train(output='run')} --set model.d_model=32", "model.d_model was 64, now 32"),
 ]
 COMMANDS = [
@@ -82,7 +84,7 @@ COMMANDS = [
     ("tokenizer no.txt --vocab-size 300 --output new.model", "no.txt cannot be read"),
     ("tokenizer train.en --vocab-size 9000 --output new.model", "--vocab-size must be at most"),
     ("export run --output models --version 3", "models/3 exists already. Choose another"),
-    ("export run --output train.en", "Cannot write train.en/1"),
+    ("export run --output train.en", "--output must be a folder. Received: train.en"),
     ("export nowhere --output v[1]", r"must not contain \[\.\.\.\] or a backslash"),
 ]
 # Refused by the argument parser.
@@ -109,10 +111,29 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("status", "line", "expected"),
-    [(1, *case) for case in TRAINING + COMMANDS] + [(2, *case) for case in OPTIONS],
-)
+MISTAKES = [(1, *case) for case in TRAINING + COMMANDS] + [(2, *case) for case in OPTIONS]
+# What the tokenizer's training or the run that is there refuses, after TensorFlow's import.
+LATE = ("vocab_size=50000", "vocab_size=100", "batch_tokens=8", "d_model=32", "--version 3")
+WITHOUT_TENSORFLOW = """
+import sys
+sys.modules["tensorflow"] = None  # an import of it fails
+from tf_transformer.cli.main import main
+for line in sys.argv[1:]:
+    try:
+        print(main(line.split()), line)
+    except SystemExit as exit:
+        print(exit.code, line)
+"""
+
+
+def test_what_arguments_and_files_tell_is_refused_before_tensorflow_is_imported(workplace):
+    early = [(status, line) for status, line, _ in MISTAKES if not line.endswith(LATE)]
+    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, *(line for _, line in early)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert [*done.stdout.splitlines()] == [f"{status} {line}" for status, line in early]
+
+
+@pytest.mark.parametrize(("status", "line", "expected"), MISTAKES)
 def test_a_mistake_is_refused(workplace, capsys, status, line, expected):
     assert_refused(capsys, line.split(), expected, status=status)
 

@@ -8,7 +8,8 @@ import pytest
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import DataConfig
-from tf_transformer.tasks.task import require_files, write_parallel_text
+from tf_transformer.tasks.checks import require_files
+from tf_transformer.tasks.task import write_parallel_text
 
 
 @pytest.fixture

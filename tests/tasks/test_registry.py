@@ -10,7 +10,8 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config
 from tf_transformer.config.presets import PRESETS, preset
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import TASKS, check_training, task_named
+from tf_transformer.tasks.checks import check_training
+from tf_transformer.tasks.registry import TASKS, task_named
 
 
 def test_an_unknown_task_is_refused_with_the_list():

@@ -18,6 +18,7 @@ from tf_transformer.data.text import ROLES, SIDES, write_pairs
 from tf_transformer.loading.kinds import load_run
 from tf_transformer.run import Run
 from tf_transformer.run.run import PAIRS_FOLDER, require_created_by
+from tf_transformer.tasks.checks import check_training
 from tf_transformer.tasks.registry import settings_from, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
 
@@ -102,6 +103,8 @@ def train(
     if sides:
         resolved = _with_pairs(resolved, folder, sides)
     budget = Budget.parse(stop_after) if stop_after else None
+    with _shown_log():
+        check_training(resolved)
     import_tensorflow()
 
     from tf_transformer.api.training_session import train_run

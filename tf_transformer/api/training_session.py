@@ -18,8 +18,9 @@ from tf_transformer.reports.run_card import try_to_write_card
 from tf_transformer.run import Run
 from tf_transformer.run.run import open_for_training
 from tf_transformer.run.run_tokenizer import sized
-from tf_transformer.tasks.registry import check_training, task_named
+from tf_transformer.tasks.registry import task_named
 from tf_transformer.training import devices
+from tf_transformer.training.cluster import is_chief
 from tf_transformer.training.sessions import Budget, Stopper
 from tf_transformer.training.trainer import Result, Trainer
 
@@ -38,7 +39,7 @@ def train_run(
     """Trains a run to its end, from its last state if any; logs its scores, writes its card.
 
     Args:
-        config: the configuration, which is checked first.
+        config: the configuration, which `check_training` has accepted.
         output: the run directory, locked until the end.
         budget: limit of this session.
         num_devices: see `devices.make_strategy`.
@@ -53,11 +54,10 @@ def train_run(
             or another worker is lost.
         Interrupted: if signals or the budget end the session, after everything is saved.
     """
-    check_training(config)
     source = config.training.init_from
     if source and Path(source).resolve() == Path(output).resolve():
         raise UserError(f"{source} cannot begin with its own weights. Give another output.")
-    lock = locked(output) if devices.is_chief() else nullcontext()
+    lock = locked(output) if is_chief() else nullcontext()
     with Stopper(budget) as stopper, lock, devices.lost_workers_explained():
         trainer = _trainer(
             config, output, stopper, num_devices, accept_new_data, is_watched(notebook=bars)
@@ -87,12 +87,10 @@ def _trainer(
     stopper.listen()
     workers = devices.Workers(strategy)
     with workers.chief_first():
-        is_chief, config = devices.is_chief(), sized(config)
-        run = (
-            open_for_training(output, config, accept_new_data) if is_chief else Run.open(output)
-        )
+        chief, config = is_chief(), sized(config)
+        run = open_for_training(output, config, accept_new_data) if chief else Run.open(output)
         with ProgressBars(shown=bars) as progress:  # only the chief writes data
-            task = task_named(config.task).task_class()(run, progress, may_encode=is_chief)
+            task = task_named(config.task).task_class()(run, progress, may_encode=chief)
         logger.info("%s", task.describe())
         if workers.is_chief:
             for finding in quick_findings(task):

@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 from tf_transformer.base.output import MARKDOWN
-from tf_transformer.cli.console import import_tensorflow_quietly, print_report
+from tf_transformer.cli.console import print_report
 from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.cli.training_options import (
     add_training_options,
@@ -62,7 +62,6 @@ def run_ablate(options: argparse.Namespace) -> int:
         print_report(parameters_table(configs), style=MARKDOWN)
         return DONE
     seconds = seconds_of(options.stop_after, "ablate")
-    import_tensorflow_quietly()
     status = train_rows(
         configs,
         rows,

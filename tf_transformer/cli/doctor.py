@@ -10,8 +10,9 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.cli.console import import_tensorflow_quietly, print_line
 from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.cli.training_options import add_run_settings, config_of
+from tf_transformer.data.text import read_lines, text_files
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import check_training
+from tf_transformer.tasks.checks import check_training
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +35,13 @@ def run_doctor(options: argparse.Namespace) -> None:
     if run and run.has_no_text:
         raise UserError(f"doctor checks text. Received: {run.path}, which has none.")
     config = run.config if run else config_of(options)
+    check_training(config)
+    for file in text_files(config.replace({"data.train": (*options.test,)}).data, "train"):
+        next(read_lines(file), None)  # refuses what cannot be read
     import_tensorflow_quietly()
 
     from tf_transformer.api.training_session import examine
 
-    check_training(config)
     with tempfile.TemporaryDirectory() as folder:
         if run:
             _link(run.path, Path(folder))

@@ -14,7 +14,9 @@ from tf_transformer.cli.options import (
     decoding_config,
     decoding_options,
     open_run,
+    read_some_pairs,
     refuse_unsuited,
+    require_folder,
 )
 from tf_transformer.cli.parser import Replaced, float_from, given_options, int_from
 from tf_transformer.config.config import DECODING_PRECISIONS
@@ -70,6 +72,7 @@ def run_export(options: argparse.Namespace) -> None:
     """
     output = Path(options.output)
     check_readable(output)
+    require_folder("--output", output)
     runs = [open_run(options.run[0], EXPORTED)]
     task = runs[0].config.task
     runs += [open_run(path, task) for path in options.run[1:]]
@@ -88,7 +91,7 @@ def run_export(options: argparse.Namespace) -> None:
     if options.no_text:
         exporting["text"] = False
     for run in runs:
-        run.weights(options.checkpoint)  # fails before the import of TensorFlow
+        of_run(run).require_files(options.checkpoint, options.tag)
     import_tensorflow_quietly()
     if published:
         exporting["gate"] = _gate(options, runs[0], published)
@@ -111,6 +114,8 @@ def _published(options: argparse.Namespace, run: Run) -> Path | None:
     published = find_export(Path(options.better_than))
     if published is None:
         raise UserError(f"--better-than must be an export. Received: {options.better_than}.")
+    if options.source:
+        read_some_pairs(options.source, options.reference)  # refuses what cannot be paired
     return published
 
 

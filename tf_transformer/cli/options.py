@@ -176,6 +176,7 @@ def open_model(options: argparse.Namespace, task: str = "translation", **more: A
     loading = given_options(options, "precision", "litert", "threads", "tag", "ensemble")
     if paths := loading.get("ensemble"):
         loading["ensemble"] = [open_run(path, task) for path in paths]
+    source.require_files(options.checkpoint, loading.get("tag"))
     import_tensorflow_quietly()
     use_threads(loading.get("threads"))
     if source.run:
@@ -210,6 +211,17 @@ def require_writable(name: str, path: Path) -> None:
     """Raises UserError if `path`, the value of option `name`, cannot be written."""
     if path.exists() and not path.is_file():
         raise UserError(f"{name} must not be a folder or a device. Received: {path}.")
+    _require_parent(name, path)
+
+
+def require_folder(name: str, path: Path) -> None:
+    """Raises UserError if `path`, of option `name`, cannot be a folder to write in."""
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{name} must be a folder. Received: {path}.")
+    _require_parent(name, path / "new")
+
+
+def _require_parent(name: str, path: Path) -> None:
     nearest = next(folder for folder in path.absolute().parents if folder.exists())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         raise UserError(f"{name} must be in a writable folder. Received: {path}.")

@@ -98,6 +98,7 @@ def _source(options: argparse.Namespace) -> Path | Run:
     """Returns the export to serve, or the run to export first; refuses wrong options."""
     source = open_source(options.model, EXPORTED)
     refuse_unsuited(options, source, "precision", "litert", "tag")
+    source.require_files(None, options.tag)
     return source.run or source.path
 
 

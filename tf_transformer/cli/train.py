@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.output import MARKDOWN
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
+from tf_transformer.cli.options import require_folder
 from tf_transformer.cli.parser import value_of
 from tf_transformer.cli.process import must_end
 from tf_transformer.cli.training_options import (
@@ -22,8 +23,10 @@ from tf_transformer.cli.training_options import (
     sets,
 )
 from tf_transformer.config import Config
-from tf_transformer.run import Run
+from tf_transformer.run import Run, require_created_by
+from tf_transformer.tasks.checks import check_training
 from tf_transformer.tasks.registry import task_named
+from tf_transformer.training.cluster import is_chief
 from tf_transformer.training.sessions import Budget, Interrupted
 
 if TYPE_CHECKING:  # it imports TensorFlow
@@ -48,16 +51,18 @@ def run_train(options: argparse.Namespace) -> int:
     """
     config = config_of(options)
     output = Path(options.output or f"runs/{config.preset or 'tiny'}")
+    require_folder("--output", output)
     if options.seeds:
         return _train_seeds(options, config, output)
     budget = Budget.parse(options.stop_after) if options.stop_after else None
+    require_created_by("tf-transformer train", output)
+    if not is_chief():
+        logging.getLogger("tf_transformer").setLevel("ERROR")  # the chief logs for all workers
+    check_training(config)
     import_tensorflow_quietly()
 
     from tf_transformer.api.training_session import train_run
-    from tf_transformer.training import devices
 
-    if not devices.is_chief():
-        logging.getLogger("tf_transformer").setLevel("ERROR")  # the chief logs for all workers
     try:
         run, result = train_run(
             config,

@@ -20,7 +20,9 @@ from tf_transformer.cli.options import (
     add_run_options,
     add_sampling_options,
     add_search_options,
+    decoding_config,
     open_model,
+    open_source,
     require_writable,
     sampling_config,
     spaced_probs,
@@ -29,6 +31,7 @@ from tf_transformer.cli.options import (
     write_lines,
 )
 from tf_transformer.cli.parser import given_options, int_from, value_of
+from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import read_lines, read_text
 
 logger = logging.getLogger(__name__)
@@ -73,13 +76,12 @@ def run_translate(options: argparse.Namespace) -> None:
     for name, file in (("--alignments", options.alignments), ("--report", options.report)):
         if file:
             require_writable(name, Path(file))
+    if options.prefix_file:
+        next(read_lines(Path(options.prefix_file)), None)  # refuses what cannot be read
+    if run := open_source(options.run, "translation").run:
+        _check_n_best(options, decoding_config(options, run))
     translator = open_model(options)
-    beam_size = translator.decoding.beam_size
-    if not sampling and (options.n_best or 1) > beam_size:
-        raise UserError(
-            f"--n-best must be between 1 and the beam size, {beam_size}. "
-            f"Received: {options.n_best}."
-        )
+    _check_n_best(options, translator.decoding)
     sampled = {"sample": True} | dataclasses.asdict(sampling) if sampling else {}
     translate = _translate_document if options.text else _translate_lines
     suspects, number = translate(translator, options, sampled)
@@ -91,6 +93,14 @@ def run_translate(options: argparse.Namespace) -> None:
         logger.warning("%d of %d sentences look wrong: %s", len(suspects), number, where)
     elif options.report:
         logger.info("0 of %d sentences look wrong: %s is empty", number, options.report)
+
+
+def _check_n_best(options: argparse.Namespace, decoding: DecodingConfig) -> None:
+    if not options.sample and (options.n_best or 1) > decoding.beam_size:
+        raise UserError(
+            f"--n-best must be between 1 and the beam size, {decoding.beam_size}. "
+            f"Received: {options.n_best}."
+        )
 
 
 def _translate_document(

@@ -4,9 +4,10 @@ import argparse
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
-from tf_transformer.cli.options import RUN_HELP, add_model_options, open_run
+from tf_transformer.cli.options import RUN_HELP, add_model_options, open_run, read_some_pairs
 from tf_transformer.cli.parser import value_of
 from tf_transformer.decoding.streams import use_threads
+from tf_transformer.loading.kinds import of_run
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,9 @@ def run_tune(options: argparse.Namespace) -> None:
         raise UserError("--tag is for --source: the dev text of a run has its tags already.")
     run = open_run(options.run)
     for name in (run.config.decoding.checkpoint, *(options.checkpoint or ())):
-        run.weights(name)  # before anything slow
+        of_run(run).require_files(name, options.tag)
+    if options.source:
+        read_some_pairs(options.source, options.reference)  # refuses what cannot be paired
     import_tensorflow_quietly()
     use_threads()
 

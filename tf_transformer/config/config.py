@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.position_kinds import POSITION_KINDS
 from tf_transformer.config.settings import (
@@ -475,6 +473,8 @@ def read_settings_file(path: Path) -> dict[str, Any]:
 
 
 def _parse_yaml(text: str) -> dict[str, Any]:
+    import yaml  # here, since commands without such a file need not wait for it
+
     try:
         record = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -10,6 +10,7 @@ from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SEARCH
 from tf_transformer.config.combinations import check
 from tf_transformer.config.config import DECODING_PRECISIONS
+from tf_transformer.data.vocabulary import require_known
 from tf_transformer.export.card import read_card
 from tf_transformer.export.versions import find_export
 from tf_transformer.run import Run
@@ -64,6 +65,12 @@ class Source:
                 raise UserError(
                     f"{written(name)} is not for {self.kind}{of_run}. Received: {self.path}."
                 )
+
+    def require_files(self, checkpoint: str | None, tag: str | None = None) -> None:
+        """Raises UserError if a run lacks the weights, its tokenizer or the tag."""
+        if self.run:
+            self.run.weights(checkpoint)
+            require_known(tag, self.run.config.data, self.run.require_tokenizer())
 
 
 def find(path: Path) -> Source:
@@ -168,6 +175,7 @@ def load(
     check(chosen)
     if others:
         chosen["ensemble"] = [Run.open(other) for other in others]
+    source.require_files(chosen.get("checkpoint"), tag)
     import_tensorflow()
     loader = source.task.loader(source.prefix)  # `load_translator` for a run of translation
     return loader(source.run or source.path, **chosen)

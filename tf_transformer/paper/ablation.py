@@ -10,6 +10,7 @@ from typing import Any
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import locked, write_text
 from tf_transformer.base.output import MARKDOWN, Part, ProgressBars, Table, joined
+from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SETTINGS, Config, settings_with
 from tf_transformer.config.presets import TABLE3, preset
 from tf_transformer.config.settings import parse_assignments
@@ -18,7 +19,8 @@ from tf_transformer.plots import new_figure, save
 from tf_transformer.reports.cost import head_sizes, parameter_count
 from tf_transformer.run import Run, require_created_by
 from tf_transformer.run.run import differences
-from tf_transformer.tasks.registry import check_training, task_named
+from tf_transformer.tasks.checks import check_training
+from tf_transformer.tasks.registry import task_named
 from tf_transformer.training.sessions import is_finished, train_in_turn
 
 logger = logging.getLogger(__name__)
@@ -197,13 +199,15 @@ def train_rows(
     UserError if a row cannot be trained, or the folder has other files or rows with other
     settings.
     """
-    from tf_transformer.run.run_tokenizer import sized
-
     if "TF_CONFIG" in os.environ:
         raise UserError("ablate trains on one machine: run it without TF_CONFIG.")
+    _check_rows([configs[BASE], *(configs[row] for row in rows)])
+    import_tensorflow()
+
+    from tf_transformer.run.run_tokenizer import sized
+
     base = sized(configs[BASE])
     check_folder(output, base)
-    _check_rows([base, *(configs[row] for row in rows)])
     with locked(output):
         shared = _share_text(output, base)
         runs = {

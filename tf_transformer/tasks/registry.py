@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tf_transformer.base.errors import UserError
-from tf_transformer.config import SEARCH, Config, settings_with
+from tf_transformer.config import SEARCH, settings_with
 from tf_transformer.config.settings import find_named
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import read_labels
@@ -104,31 +103,6 @@ def task_of(run: Run) -> Entry:
     return task_named(run.config.task)
 
 
-def check_training(config: Config) -> None:
-    """Refuses a configuration that its task cannot use, before any work begins.
-
-    Raises:
-        UserError: if there is no such task, it does not measure `training.best_by`, its model
-            does not fit the run of `training.init_from`, or the task's own check fails.
-    """
-    task, training = task_named(config.task), config.training
-    measured = (*task.scores, "perplexity")
-    if training.best_by not in measured:
-        raise UserError(
-            f"`training.best_by` must be one of {measured} for --task {config.task}. "
-            f"Received: {training.best_by!r}."
-        )
-    if training.init_from:
-        _check_source(config, encoder_alone=task.encoder_alone)
-    elif training.lora_rank or training.freeze:
-        given = f"--lora {training.lora_rank}" * bool(training.lora_rank)
-        raise UserError(
-            "--lora and --freeze are for weights of another run: add --init-from RUN. "
-            f"Received: {given or f'--freeze {training.freeze[0]}'} without it."
-        )
-    task.task_class().check_config(config)
-
-
 def encoder_outputs(run: Run) -> int:
     """Returns the number of classes of a run's encoder-only model; 0 if it has a decoder."""
     return len(read_labels(run)) if task_of(run).encoder_alone else 0
@@ -157,25 +131,3 @@ def settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[st
     rate = values["data.subword_sampling"] and theirs["data.subword_sampling"]
     taken = {"data.tokenizer": str(run.tokenizer), "data.subword_sampling": rate}
     return taken | {name: theirs[name] for name in names}
-
-
-def _check_source(config: Config, *, encoder_alone: bool) -> None:
-    """Refuses a run of `training.init_from` that is incomplete or has another model."""
-    path = config.training.init_from
-    run = Run.open(path)
-    run.checkpoints.find("best")
-    run.require_tokenizer()
-    same = set(settings_with(init_from="same"))
-    same -= set(settings_with(of_decoders=True)) if encoder_alone else set()
-    same -= {"model.vocab_size"} if config.data.tokenizer != str(run.tokenizer) else set()
-    expected, received = (
-        {name: value for name, value in each.flat().items() if name in same}
-        | {"model.decoder_layers": encoder_alone or each.model.num_decoder_layers}
-        for each in (run.config, config)
-    )
-    for name in expected:
-        if expected[name] != received[name]:
-            raise UserError(
-                f"`{name}` must be {expected[name]!r}, as in {path}, which training starts "
-                f"from. Received: {received[name]!r}."
-            )

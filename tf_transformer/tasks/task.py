@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
 from tf_transformer.base.output import NamedProgress
-from tf_transformer.config import Config, DataConfig
+from tf_transformer.config import DataConfig
 from tf_transformer.data.augmentation import FORMS, Augmentation, pairs_in_form
 from tf_transformer.data.batches import make_dataset
 from tf_transformer.data.encoded_corpus import (
@@ -60,7 +60,7 @@ class SequenceTask:
 
     A task overrides what differs from translation without tags:
 
-    - `check_config`, `effective_data` and `read_dev_text`, about files;
+    - `effective_data` and `read_dev_text`, about files;
     - `prose` and `vocabulary_sides`, about what kind of text its sides are;
     - `corpus_class`, `_encoder` and `_encoding_settings`, about how pairs are encoded, and
       `_symbols`, the pieces that its vocabulary must have;
@@ -83,10 +83,6 @@ class SequenceTask:
     make_batches: Callable[..., tf.data.Dataset] = staticmethod(make_dataset)
     vocabulary_sides: Sequence[SideName] = SIDES  # whose text trains a tokenizer
     shapes: Sequence[tuple[int, int]]
-
-    @staticmethod
-    def check_config(config: Config) -> None:
-        """Raises UserError for data and settings that the task cannot use."""
 
     @staticmethod
     def effective_data(run: Run, *, may_write: bool = True) -> DataConfig:
@@ -289,26 +285,6 @@ def _lengths(corpus: EncodedCorpus) -> list[np.ndarray]:
 
 
 # --- Files of trees or labelled sentences as parallel text -----------------------------
-
-
-def require_files(data: DataConfig, task: str, content: str) -> None:
-    """Raises UserError unless --train and --valid name files, without languages.
-
-    Args:
-        data: section of the configuration.
-        task: name that begins the message, such as "Parsing".
-        content: description of the files' content.
-    """
-    if not (data.train and data.valid) or data.source or data.target:
-        names = ("train", "valid", "source", "target")
-        named = [f"--{name}" for name in names if getattr(data, name)]
-        raise UserError(
-            f"{task} needs --train FILE and --valid FILE of {content}, and no "
-            f"--source or --target. Received: {', '.join(named) or 'none of them'}."
-        )
-    for name in ("tag", "separate_vocabularies", "join", "caps"):
-        if value := getattr(data, name):
-            raise UserError(f"data.{name} is only for --task translation. Received: {value}.")
 
 
 def write_parallel_text(

@@ -10,8 +10,6 @@ import numpy as np
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import sha256, write_text
-from tf_transformer.config import Config
-from tf_transformer.data.plan import bucket_boundaries
 from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.transformer import BaseTransformer
@@ -22,17 +20,6 @@ from tf_transformer.run.run import evaluation_of
 logger = logging.getLogger(__name__)
 
 # --- Learned positions (paper Table 3, row E), usable up to the longest training sentence -----
-
-
-def check_positions(config: Config) -> None:
-    """Refuses fewer learned positions than the longest sentence allowed has tokens."""
-    longest = bucket_boundaries(config.data.max_length)[-1]
-    if config.model.positions_are_limited and config.model.max_length < longest:
-        raise UserError(
-            "`model.max_length` must be at least `data.max_length` rounded up to a multiple of "
-            f"4, {longest}, when positions are learned. "
-            f"Received: {config.model.max_length} and {config.data.max_length}."
-        )
 
 
 def record_positions(run: Run, longest: Sequence[int], *, is_chief: bool = True) -> None:

@@ -18,6 +18,7 @@ from tf_transformer.loading.load import load_classifier
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.tasks.checks import check_classification
 from tf_transformer.tasks.classification.labelled import (
     LABELS_FILE,
     Example,
@@ -76,14 +77,14 @@ def test_there_are_no_built_in_labels():
     with pytest.raises(
         UserError, match="Classification needs --train FILE .* of a label, .* none of them"
     ):
-        ClassificationTask.check_config(Config(task="classification"))
+        check_classification(Config(task="classification"))
 
 
 def test_decoder_settings_are_reported_once_as_having_no_effect(task, config, caplog):
-    ClassificationTask.check_config(config)
+    check_classification(config)
     assert not caplog.records
     config = config.replace({"model.output_bias": True})
-    ClassificationTask.check_config(config)
+    check_classification(config)
     build_classifier(Run(task.run.path, config))
     assert caplog.messages == ["model.output_bias has no effect: a classifier has no decoder"]
 
@@ -98,9 +99,7 @@ def test_decoder_settings_are_reported_once_as_having_no_effect(task, config, ca
 def test_bad_files_are_refused_before_anything_else(config, tmp_path, split, text, expected):
     (tmp_path / "bad.tsv").write_text(text)
     with pytest.raises(UserError, match=expected):
-        ClassificationTask.check_config(
-            config.replace({f"data.{split}": (str(tmp_path / "bad.tsv"),)})
-        )
+        check_classification(config.replace({f"data.{split}": (str(tmp_path / "bad.tsv"),)}))
 
 
 @pytest.fixture
@@ -184,7 +183,7 @@ def test_embeddings_and_encoder_of_any_run_are_taken_over(config, tmp_path, requ
     source = request.getfixturevalue(which).path
     theirs = settings_from(Run.open(source), config.flat(), named=True)
     config = config.replace({"training.init_from": str(source)} | theirs)
-    ClassificationTask.check_config(config)
+    check_classification(config)
     run = Run.create_or_resume(tmp_path / "fine", config)
     task = ClassificationTask(run, lambda *_: None)
     assert task.tokenizer.model_bytes == (source / "tokenizer.model").read_bytes()

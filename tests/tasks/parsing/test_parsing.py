@@ -21,6 +21,7 @@ from tf_transformer.loading.load import load_engine
 from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.tasks.checks import check_parsing
 from tf_transformer.tasks.parsing.brackets import score_lines, summarise
 from tf_transformer.tasks.parsing.parser import LONGEST_CHAIN, Counts, Parser, TreeGrammar
 from tf_transformer.tasks.parsing.task import ParsingTask
@@ -79,14 +80,14 @@ def test_there_is_no_built_in_treebank():
     with pytest.raises(
         UserError, match="Parsing needs --train FILE .* of trees in .* Received: none of them"
     ):
-        ParsingTask.check_config(Config(task="parsing"))
+        check_parsing(Config(task="parsing"))
 
 
 def test_a_damaged_tree_is_refused_before_anything_else(parsing_run, tmp_path):
     (tmp_path / "bad.ptb").write_text("(S (UH Yes))\n(S (UH No)\n")
     config = Run.open(parsing_run.path).config
     with pytest.raises(UserError, match="bad.ptb:2:1"):
-        ParsingTask.check_config(config.replace({"data.valid": (str(tmp_path / "bad.ptb"),)}))
+        check_parsing(config.replace({"data.valid": (str(tmp_path / "bad.ptb"),)}))
 
 
 def test_symbols_are_in_the_vocabulary_too(parsing_run, tmp_path):
@@ -98,7 +99,7 @@ def test_symbols_are_in_the_vocabulary_too(parsing_run, tmp_path):
 def test_sampled_subwords_are_refused(parsing_run):
     config = Run.open(parsing_run.path).config.replace({"data.subword_sampling": 0.1})
     with pytest.raises(UserError, match="translation and classification.* Received: 0.1"):
-        ParsingTask.check_config(config)
+        check_parsing(config)
 
 
 # --- Dev score ---------------------------------------------------------------------------
@@ -166,7 +167,7 @@ def test_search_rules_that_can_forbid_every_tree_are_refused(task, engine, run_g
     config = task.run.config
     decoding = dataclasses.replace(config.decoding, **rule)
     with pytest.raises(UserError, match="must be 0 .* when the search is constrained to trees"):
-        ParsingTask.check_config(dataclasses.replace(config, decoding=decoding))
+        check_parsing(dataclasses.replace(config, decoding=decoding))
     with pytest.raises(UserError, match="`parse --constraint none` accepts"):
         Parser(engine, decoding, run_grammar)
     Parser(engine, decoding)

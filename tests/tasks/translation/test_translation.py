@@ -19,6 +19,7 @@ from tf_transformer.loading.load import load_translator
 from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.tasks.checks import check_translation
 from tf_transformer.tasks.translation.task import (
     Overlap,
     TranslationTask,
@@ -49,7 +50,7 @@ def test_without_data_the_built_in_corpus_is_written_into_the_run(tmp_path):
     assert (data.source, data.target) == ("en", "de")
     assert all(tmp_path / "run" in path.parents for path in (text.source, text.target))
     assert len(text) > 10_000
-    TranslationTask.check_config(Config(data=data))
+    check_translation(Config(data=data))
 
 
 @pytest.mark.parametrize("missing", ["train", "valid", "source", "target"])
@@ -58,7 +59,7 @@ def test_incomplete_data_options_are_refused(run, missing):
         {f"data.{missing}": "" if missing in ("source", "target") else ()}
     )
     with pytest.raises(UserError, match="Your own data needs all of") as error:
-        TranslationTask.check_config(config)
+        check_translation(config)
     assert f"--{missing}" not in str(error.value).partition("Received")[2]
 
 
@@ -68,7 +69,7 @@ def test_files_of_different_lengths_are_refused(run, tmp_path, split):
     (tmp_path / "uneven.de").write_text("eins\n")
     config = run.config.replace({f"data.{split}": (str(tmp_path / "uneven"),)})
     with pytest.raises(UserError, match="uneven.en with 2 and .*uneven.de with 1"):
-        TranslationTask.check_config(config)
+        check_translation(config)
 
 
 def test_tokenised_text_is_not_tokenised_again(run):

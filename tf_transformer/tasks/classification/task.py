@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import Config, DataConfig, settings_with
+from tf_transformer.config import DataConfig
 from tf_transformer.data.batches import dataset_of, padded_rows
 from tf_transformer.data.encoded_corpus import (
     Chunk,
@@ -39,8 +39,7 @@ from tf_transformer.tasks.classification.predictor import (
     build_classifier,
     classifier_of,
 )
-from tf_transformer.tasks.task import SequenceTask, require_files, write_parallel_text
-from tf_transformer.training.fine_tuning import check_positions
+from tf_transformer.tasks.task import SequenceTask, write_parallel_text
 from tf_transformer.training.trainer import Result
 
 logger = logging.getLogger(__name__)
@@ -114,21 +113,6 @@ class ClassificationTask(SequenceTask):
     corpus_class = LabelledCorpus
     make_batches = staticmethod(labelled_dataset)
     vocabulary_sides = LabelledCorpus.text_sides
-
-    @staticmethod
-    def check_config(config: Config) -> None:
-        """Refuses missing or damaged files, and settings that contradict each other."""
-        check_positions(config)
-        if not config.training.init_from:  # the run it names may have a decoder
-            for name, setting in settings_with(of_decoders=True).items():
-                if config.flat()[name] != setting.default:
-                    logger.warning("%s has no effect: a classifier has no decoder", name)
-        content = "a label, a TAB and a sentence on each line"
-        require_files(config.data, "Classification", content)
-        labels = labels_of(config.data.train)
-        for name in config.data.valid:
-            for _ in read_examples(Path(name), labels):
-                pass
 
     @staticmethod
     def effective_data(run: Run, *, may_write: bool = True) -> DataConfig:

@@ -21,6 +21,7 @@ from tf_transformer.tasks.parsing.trees import (
     Lexicon,
     Parse,
     Tree,
+    check_rules,
     delinearise,
     linearised,
     read_line,
@@ -155,16 +156,6 @@ def _last(where: tf.Tensor) -> tf.Tensor:
     """Returns the position of the last True, from 1; 0 if none: [B, W, t] -> [B, W]."""
     positions = tf.where(where, tf.range(1, tf.shape(where)[-1] + 1), 0)
     return tf.reduce_max(_with_first(positions), axis=-1)
-
-
-def check_rules(decoding: DecodingConfig) -> None:
-    """Refuses search rules that can forbid every continuation of a tree."""
-    if decoding.no_repeat_ngram or decoding.min_length > 1:
-        raise UserError(
-            "`decoding.no_repeat_ngram` must be 0 and `decoding.min_length` at most 1 when the "
-            f"search is constrained to trees. Received: {decoding.no_repeat_ngram} and "
-            f"{decoding.min_length}. `parse --constraint none` accepts other values."
-        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import keras
 
-from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import NamedProgress
-from tf_transformer.config import Config, DataConfig
+from tf_transformer.config import DataConfig
 from tf_transformer.data.text import all_pairs, corpora
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.engine import GraphEngine
@@ -16,7 +15,6 @@ from tf_transformer.tasks.parsing.parser import (
     Counts,
     Parser,
     TreeGrammar,
-    check_rules,
     score_parses,
 )
 from tf_transformer.tasks.parsing.trees import (
@@ -24,13 +22,11 @@ from tf_transformer.tasks.parsing.trees import (
     Lexicon,
     Parse,
     Tree,
-    check_treebank,
     normalise,
     read_linearised,
     read_treebank,
 )
-from tf_transformer.tasks.task import SequenceTask, require_files, write_parallel_text
-from tf_transformer.training.fine_tuning import check_positions
+from tf_transformer.tasks.task import SequenceTask, write_parallel_text
 from tf_transformer.training.trainer import Result
 
 WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
@@ -66,21 +62,6 @@ class ParsingTask(SequenceTask):
     """Data, model and dev score of a parsing run."""
 
     vocabulary_sides = ("source",)  # brackets and tags come from `_symbols`
-
-    @staticmethod
-    def check_config(config: Config) -> None:
-        """Refuses missing or damaged trees, and settings that contradict each other."""
-        check_positions(config)
-        check_rules(config.decoding)
-        data = config.data
-        require_files(data, "Parsing", "trees in Penn brackets")
-        if data.subword_sampling:
-            raise UserError(
-                "data.subword_sampling is only for --task translation and classification: "
-                f"brackets have one segmentation. Received: {data.subword_sampling}."
-            )
-        for name in (*data.train, *data.valid):
-            check_treebank(Path(name))
 
     @staticmethod
     def effective_data(run: Run, *, may_write: bool = True) -> DataConfig:

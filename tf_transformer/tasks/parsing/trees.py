@@ -13,6 +13,7 @@ from typing import Self
 
 from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.base.files import write_text
+from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import read_lines
 
 # Labels of the root in treebanks and parsers.
@@ -84,6 +85,16 @@ def check_treebank(path: Path) -> None:
     """Reads a file to its end to find errors; see `read_treebank`."""
     for _ in read_treebank(path):
         pass
+
+
+def check_rules(decoding: DecodingConfig) -> None:
+    """Refuses search rules that can forbid every continuation of a tree."""
+    if decoding.no_repeat_ngram or decoding.min_length > 1:
+        raise UserError(
+            "`decoding.no_repeat_ngram` must be 0 and `decoding.min_length` at most 1 when the "
+            f"search is constrained to trees. Received: {decoding.no_repeat_ngram} and "
+            f"{decoding.min_length}. `parse --constraint none` accepts other values."
+        )
 
 
 def rooted(tree: Tree) -> Tree:

@@ -12,18 +12,16 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import NamedProgress
-from tf_transformer.config import EOS_ID, Config, DataConfig
+from tf_transformer.config import EOS_ID, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import ROLES, Role, SideName, all_pairs, corpora, read_pairs
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.vocabulary import check_tags, require_whole, symbols_of
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.evaluation import DevText, make_metric, score_translations
 from tf_transformer.run import Run
 from tf_transformer.tasks.task import SequenceTask
 from tf_transformer.tasks.translation.translator import Translator
-from tf_transformer.training.fine_tuning import check_positions
 from tf_transformer.training.trainer import Result
 
 logger = logging.getLogger(__name__)
@@ -35,39 +33,6 @@ class TranslationTask(SequenceTask):
     """Data, model and dev score of a translation run."""
 
     prose = True
-
-    @staticmethod
-    def check_config(config: Config) -> None:
-        """Refuses missing files, and settings that contradict each other."""
-        check_positions(config)
-        data = config.data
-        if data.separate_vocabularies and config.model.tie_embeddings:
-            raise UserError(
-                "`data.separate_vocabularies` needs a separate embedding matrix for each "
-                "language: add --set model.tie_embeddings=false."
-            )
-        named = [name for name in ("train", "valid", "source", "target") if getattr(data, name)]
-        if not named:
-            if data.tag:
-                raise UserError(
-                    f"--tag needs --train. Received: --tag {data.tag[0]} without it."
-                )
-            return
-        if len(named) < 4:
-            raise UserError(
-                "Your own data needs all of --train PREFIX --valid PREFIX --source LANG "
-                "--target LANG, the built-in corpus none of them. Received: "
-                f"--{', --'.join(named)}."
-            )
-        if data.source == data.target:
-            raise UserError(
-                f"--source and --target must differ. Received: {data.source!r} twice."
-            )
-        for corpus in corpora((*data.train, *data.valid), data):
-            corpus.check()
-        if data.tokenizer:
-            require_whole(symbols_of(data), Path(data.tokenizer))
-        check_tags(data)
 
     @staticmethod
     def effective_data(run: Run, *, may_write: bool = True) -> DataConfig:
