@@ -16,7 +16,7 @@ from tf_transformer.cli.main import COMMANDS
 BUDGETS = {
     "package lines": 27_350,
     "package files": 165,  # of which 22 are commands and 23 make packages
-    "tests lines": 27_000,
+    "tests lines": 27_300,
     "tests files": 165,
     "commands": 22,
     "refusals": 237,  # `raise UserError`

@@ -10,7 +10,6 @@ from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SEARCH
 from tf_transformer.config.combinations import check
 from tf_transformer.config.config import DECODING_PRECISIONS
-from tf_transformer.data.vocabulary import require_known
 from tf_transformer.export.card import read_card
 from tf_transformer.export.versions import find_export
 from tf_transformer.run import Run
@@ -68,6 +67,8 @@ class Source:
 
     def require_files(self, checkpoint: str | None, tag: str | None = None) -> None:
         """Raises UserError if a run lacks the weights, its tokenizer or the tag."""
+        from tf_transformer.data.vocabulary import require_known  # imports SentencePiece
+
         if self.run:
             self.run.weights(checkpoint)
             require_known(tag, self.run.config.data, self.run.require_tokenizer())

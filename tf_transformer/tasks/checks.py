@@ -1,4 +1,4 @@
-"""What training refuses before any slow work, by task; nothing here imports TensorFlow."""
+"""Checks of a configuration and its text before training, by task, without TensorFlow."""
 
 import logging
 from pathlib import Path
@@ -7,7 +7,6 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, DataConfig, settings_with
 from tf_transformer.data.plan import bucket_boundaries
 from tf_transformer.data.text import corpora
-from tf_transformer.data.vocabulary import check_tags, read_proto, require_whole, symbols_of
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.labelled import labels_of, read_examples
 from tf_transformer.tasks.parsing.trees import check_rules, check_treebank
@@ -23,6 +22,8 @@ def check_training(config: Config) -> None:
         UserError: if there is no such task, it does not measure `training.best_by`, its model
             does not fit the run of `training.init_from`, or the task's own check fails.
     """
+    from tf_transformer.data.vocabulary import read_proto  # imports SentencePiece
+
     task, training = task_named(config.task), config.training
     measured = (*task.scores, "perplexity")
     if training.best_by not in measured:
@@ -57,6 +58,8 @@ def _check_positions(config: Config) -> None:
 
 def check_translation(config: Config) -> None:
     """Refuses missing files, and settings that contradict each other."""
+    from tf_transformer.data.vocabulary import check_tags, require_whole, symbols_of
+
     data = config.data
     if data.separate_vocabularies and config.model.tie_embeddings:
         raise UserError(
