@@ -94,12 +94,16 @@ def test_text_that_is_neither_names_nor_pairs_is_refused(text, message, tmp_path
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("text", [[("a", "b"), ("c", "d")], (["a", "c"], ["b", "d"])])
+@pytest.mark.parametrize(
+    "text", [[("a", "b"), ("c", "d")], (["a", "c"], ["b", "d"]), [("a", "b"), ("c\ud83d", "d")]]
+)
 def test_two_pairs_are_read_as_they_are_written(text, tmp_path):
+    """Except for half a surrogate pair, which no file can hold."""
     with pytest.raises(UserError, match="must be at most"):  # the vocabulary
         tf_transformer.train(train=text, valid=[("a", "b")], output="run", **SIZE)
     (source,) = Path("run/pairs").glob("train-*.source")
-    assert source.read_text("utf-8") == "a\nc\n"
+    lone = 3 * "\ufffd" * (text[1][0] == "c\ud83d")
+    assert source.read_text("utf-8") == f"a\nc{lone}\n"
 
 
 def test_pairs_need_translation_a_dev_set_and_a_folder_of_their_own(tmp_path):

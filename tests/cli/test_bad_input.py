@@ -82,6 +82,7 @@ COMMANDS = [
     ("tokenizer train.en --vocab-size 300 --output train.de", "train.de exists already"),
     ("tokenizer train.en --vocab-size 300 --output train.de/new.model", "writable folder"),
     ("tokenizer no.txt --vocab-size 300 --output new.model", "no.txt cannot be read"),
+    ("tokenizer train.en --vocab-size 400 --symbols </s> --output n", "words than .*'</s>'"),
     ("tokenizer train.en --vocab-size 9000 --output new.model", "--vocab-size must be at most"),
     ("export run --output models --version 3", "models/3 exists already. Choose another"),
     ("export run --output train.en", "--output must be a folder. Received: train.en"),

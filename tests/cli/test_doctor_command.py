@@ -29,6 +29,8 @@ def doctor(capsys, arguments: str) -> list[tuple[str, str, str]]:
     """Returns (verdict, check, text) of each line; checks the count on the last line."""
     assert main(["doctor", *arguments.split()]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
+    if lines[0].startswith("classes: "):
+        assert re.fullmatch(r"classes: animal \d+, colour \d+, number \d+", lines.pop(0))
     found = [re.fullmatch(r"(ok|warning) +([^:]+): (.+)", line).groups() for line in lines]
     warnings = sum(verdict == "warning" for verdict, _, _ in found)
     assert last == f"{warnings} warning{'' if warnings == 1 else 's'}"

@@ -133,6 +133,23 @@ def test_an_arriving_line_that_is_not_utf8_is_refused_by_its_number():
     os.close(reader)
 
 
+def test_line_ends_of_old_macs_are_refused_but_a_return_inside_a_line_is_text(tmp_path):
+    for name in ("old.en", "old.en.gz"):
+        with pytest.raises(UserError, match=f"{name}: .* Received: CR alone.* tr '"):
+            list(read_lines(write(tmp_path / name, b"a\rb\r")))
+    for data in (b"a\rb\nc\n", b"a\r", b"\r"):
+        assert len(list(read_lines(write(tmp_path / "new.en", data)))) == data.count(b"\n") or 1
+
+
+def test_a_byte_order_mark_inside_a_text_is_named(tmp_path, caplog):
+    for language, text in (("en", "\ufeffa\nb\nc\n"), ("de", "\ufeffx\n\ufeffy\nz\ufeff\n")):
+        (tmp_path / f"t.{language}").write_text(text, "utf-8")
+    corpora([str(tmp_path / "t")], DATA)[0].check()
+    (message,) = caplog.messages
+    assert message.startswith(f"{tmp_path}/t.en and {tmp_path}/t.de: U+FEFF inside 2 lines, ")
+    assert "the first 2: " in message
+
+
 PAIRS = [("a dog", "ein Hund"), ("", "x"), ("two  cats", "zwei Katzen\u2028")]
 DATA = DataConfig(source="en", target="de")
 
@@ -161,12 +178,20 @@ def test_a_table_holds_the_pairs_of_two_files(tmp_path, name):
     assert list(all_pairs([one, other])) == [*PAIRS, *PAIRS]
 
 
-@pytest.mark.parametrize(("line", "columns"), [("a dog", 1), ("0.9\ta dog\tein Hund", 3)])
-def test_a_line_without_two_columns_is_refused_by_its_number(tmp_path, line, columns):
+@pytest.mark.parametrize(
+    ("line", "received"),
+    [
+        ("a dog", "1 columns"),
+        ("0.9\ta dog\tein Hund", "3 columns"),
+        ("\n \n", "a blank last line. Remove it"),
+        (" \na\tb", "a blank line. Remove it"),
+    ],
+)
+def test_a_line_without_two_columns_is_refused_by_its_number(tmp_path, line, received):
     path = table(tmp_path / "t.tsv")
     path.write_text(path.read_text("utf-8") + f"{line}\n", "utf-8")
     (corpus,) = corpora([str(path)], DATA)
-    with pytest.raises(UserError, match=rf"t.tsv:4: .* TAB .*Received: {columns} columns"):
+    with pytest.raises(UserError, match=rf"t.tsv:4: .* TAB .*Received: {received}"):
         corpus.check()
 
 

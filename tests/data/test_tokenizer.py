@@ -51,6 +51,7 @@ def test_ids_and_texts_are_the_same_inside_and_outside_the_graph(tokenizer):
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts] + [b"not \xff UTF-8"]
     graph = tokenizer.tokenize(tf.constant(encoded)).to_list()
     assert tokenizer.ids([*texts, encoded[-1]]) == tokenizer.ids(encoded) == graph
+    assert tokenizer.tokenize(texts).to_list() == graph[:-1]
     rows = np.array(
         [[BOS_ID, 9, UNK_ID, 20, EOS_ID, 11, EOS_ID], [270, 5, 9, PAD_ID, 7, 8, 60]]
     )

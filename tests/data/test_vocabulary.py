@@ -226,6 +226,18 @@ def test_malformed_tags_are_refused(settings):
         DataConfig(**settings)
 
 
+@pytest.mark.parametrize("word", ["<pad>", "<unk>", "<s>", "</s>", "<0x41>"])
+def test_the_names_of_special_ids_are_no_symbols(tmp_path, word):
+    for refused in (
+        lambda: DataConfig(symbols=("<a>", word)),
+        lambda: DataConfig(tag=(f"de={word}",)),
+        lambda: train_tokenizer(["a"], tmp_path / "t.model", vocab_size=270, symbols=[word]),
+    ):
+        with pytest.raises(UserError, match=f"be other words than .* Received: '.*{word}'"):
+            refused()
+    DataConfig(tag=(f"de=to {word}",), symbols=(f"{word}x",))
+
+
 def test_a_tag_must_be_known_from_the_training_or_the_tokenizer(tokenizer):
     assert require_known(" <made>  <2fr> ", DATA, tokenizer) == "<made> <2fr>"
     assert require_known("translate to English:", DATA, tokenizer)

@@ -70,6 +70,7 @@ def test_only_blank_text_and_a_limit_of_one_token_have_blank_translations(terse,
     assert [one.num_tokens for one in found[:2]] == [2, 0]
     assert terse.score("A dog runs.", "").log_prob > found[0].log_prob
     assert found[2] == "Zwei"  # a prefix may be the whole translation
+    assert terse.translate("Two\udc00", prefix="Zwei\udc00") == "Zwei" + 3 * "\ufffd"
 
 
 @pytest.mark.parametrize("max_length", [0, 7])

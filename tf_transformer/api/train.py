@@ -14,7 +14,7 @@ from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SETTINGS, Config, presets
 from tf_transformer.config.config import read_settings_file
 from tf_transformer.config.settings import nearest, parse_assignments
-from tf_transformer.data.text import ROLES, SIDES, write_pairs
+from tf_transformer.data.text import ROLES, SIDES, well_formed, write_pairs
 from tf_transformer.loading.kinds import load_run
 from tf_transformer.run import Run
 from tf_transformer.run.run import PAIRS_FOLDER, require_created_by
@@ -155,7 +155,10 @@ def _names_or_sides(name: str, text: Any) -> Any:
     for line in (*sources, *targets):
         if not {"\n", "\r"}.isdisjoint(line):
             raise UserError(f"`{name}` must have no line breaks. Received: {quoted(line)}.")
-    return sources, targets
+    whole = tuple([*map(well_formed, side)] for side in (sources, targets))
+    if whole != (sources, targets):
+        logger.warning("`%s` has lone surrogates: they become U+FFFD", name)
+    return whole
 
 
 def _with_pairs(config: Config, folder: Path, sides: Mapping[str, Any]) -> Config:

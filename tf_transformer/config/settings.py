@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import json
 import numbers
+import re
 import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -253,9 +254,15 @@ def parse_value(setting: Setting, text: str) -> Any:
 # --- Texts of a setting with a form of their own --------------------------------------------
 
 
+# The names of the special ids, and of bytes, which every tokenizer has.
+_RESERVED = re.compile("</?s>|<pad>|<unk>|<0x[0-9A-F]{2}>")
+_NOT_RESERVED = "other words than the special ones (<pad>, <unk>, <s>, </s>, <0x00> to <0xFF>)"
+
+
 def require_words(name: str, symbols: Sequence[str]) -> None:
-    """Raises UserError for a symbol that is empty or has a blank."""
+    """Raises UserError for a symbol that is empty, has a blank or is one of SentencePiece's."""
     for symbol in symbols:
+        require(not _RESERVED.fullmatch(symbol), name, _NOT_RESERVED, symbol)
         fits = bool(symbol) and not any(char.isspace() for char in symbol)
         require(fits, name, "words without blanks", symbol)
 
@@ -268,6 +275,7 @@ def split_tags(tags: Sequence[str]) -> dict[str, str]:
         fits = key and tag.split() and key not in by_key
         require(bool(fits), "data.tag", "KEY=TAG, such as de=<2de>, each key once", item)
         by_key[key] = " ".join(tag.split())
+        require(not _RESERVED.fullmatch(by_key[key]), "data.tag", _NOT_RESERVED, item)
     return by_key
 
 

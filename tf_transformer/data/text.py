@@ -8,6 +8,7 @@ import glob
 import gzip
 import hashlib
 import itertools
+import logging
 import os
 import re
 import unicodedata
@@ -29,6 +30,9 @@ SideName = Literal["source", "target"]
 SIDES: tuple[SideName, SideName] = ("source", "target")
 _INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")
 BLOCK_BYTES = 1 << 16  # capacity of a pipe on Linux
+_MARK = "\ufeff"  # a byte order mark, which is no text inside a file
+
+logger = logging.getLogger(__name__)
 
 Role = Literal["train", "valid"]
 ROLES: dict[Role, str] = {"train": "training text", "valid": "dev text"}
@@ -58,6 +62,16 @@ def is_visible(text: str) -> bool:
     return any(unicodedata.category(char) not in _INVISIBLE for char in text)
 
 
+def utf8(text: str | bytes) -> bytes:
+    """Encodes text in which a lone surrogate counts as invalid UTF-8, so as U+FFFD."""
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+
+
+def well_formed(text: str) -> str:
+    """Returns the text with U+FFFD for each byte of a lone surrogate, as TensorFlow has it."""
+    return utf8(text).decode("utf-8", "replace")
+
+
 def read_lines(path: Path | int) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, plain or .gz, without line ends.
 
@@ -66,7 +80,8 @@ def read_lines(path: Path | int) -> Iterator[str]:
     pairs. A byte order mark at the start is dropped.
 
     Raises:
-        UserError: if the file cannot be read, is a damaged gzip file or is not UTF-8.
+        UserError: if the file cannot be read, is a damaged gzip file, is not UTF-8, or has the
+            line ends of old Macs.
     """
     for number, line in enumerate(_read_raw(path), start=1):
         yield _decoded(path, number, line).removesuffix("\n").removesuffix("\r")
@@ -118,6 +133,14 @@ def _decoded(path: Path | int, number: int, line: bytes) -> str:
 
 def _read_raw(path: Path | int) -> Iterator[bytes]:
     with read_errors(path), _opened(path) as file:
+        first = file.readline()
+        if not first.endswith(b"\n") and b"\r" in first[:-1]:
+            raise UserError(
+                f"{_name(path)}: lines must end in LF or CRLF. Received: CR alone, as on old "
+                r"Macs. Convert the file, for example with tr '\r' '\n'."
+            )
+        if first:
+            yield first
         yield from file
 
 
@@ -235,33 +258,49 @@ class ParallelText:
         return ((self.tagged(source), target) for source, target in self.plain_pairs())
 
     def check(self) -> None:
-        """Reads all pairs before any slow work.
+        """Reads all pairs before any slow work; warns of byte order marks inside the text.
 
         Raises:
             UserError: if `plain_pairs` raises it, or no pair has text on both sides.
         """
-        pairs = self.plain_pairs()
-        if not any(is_visible(source) and is_visible(target) for source, target in pairs):
+        has_text, marked, first = False, 0, 0
+        for number, (source, target) in enumerate(self.plain_pairs(), start=1):
+            has_text = has_text or (is_visible(source) and is_visible(target))
+            if _MARK in source or _MARK in target:
+                marked, first = marked + 1, first or number
+        if marked:
+            logger.warning(
+                "%s: U+FEFF inside %s lines, the first %d: a byte order mark, as where files "
+                "were joined; remove it", self.files, f"{marked:,}", first,
+            )  # fmt: skip
+        if not has_text:
             raise UserError(
                 f"There is no pair with text on both sides in {self.files}: leave it out, or "
                 "check whether it is the right text."
             )
-        for _ in pairs:
-            pass
 
     def __len__(self) -> int:
         return count_lines(self.source)
 
 
 def _read_table(path: Path) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(read_lines(path), start=1):
+    lines = read_lines(path)
+    for number, line in enumerate(lines, start=1):
         columns = line.split("\t")
         if len(columns) != 2:
+            columns_found = f"{len(columns)} columns. Choose two, for example with cut -f 1,2."
             raise UserError(
                 f"{path}:{number}: a line of a table must be a source, a TAB and a target. "
-                f"Received: {len(columns)} columns. Choose two, for example with cut -f 1,2."
+                f"Received: {blank_line(line, lines) or columns_found}"
             )
         yield columns[0], columns[1]
+
+
+def blank_line(line: str, rest: Iterable[str]) -> str:
+    """Describes a line of a table, before the `rest`, if it is blank; "" if it is not."""
+    if line.strip():
+        return ""
+    return f"a blank {'' if any(map(str.strip, rest)) else 'last '}line. Remove it."
 
 
 def split_name(name: str, data: DataConfig) -> tuple[Path, tuple[str, str]]:

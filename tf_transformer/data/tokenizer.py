@@ -12,7 +12,7 @@ import tensorflow_text as tf_text
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
 from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.data.text import SideName, is_visible
+from tf_transformer.data.text import SideName, is_visible, utf8
 from tf_transformer.data.vocabulary import SPECIAL_IDS
 
 # White space, control characters, and format characters such as U+200B.
@@ -71,7 +71,8 @@ class Tokenizer(tf.Module):
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Maps sources, strings [B], to int32 ids [B, None], without BOS and EOS.
 
-        Invalid UTF-8 becomes U+FFFD. Text without a visible character has no ids.
+        Invalid UTF-8, lone surrogates included, becomes U+FFFD. Text without a
+        visible character has no ids.
         """
         return self._tokenize(text, "source", self.tag)
 
@@ -133,10 +134,7 @@ class Tokenizer(tf.Module):
         """
         encode = self._processor(side).encode
         tag = f"{self.tag} ".encode() if self.tag and side == "source" else b""
-        lines = [
-            text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-            for text in texts
-        ]
+        lines = [utf8(text) for text in texts]
         shown = [is_visible(line.decode("utf-8", "replace")) for line in lines]
         return [
             encode(tag + line) if show else [] for line, show in zip(lines, shown, strict=True)
@@ -175,6 +173,8 @@ class Tokenizer(tf.Module):
         return self._processors.get(side, self._processors["source"])
 
     def _tokenize(self, text: tf.Tensor, side: SideName, tag: str = "") -> tf.RaggedTensor:
+        if not tf.is_tensor(text):
+            text = tf.constant([utf8(each) for each in text], tf.string)
         text = tf.strings.regex_replace(text, _NOTHING_VISIBLE, "")
         if tag:
             text = tf.where(text == "", "", tf.strings.join([tag, " ", text]))

@@ -22,8 +22,8 @@ from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import replacing
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
 from tf_transformer.config.config import SETTINGS
-from tf_transformer.config.settings import split_tags
-from tf_transformer.data.text import Reservoir, corpora
+from tf_transformer.config.settings import require_words, split_tags
+from tf_transformer.data.text import Reservoir, corpora, well_formed
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
@@ -51,10 +51,10 @@ def train_tokenizer(
     """Trains a SentencePiece model on `lines` and writes it to `path`, whole or not at all.
 
     Lines of more than `LINE_BYTES`, or with U+2585, which SentencePiece reserves, are left out,
-    with a warning that counts them. Characters missing from `lines` are spelled in bytes, so
-    every text can be encoded. With the "identity" normalization, every text also decodes to
-    itself, except that spaces (U+0020 and U+2581) are lost at the ends and a run of them
-    becomes one.
+    with a warning that counts them; a lone surrogate counts as U+FFFD. Characters missing from
+    `lines` are spelled in bytes, so every text can be encoded. With the "identity"
+    normalization, every text also decodes to itself, except that spaces (U+0020 and U+2581) are
+    lost at the ends and a run of them becomes one.
 
     Args:
         lines: sentences, of both languages for a shared vocabulary.
@@ -81,6 +81,8 @@ def train_tokenizer(
     """
     SETTINGS["model.vocab_size"].check("vocab_size", vocab_size)
     SETTINGS["data.tokenizer_kind"].check("kind", kind)
+    symbols = sorted(set(symbols))
+    require_words("symbols", symbols)
     sample: Reservoir[str] = Reservoir(TRAINING_LINES)
     for line in _usable(lines):
         sample.offer(line)
@@ -93,7 +95,7 @@ def train_tokenizer(
         "vocab_size": vocab_size,
         "model_type": kind,
         "character_coverage": character_coverage,
-        "user_defined_symbols": sorted(set(symbols)),
+        "user_defined_symbols": symbols,
     }
     try:
         model = _train_model(sample, normalization, **options)
@@ -144,6 +146,7 @@ def _usable(lines: Iterable[str]) -> Iterator[str]:
         if isinstance(lines, str) or not isinstance(line, str):
             wrong = lines if isinstance(lines, str) else line
             raise TypeError(f"`lines` must be a list of strings. Received: {quoted(wrong)}.")
+        line = well_formed(line)
         if len(line.encode()) > LINE_BYTES:
             skipped[long] += 1
         elif _RESERVED in line:

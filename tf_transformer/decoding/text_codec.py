@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.documents import WIDE
-from tf_transformer.data.text import SideName
+from tf_transformer.data.text import SideName, utf8
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses
 
@@ -139,7 +139,7 @@ class TextCodec:
     def prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:
         """Returns the ids of each prefix, without EOS; warns if some were cut."""
         lengths = tf.constant([len(source) for source in sources], tf.int32)
-        ragged, cut = self.encode_prefix(tf.constant(list(prefixes), tf.string), lengths)
+        ragged, cut = self.encode_prefix([*map(utf8, prefixes)], lengths)
         if count := int(tf.math.count_nonzero(cut)):
             logger.warning("prefixes cut at the length limit of their translation: %d", count)
         return [np.asarray(ids, "int32") for ids in ragged.numpy()]

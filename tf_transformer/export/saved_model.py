@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import UserError, one_line
 from tf_transformer.config import DecodingConfig
+from tf_transformer.data.text import utf8
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.engine import Engine, SearchPlan
 from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
@@ -197,8 +198,7 @@ def open_export(path: Path, output: str) -> SavedModelSession:
 
 def column(texts: Sequence[str | bytes]) -> np.ndarray:
     """Returns texts as an array of bytes; lone surrogates are kept."""
-    encoded = [t if isinstance(t, bytes) else t.encode("utf-8", "surrogatepass") for t in texts]
-    return np.array(encoded, object)
+    return np.array([*map(utf8, texts)], object)
 
 
 class ExportEngine(Engine):

@@ -108,7 +108,7 @@ def check_classification(config: Config) -> None:
                 logger.warning("%s has no effect: a classifier has no decoder", name)
     content = "a label, a TAB and a sentence on each line"
     require_files(config.data, "Classification", content)
-    labels = labels_of(config.data.train)
+    labels = labels_of(config.data.train, log=True)
     for name in config.data.valid:
         for _ in read_examples(Path(name), labels):
             pass

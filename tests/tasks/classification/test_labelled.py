@@ -38,7 +38,7 @@ def test_a_gzipped_file_is_read(tmp_path):
     ("line", "expected"),
     [
         ("pos A film.", "no TAB: 'pos A film.'"),
-        ("", "no TAB: ''"),
+        ("", "Received: a blank line. Remove it"),
         ("pos\t \u3000", "Received: no sentence"),
         ("\tA film.", "Received: no label"),
         ("odd\tA film.", "the label 'odd'. They have: neg, pos"),
@@ -49,6 +49,20 @@ def test_a_bad_line_is_refused_with_its_number(tmp_path, line, expected):
     with pytest.raises(UserError, match=expected) as error:
         list(read_examples(file, ["neg", "pos"]))
     assert str(error.value).startswith(f"{file}:2: ")
+
+
+def test_a_header_is_named_among_the_classes(tmp_path, caplog):
+    caplog.set_level("INFO")
+    file = write(tmp_path / "f.tsv", "label\tsentence\n" + "neg\tBad.\npos\tGood.\n" * 1_000)
+    assert labels_of([file], log=True) == ["label", "neg", "pos"]
+    listed, warned = caplog.messages
+    assert listed == "classes: label 1, neg 1,000, pos 1,000"
+    assert warned.startswith("classes that occur once") and warned.endswith(
+        f"'label' ({file}:1)"
+    )
+    caplog.clear()
+    labels_of([file, file], log=True)
+    assert caplog.messages == ["classes: label 2, neg 2,000, pos 2,000"]
 
 
 def test_an_empty_file_is_refused(tmp_path):

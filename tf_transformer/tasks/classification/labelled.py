@@ -4,6 +4,8 @@ Nothing here imports TensorFlow.
 """
 
 import json
+import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +16,12 @@ import numpy as np
 from tf_transformer.base.errors import UserError, quoted, shortened
 from tf_transformer.base.files import write_text
 from tf_transformer.base.output import Table
-from tf_transformer.data.text import read_lines
+from tf_transformer.data.text import blank_line, read_lines
 from tf_transformer.run import Run
 
 LABELS_FILE = "labels.json"  # in the run directory
+
+logger = logging.getLogger(__name__)
 
 
 class Example(NamedTuple):
@@ -38,15 +42,15 @@ def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[E
         UserError: if the file cannot be read or is empty, or a line lacks a TAB, a label or a
             sentence, or has a label that is not in `labels`; the message names file and line.
     """
-    number = 0
-    for number, line in enumerate(read_lines(path), start=1):
+    number, lines = 0, read_lines(path)
+    for number, line in enumerate(lines, start=1):
         label, tab, sentence = line.partition("\t")
         label, sentence = label.strip(), sentence.strip()
         if not (tab and label and sentence):
             missing = ("sentence" if label else "label") if tab else f"TAB: {quoted(line)}"
             raise UserError(
                 f"{path}:{number}: expected a label, a TAB and a sentence. Received: "
-                f"no {missing}."
+                f"{blank_line(line, lines) or f'no {missing}.'}"
             )
         if labels is not None and label not in labels:
             raise UserError(
@@ -58,17 +62,34 @@ def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[E
         raise UserError(f"{path} is empty. Expected lines of a label, a TAB and a sentence.")
 
 
-def labels_of(paths: Sequence[str | Path]) -> list[str]:
+def labels_of(paths: Sequence[str | Path], *, log: bool = False) -> list[str]:
     """Collects the labels of training files, sorted by code point.
+
+    With `log`, their counts are logged, and a warning of those that occur once.
 
     Raises:
         UserError: if there is only one label, or a file is bad: see `read_examples`.
     """
-    labels = sorted({example.label for path in paths for example in read_examples(Path(path))})
+    counts: Counter[str] = Counter()
+    places: dict[str, str] = {}  # of the first line of each
+    for path in paths:
+        for number, example in enumerate(read_examples(Path(path)), start=1):
+            counts[example.label] += 1
+            places.setdefault(example.label, f"{path}:{number}")
+    labels = sorted(counts)
     if len(labels) < 2:
         raise UserError(
             f"{', '.join(map(str, paths))}: expected at least two labels. Received: every line "
             f"has {quoted(labels[0])}."
+        )
+    if log:
+        listed = ", ".join(f"{label} {counts[label]:,}" for label in labels)
+        logger.info("classes: %s", shortened(listed, 1_000))
+    once = [f"{quoted(each)} ({places[each]})" for each in labels if counts[each] == 1]
+    if log and once:
+        logger.warning(
+            "classes that occur once, such as a header or a misspelt label: %s",
+            shortened(", ".join(once), 500),
         )
     return labels
 

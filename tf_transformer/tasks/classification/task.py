@@ -77,7 +77,7 @@ def encode_labelled(
 
     def encode(chunk: TextPairs) -> Chunk:
         texts, named = zip(*chunk, strict=True)
-        ids, cut = tokenizer.encode(tf.constant(texts), limit=max_length)
+        ids, cut = tokenizer.encode(texts, limit=max_length)
         lengths = ids.row_lengths().numpy().astype(np.int32)
         classes = np.array([class_of[label] for label in named], np.int32)
         sides = [(ids.values.numpy(), lengths), (classes, np.ones_like(classes))]
