@@ -4,7 +4,7 @@ VENV := .venv
 MODEL ?= exported/tiny
 TEXT ?= README.md
 
-.PHONY: demo test lint notebooks docs serving-proof clean
+.PHONY: demo test lint notebooks docs dist serving-proof clean
 
 demo: $(VENV)/ready  ## train on the built-in corpus and translate unseen sentences
 	$(VENV)/bin/python train.py
@@ -24,6 +24,11 @@ notebooks: $(VENV)/ready  ## execute the notebooks anew, from their text sources
 docs: $(VENV)/ready  ## the site, in build/site; a warning or a lost link fails
 	$(VENV)/bin/sphinx-build -q -W --keep-going -d build/doctrees docs build/site
 
+dist: $(VENV)/ready  ## wheel and source archive in dist, checked by twine
+	rm -rf dist
+	$(VENV)/bin/python -m build --outdir dist
+	$(VENV)/bin/twine check --strict dist/*
+
 serving-proof: $(VENV)/ready  ## TF Serving's own image, by Docker: make serving-proof MODEL=exported/mine TEXT=in.en
 	$(VENV)/bin/python serving/proof.py $(MODEL) $(TEXT)
 
@@ -33,4 +38,4 @@ $(VENV)/ready: setup.cfg pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build dist *.egg-info

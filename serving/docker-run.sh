@@ -10,7 +10,7 @@ exec docker run --rm -p 127.0.0.1:8500:8500 -p 127.0.0.1:8501:8501 \
   --cpus 2 --memory 6g --stop-timeout 45 \
   --mount "type=bind,source=$base,target=/models/$name,readonly" \
   --mount "type=bind,source=$here/config,target=/config,readonly" \
-  -e "MODEL_NAME=$name" tensorflow/serving:2.19.1 \
+  -e "MODEL_NAME=$name" tensorflow/serving:2.20.0 \
   --monitoring_config_file=/config/monitoring.config \
   --enable_batching \
   --batching_parameters_file=/config/batching_params.pbtxt \

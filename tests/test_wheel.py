@@ -10,31 +10,43 @@ from pathlib import Path
 
 import pytest
 
+from tf_transformer import __version__
 from tools.storm.lab import SMALLEST, set_options
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """The wheel, built from a copy to leave nothing in the repository."""
+def dist(tmp_path_factory) -> Path:
+    """The folder that `make dist` fills, from a copy to leave nothing in the repository."""
     folder = tmp_path_factory.mktemp("wheel")
     source, no_cache = folder / "source", shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "tf_transformer", source / "tf_transformer", ignore=no_cache)
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    options = ["--no-deps", "-w", str(folder), str(source)]
-    command = [sys.executable, "-m", "pip", "wheel", *options]
+    command = [sys.executable, "-m", "build", "--outdir", str(folder / "dist"), str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (built,) = folder.glob("*.whl")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(dist) -> Path:
+    """The wheel, which was built from the source archive."""
+    (built,) = dist.glob("*.whl")
     return built
+
+
+def test_an_index_accepts_wheel_and_source_archive(dist):
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, dist.iterdir())]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.count("PASSED")) == (0, 2), done.stdout
 
 
 def test_the_wheel_has_exactly_the_files_of_the_package(wheel):
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-        metadata = archive.read("tf_transformer-1.0.0.dist-info/METADATA").decode()
+        metadata = archive.read(f"tf_transformer-{__version__}.dist-info/METADATA").decode()
     files = (path for path in (ROOT / "tf_transformer").rglob("*") if path.is_file())
     ours = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
     assert packed == ours

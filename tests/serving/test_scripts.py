@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from command_line import ROOT
 from http_calls import call, predict
+from packaging.requirements import Requirement
 from prometheus_client.parser import text_string_to_metric_families
 
 from tf_transformer.cli.main import command_parser
@@ -236,7 +237,7 @@ def test_all_files_start_the_server_with_the_same_flags_and_configuration():
     assert "--tensorflow_intra_op_parallelism=2" in flags["docker-run.sh"]
     mounted = {path.name for path in (SERVING / "config").iterdir()}
     for name, text in launch_files().items():
-        assert "tensorflow/serving:2.19.1" in text
+        assert "tensorflow/serving:2.20.0" in text
         named = set(re.findall(r"=/config/([\w.]+)", text))
         assert named == mounted - ({"models.config"} if name == "docker-run.sh" else set())
     batching = (SERVING / "config" / "batching_params.pbtxt").read_text("utf-8")
@@ -299,6 +300,19 @@ def test_image_and_unit_start_serve_and_leave_it_time_to_answer():
         assert command_parser("serve").parse_args(given).grace + 10 < int(most)
     for name in re.findall(r"^COPY (.*) \S+$", image, re.MULTILINE):
         assert all((ROOT / one).exists() for one in name.split())
+
+
+def test_the_image_installs_versions_that_the_package_accepts():
+    lines = (SERVING / "constraints.txt").read_text("utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = setup["options.extras_require"]
+    for section in (setup["options"]["install_requires"], extras["serve"], extras["plot"]):
+        for text in re.findall(r"^[a-z].*", section, re.MULTILINE):
+            requirement = Requirement(text)
+            assert pinned[requirement.name] in requirement.specifier
+    assert "-c /src/constraints.txt" in (SERVING / "Dockerfile").read_text("utf-8")
 
 
 def test_systemd_accepts_the_unit(tmp_path):
