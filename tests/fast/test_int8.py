@@ -1,5 +1,10 @@
 """int8 products, and models that compute with them."""
 
+import os
+import re
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -21,9 +26,9 @@ from tf_transformer.models.transformer import Transformer
 
 RNG = np.random.default_rng(1)
 
-# `ONEDNN_MAX_CPU_ISA=AVX2 make test` imitates processors on which these are skipped.
+# `ONEDNN_MAX_CPU_ISA=AVX2 make test` imitates processors without VNNI.
 needs_int8 = pytest.mark.skipif(
-    not int8_works(), reason="TensorFlow's int8 products need a processor with VNNI or AMX"
+    not int8_works(), reason="TensorFlow's int8 products are an operation of oneDNN, for x86"
 )
 
 
@@ -44,7 +49,9 @@ def test_a_product_is_that_of_numpy_and_near_the_one_in_float32(rows, inner, col
     x[-1, :3], kernel[:, 0] = 30.0, 0.0
     found, exact = product(x, kernel), x @ kernel
     np.testing.assert_array_equal(found, plain_product(x, kernel))
-    assert np.std(found - exact) < 0.015 * np.std(exact)
+    assert np.std(found - exact) < 0.025 * np.std(exact)
+    ends = np.sign(x), np.sign(kernel)  # all at the ends of their ranges
+    np.testing.assert_array_equal(product(*ends), plain_product(*ends))
 
 
 @needs_int8
@@ -72,7 +79,7 @@ def test_rows_of_an_embedding_are_the_columns_of_its_kernel():
     kernel = Int8Kernel(*map(tf.constant, rounded_columns(embeddings.T)))
     ids = np.array([[3, 0], [19, 3]])
     error = np.abs(kernel.rows(ids) - embeddings[ids])
-    assert np.all(error <= np.abs(embeddings[ids]).max(-1, keepdims=True) / 253)
+    assert np.all(error <= np.abs(embeddings[ids]).max(-1, keepdims=True) / 127)
 
 
 # --- Models ------------------------------------------------------------------------------
@@ -159,7 +166,7 @@ def test_a_search_in_int8_finds_what_a_full_pass_in_int8_scores_alike(names):
     off = np.abs(in_int8 - found.log_probs[:, 0])
     assert np.median(off) < 1e-3  # a difference in the last bit can move a value to the next
     far = np.abs(in_int8 - log_probs(exact, tokens))
-    assert 0 < far.min() <= max(*off, *far) < 1.0
+    assert 0 < far.min() <= max(*off, *far) < 2.0
 
 
 def test_keras_saves_no_model_in_int8_and_scales_are_no_parameters(tmp_path):
@@ -205,23 +212,56 @@ def test_a_classifier_computes_in_int8(classification_run, tmp_path):
     assert classifier.export(tmp_path / "classifier").is_dir()
 
 
+ANSWER = """
+import sys
+import numpy as np
+from tf_transformer.base.system import import_tensorflow
+import_tensorflow()
+from tf_transformer.export.saved_model import SavedModelSession, column, reason
+for path in sys.argv[1:]:
+    with SavedModelSession(path) as session:
+        try:
+            print(session.run("serving_default", {"text": column(["A dog ."])})["translation"])
+        except Exception as error:
+            print(reason(error))
+"""
+
+
+@needs_int8
+def test_an_export_is_right_without_vnni_or_fails_in_one_sentence(
+    translator, tmp_path, monkeypatch
+):
+    exports = [quick_export(translator, tmp_path / "exact", "serving_default")]
+    monkeypatch.setattr(int8, "_WEIGHT_LEVELS", np.float32(127))  # too many for such processors
+    exports.append(quick_export(translator, tmp_path / "wrong", "serving_default"))
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", ANSWER, *map(str, exports)],
+            env=os.environ | {"ONEDNN_MAX_CPU_ISA": isa},
+            check=True, text=True, capture_output=True,
+        ).stdout.splitlines()
+        for isa in ("AVX2", "DEFAULT")
+    ]  # fmt: skip
+    old, new = answers
+    assert old[0] == new[0] == str(np.array([translator.translate("A dog .").encode()], object))
+    assert re.search(
+        "Products in int8 are wrong on this machine.*in float32, or in int8", old[1]
+    )
+    assert new[1] == new[0]
+
+
 def absent(*arguments, **options):
     raise tf.errors.NotFoundError(None, None, "No OpKernel was registered")
 
 
-def saturated(rows, columns, units):
-    """The product as with AVX2 alone: rows + 128, and pairs of products summed in 16 bits."""
-    unsigned, columns = (tf.cast(each, tf.int32) for each in (rows, columns))
-    products = (unsigned[:, tf.newaxis] + 128) * columns
-    pairs = tf.clip_by_value(products[..., ::2] + products[..., 1::2], -(2**15), 2**15 - 1)
-    sums = tf.reduce_sum(pairs, axis=-1) - 128 * tf.reduce_sum(columns, axis=-1)
-    return tf.cast(sums, tf.float32) * units / 127
+def wrong(rows, columns, units):
+    return tf.zeros([rows.shape[0], columns.shape[0]])
 
 
 @pytest.mark.parametrize(
     ("place", "name", "instead"),
-    [(op_def_library, "_apply_op_helper", absent), (int8, "_quantized_product", saturated)],
-    ids=["absent", "saturated"],
+    [(op_def_library, "_apply_op_helper", absent), (int8, "_quantized_product", wrong)],
+    ids=["absent", "wrong"],
 )
 def test_where_products_are_absent_or_wrong_int8_is_refused_in_one_line(
     trained_run, capsys, monkeypatch, place, name, instead
@@ -230,7 +270,7 @@ def test_where_products_are_absent_or_wrong_int8_is_refused_in_one_line(
     int8_works.cache_clear()
     try:
         line = ["translate", str(trained_run.path), "--precision", "int8"]
-        assert_refused(capsys, line, "VNNI or AMX.*for int8 in LiteRT.*add --litert", status=1)
+        assert_refused(capsys, line, "oneDNN.*for int8 in LiteRT.*add --litert", status=1)
     finally:
         int8_works.cache_clear()
 

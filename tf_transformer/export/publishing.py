@@ -20,7 +20,7 @@ from tf_transformer.export.saved_model import SavedModelSession, column, open_ex
 from tf_transformer.export.self_test import Check, self_test
 from tf_transformer.export.versions import check_readable, new_version
 from tf_transformer.export.warm_up import Request, write_requests
-from tf_transformer.fast.int8 import is_int8, parameters
+from tf_transformer.fast.int8 import KnownProduct, is_int8, parameters
 
 Function: TypeAlias = tf.types.experimental.PolymorphicFunction
 
@@ -148,8 +148,12 @@ def _save(exportable: Exportable, path: Path) -> None:
         variable.value for model in exportable.models for variable in model.weights
     ]
     module.tokenizer = exportable.tokenizer if exportable.text else None
+    functions = exportable.functions
+    if any(map(is_int8, exportable.models)):
+        module.known = KnownProduct()
+        functions = {name: module.known.guard(each) for name, each in functions.items()}
     # Saving would trace functions again, but takes concrete ones as they are.
-    concrete = {name: f.get_concrete_function() for name, f in exportable.functions.items()}
+    concrete = {name: each.get_concrete_function() for name, each in functions.items()}
     try:
         tf.saved_model.save(module, os.fspath(path), signatures=concrete)
     except tf.errors.OpError as error:

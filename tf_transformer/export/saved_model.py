@@ -156,9 +156,9 @@ def require_int8(what: str) -> None:
     """Raises UserError if TensorFlow does not multiply int8 exactly on this machine."""
     if not int8_works():
         raise UserError(
-            f"{what} needs products in int8, which TensorFlow computes exactly only on x86 "
-            "processors with VNNI or AMX. Load the run in float32 or, for int8 in LiteRT, "
-            "which is exact on every processor, add --litert."
+            f"{what} needs products in int8, which this TensorFlow does not compute exactly: "
+            "they are an operation of oneDNN, for x86 processors. Load the run in float32 or, "
+            "for int8 in LiteRT, which is exact on every processor, add --litert."
         )
 
 

@@ -3,6 +3,10 @@
 Weights have a scale for each column, inputs one for each row, so no row depends on another.
 The sums are exact integers; `plain_product` is the same in NumPy, and tests compare the two.
 D inner size, N columns, M rows.
+
+Inputs are rounded to -127 to 127, weights to -64 to 64. Without VNNI or AMX a processor adds
+128 to inputs and sums pairs of products in 16 bits: 2 x 255 x 64 is the largest that fits
+(https://uxlfoundation.github.io/oneDNN, "Nuances of int8 Computations").
 """
 
 import functools
@@ -18,7 +22,11 @@ from tf_transformer.fast.keras_hooks import sublayers, unlocked
 from tf_transformer.fast.projections import QuantizedKernel
 
 INT8_PRODUCT = "_QuantizedMatMul"  # the operation, whose name is private
-_LEVELS = np.float32(127)
+_LEVELS, _WEIGHT_LEVELS = np.float32(127), np.float32(64)
+_WRONG = (
+    "Products in int8 are wrong on this machine: one with a known answer was computed first. "
+    "Export the model in float32, or in int8 for LiteRT, which is exact on every processor."
+)
 _ATTRIBUTES = ("_kernel", "kernel", "embeddings")  # where layers keep what is multiplied
 
 
@@ -26,7 +34,7 @@ class Int8Kernel(QuantizedKernel):
     """A kernel [D, N] in int8; takes the place of a layer's variable.
 
     Args:
-        values: int8 [N, D], the rounded columns, from -127 to 127; a variable or a tensor.
+        values: int8 [N, D], the rounded columns, from -64 to 64; a variable or a tensor.
         units: float32 [N], what 1 stands for in each column.
     """
 
@@ -110,7 +118,7 @@ def plain_product(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 
 def rounded_columns(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the values and units of a float32 kernel [D, N]; see `Int8Kernel`."""
-    units = np.abs(kernel).max(axis=0) / _LEVELS
+    units = np.abs(kernel).max(axis=0) / _WEIGHT_LEVELS
     values = np.rint(kernel / np.where(units > 0, units, 1)).astype(np.int8)
     return np.ascontiguousarray(values.T), units
 
@@ -153,18 +161,36 @@ def is_int8(model: keras.Model) -> bool:
     return any(hasattr(layer, "int8_values") for layer in sublayers(model, recursive=True))
 
 
+class KnownProduct(tf.Module):
+    """A product of the largest values; of variables, so that no graph holds its answer."""
+
+    def __init__(self):
+        super().__init__()
+        self._inputs = np.ones([1, 64], np.float32)
+        self._weights = [tf.Variable(part) for part in rounded_columns(self._inputs.T)]
+
+    def is_right(self) -> tf.Tensor:
+        """Returns whether it is computed exactly, a boolean."""
+        found = Int8Kernel(*self._weights).multiply(tf.constant(self._inputs))
+        return tf.reduce_all(found == plain_product(self._inputs, self._inputs.T))
+
+    def guard(self, function: tf.types.experimental.PolymorphicFunction) -> tf.function:
+        """Returns the function with the product before it: if it is wrong, each call fails."""
+
+        def guarded(*inputs):
+            with tf.control_dependencies([tf.debugging.Assert(self.is_right(), [_WRONG])]):
+                return tf.nest.map_structure(tf.identity, function(*inputs))
+
+        return tf.function(guarded, input_signature=function.input_signature, autograph=False)
+
+
 @functools.cache
 def int8_works() -> bool:
     """Returns whether this TensorFlow multiplies int8 exactly: tries a product once.
 
-    Without oneDNN there is no such operation. On processors without VNNI or AMX it sums pairs
-    of products in 16 bits and cuts what does not fit: https://uxlfoundation.github.io/oneDNN,
-    "Nuances of int8 Computations".
+    Without oneDNN, as on processors other than x86, there is no such operation.
     """
-    largest = np.ones([64, 1], np.float32)  # 64 times 127 x 127
-    kernel = Int8Kernel(*map(tf.constant, rounded_columns(largest)))
     try:
-        found = kernel.multiply(tf.constant(largest.T))
+        return bool(KnownProduct().is_right())
     except (tf.errors.OpError, TypeError, ValueError):
         return False
-    return np.array_equal(found, plain_product(largest.T, largest))
