@@ -16,6 +16,8 @@ from tf_transformer.decoding.beam_search import Hypotheses, beam_search
 
 NUM_ROWS = 97
 WEIGHTS = [pow(31, position, NUM_ROWS) for position in range(40)]
+SLOT_IDS = np.array([[4, 5], [6, 7]], np.int32)  # of two slots, in two forms
+SEARCHES = {False: beam_search, True: functools.partial(beam_search, slot_ids=SLOT_IDS)}
 NO_SCORE = float(np.finfo(np.float32).min)
 
 
@@ -38,6 +40,7 @@ OPTION_SPECS = {
     "prefix": tf.TensorSpec([None, None], tf.int32),
     "min_lengths": tf.TensorSpec([None], tf.int32),
     "context": tf.TensorSpec([None, None, None], tf.bool),
+    "slots": tf.TensorSpec([None, None], tf.int32),
     "seeds": tf.TensorSpec([None], tf.int32),
 }
 
@@ -93,7 +96,8 @@ def run_search(tables, max_lengths, find, options: dict) -> tuple[Hypotheses, in
 
 
 def search(tables, max_lengths, **options) -> Hypotheses:
-    return run_search(tables, max_lengths, beam_search, {"beam_size": 4} | options)[0]
+    find = SEARCHES["slots" in options]
+    return run_search(tables, max_lengths, find, {"beam_size": 4} | options)[0]
 
 
 def count_computed_rows(tables, max_lengths, **options) -> int:
@@ -140,6 +144,7 @@ class Rules:
     min_length: int = 1
     prefix: tuple[int, ...] = ()
     no_repeat: int = 0
+    slots: tuple[int, ...] = ()  # how often each of SLOT_IDS must come
     banned: tuple[int, ...] = ()  # the token that the grammar forbids at each step
 
     def allows(self, tokens: tuple[int, ...]) -> bool:
@@ -149,6 +154,15 @@ class Rules:
             return token == EOS_ID
         if length <= len(self.prefix):
             return token == self.prefix[length - 1]
+        left = []  # the forms of each slot that must still come
+        for number, forms in zip(self.slots, SLOT_IDS.tolist(), strict=False):
+            left += [forms] * (number - sum(map(tokens[:-1].count, forms)))
+        if left and length + len(left) >= self.limit:
+            return token == left[0][-1]
+        if self.slots and token in SLOT_IDS and not any(token in forms for forms in left):
+            return False
+        if left and token == EOS_ID:
+            return False
         if token in (PAD_ID, BOS_ID) or (token == EOS_ID and length < self.min_length):
             return False
         if token in self.banned[length - 1 : length]:

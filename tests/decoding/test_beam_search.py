@@ -10,6 +10,7 @@ from table_model import (
     ENDLESS,
     NO_SCORE,
     NUM_ROWS,
+    SLOT_IDS,
     A,
     Rules,
     assert_found,
@@ -205,7 +206,7 @@ def options_of(rules: list[Rules]) -> dict:
         "prefix": np.reshape(padded, (len(rules), width)),
         "min_lengths": [rule.min_length for rule in rules],
         "no_repeat_ngram": rules[0].no_repeat,
-    }
+    } | ({"slots": np.array([rule.slots for rule in rules])} if rules[0].slots else {})
 
 
 def search_by(rules: list[Rules], tables: np.ndarray, **options) -> Hypotheses:
@@ -214,20 +215,42 @@ def search_by(rules: list[Rules], tables: np.ndarray, **options) -> Hypotheses:
 
 
 @pytest.mark.parametrize(
-    ("vocabulary_size", "beam_size", "num_hypotheses", "no_repeat"),
-    [(8, 1, 1, 2), (8, 4, 1, 0), (9, 4, 4, 1), (6, 3, 2, 3)],
-)
+    ("vocabulary_size", "beam_size", "num_hypotheses", "no_repeat", "with_slots"),
+    [
+        (8, 1, 1, 2, False), (8, 4, 1, 0, False), (9, 4, 4, 1, False), (6, 3, 2, 3, False),
+        (9, 4, 4, 2, True), (10, 1, 1, 0, True),
+    ],
+)  # fmt: skip
 def test_search_finds_what_a_list_based_beam_finds_under_all_rules(
-    vocabulary_size, beam_size, num_hypotheses, no_repeat
+    vocabulary_size, beam_size, num_hypotheses, no_repeat, with_slots
 ):
     count, seed = 96, 10 * beam_size + no_repeat
     tables = random_tables(count, vocabulary_size, seed)
     rules = random_rules(count, vocabulary_size, 8, no_repeat, seed)
+    if with_slots:
+        slots = np.random.default_rng(seed).integers(0, 3, [count, 2]).tolist()
+        rules = [
+            dataclasses.replace(rule, slots=tuple(some))
+            for rule, some in zip(rules, slots, strict=True)
+        ]
     alphas = np.random.default_rng(seed).choice([0.0, 0.6, 2.0], count)
     sizes = {"beam_size": beam_size, "num_hypotheses": num_hypotheses}
     found = search_by(rules, tables, **sizes, alpha=alphas)
     for row, rule in enumerate(rules):
         assert_found(found, row, list_beam(tables[row], rule, beam_size, alphas[row]))
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_each_slot_of_the_source_comes_once_before_the_end_and_no_other(beam_size):
+    tables = random_tables(200, 9)
+    wanted = np.random.default_rng(0).integers(0, 2, [200, 2])
+    limits = [int(number) + 1 + row % 5 for row, number in enumerate(wanted.sum(axis=1))]
+    found = search(tables, limits, beam_size=beam_size, slots=wanted)
+    for row, limit in enumerate(limits):
+        (tokens,) = hypotheses_of(found, row)
+        assert tokens[-1] == EOS_ID and len(tokens) <= limit
+        counts = [sum(map(tokens.count, forms)) for forms in SLOT_IDS.tolist()]
+        assert counts == wanted[row].tolist()
 
 
 def step_by_step(tokens, context):

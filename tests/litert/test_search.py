@@ -10,6 +10,7 @@ from table_model import (
     EARLY_OR_LATE,
     ENDLESS,
     NUM_ROWS,
+    SLOT_IDS,
     WEIGHTS,
     Rules,
     assert_found,
@@ -55,13 +56,15 @@ class TableStep:
 
 
 def found_by(
-    step: TableStep, limits: list[int], number=1, prefix=None, **settings
+    step: TableStep, limits: list[int], number=1, prefix=None, slots=None, **settings
 ) -> Hypotheses:
     fewest = np.full(len(limits), settings.pop("min_length", 1))
     decoding = DecodingConfig(**({"beam_size": 2} | settings))
-    return numpy_beam_search(step, decoding, number, np.array(limits, np.int32), fewest, prefix)
+    limits, rule = np.array(limits, np.int32), None if slots is None else (slots, SLOT_IDS)
+    return numpy_beam_search(step, decoding, number, limits, fewest, prefix, rule)
 
 
+SLOTS = np.array([[0, 0], [1, 0], [0, 2], [1, 1], [2, 3]], np.int32)
 PREFIXES = np.array([[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]], np.int32)
 
 
@@ -74,6 +77,9 @@ PREFIXES = np.array([[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]], np.int32)
         (8, 4, 2, 1.0, {"min_length": 5}),
         (700, 4, 1, 0.6, {"no_repeat_ngram": 1}),
         (8, 3, 2, 0.6, {"prefix": PREFIXES, "min_length": 4, "no_repeat_ngram": 3}),
+        (9, 3, 2, 0.6, {"slots": SLOTS}),
+        (700, 1, 1, 0.6, {"slots": SLOTS, "no_repeat_ngram": 2}),
+        (9, 4, 4, 0.6, {"slots": SLOTS, "prefix": PREFIXES, "no_repeat_ngram": 1}),
     ],
 )
 def test_it_finds_what_the_lists_and_the_graph_find(
@@ -83,14 +89,18 @@ def test_it_finds_what_the_lists_and_the_graph_find(
     tables = random_tables(count, vocabulary_size, seed=beam_size)
     limits = [1 + row % 9 for row in range(count)]
     sizes = {"beam_size": beam_size, "alpha": alpha}
-    if "prefix" in rules:
-        rules = rules | {"prefix": np.resize(PREFIXES, [count, 3])}
+    for name in rules.keys() & {"prefix", "slots"}:
+        rules = rules | {name: np.resize(rules[name], [count, rules[name].shape[1]])}
     step = TableStep(tables)
     found = found_by(step, limits, number, **sizes, **rules)
     for row, limit in enumerate(limits):
         prefix = [token for token in rules["prefix"][row] if token] if "prefix" in rules else []
         rule = Rules(
-            limit, rules.get("min_length", 1), tuple(prefix), rules.get("no_repeat_ngram", 0)
+            limit,
+            rules.get("min_length", 1),
+            tuple(prefix),
+            rules.get("no_repeat_ngram", 0),
+            tuple(rules["slots"][row].tolist()) if "slots" in rules else (),
         )
         assert_found(found, row, list_beam(tables[row], rule, beam_size, alpha))
 

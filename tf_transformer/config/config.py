@@ -184,6 +184,9 @@ class DataConfig:
     caps: float = setting(0.0, low=0, high=1,
         help="probability that a training pair is in capitals, in title case, or without its "
         "final mark; 0: off")
+    slots: float = setting(0.0, low=0, high=1,
+        help="probability that words of a training pair become slots, so that translation can "
+        "keep names, numbers, tags and terms; 0: off")
     tokenizer_kind: str = setting("bpe", choices=("bpe", "unigram"), paper="5.1",
         init_from="own", help="algorithm of a new tokenizer")
     normalization: str | None = setting(None, choices=NORMALIZATIONS, card="always",

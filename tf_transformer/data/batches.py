@@ -10,7 +10,6 @@ Two pairs in a batch of shape [B, L] = [2, 8]; 0 is PAD, 2 is BOS and 3 is EOS:
              [ 2, 12,  6, 40,  0,  0,  0,  0]]   what the decoder sees
 """
 
-import functools
 import itertools
 import logging
 import tempfile
@@ -25,6 +24,7 @@ from tf_transformer.base.errors import Strings, pairs
 from tf_transformer.config import BOS_ID, PAD_ID, DataConfig, TrainingConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.plan import Batch, BatchPlan
+from tf_transformer.data.slots import SlotSampler
 from tf_transformer.data.subword_sampling import StepAndReplica, SubwordSampler
 from tf_transformer.data.text import SideName
 from tf_transformer.data.tokenizer import Tokenizer
@@ -35,19 +35,24 @@ _BATCHES_AHEAD = 2  # prepared while an earlier one is trained on
 
 
 def make_dataset(
-    corpus: EncodedCorpus, plan: BatchPlan, sampler: SubwordSampler | None = None, **options
+    corpus: EncodedCorpus,
+    plan: BatchPlan,
+    sampler: SubwordSampler | None = None,
+    slots: SlotSampler | None = None,
+    **options,
 ) -> tf.data.Dataset:
     """Returns the batches of a corpus's plan for Keras's `fit`, with options of `dataset_of`.
 
-    A sampler segments the sentences anew at every step.
+    A sampler segments the sentences anew at every step, after `slots` has put slots into them.
 
     Returns:
         `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32, as above.
     """
 
     def arrays(batch: Batch, at: StepAndReplica) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        source = padded_rows(corpus, sampler, "source", batch, at, plan.tags(batch.indices))
-        labels = padded_rows(corpus, sampler, "target", batch, at)
+        tags = plan.tags(batch.indices)
+        source = padded_rows(corpus, sampler, "source", batch, at, tags, slots)
+        labels = padded_rows(corpus, sampler, "target", batch, at, tags, slots)
         target = np.roll(labels, 1, axis=1)
         target[:, 0] = BOS_ID
         target[labels == PAD_ID] = PAD_ID
@@ -119,10 +124,18 @@ def padded_rows(
     batch: Batch,
     at: StepAndReplica,
     tags: np.ndarray | int = 0,
+    slots: SlotSampler | None = None,
 ) -> np.ndarray:
-    """Returns the ids of a side of a batch, [num_rows, length]; see `EncodedCorpus.padded`."""
-    padded = functools.partial(sampler.padded, at=at) if sampler else corpus.padded
-    ids = padded(side, batch.indices, batch.length, tags=tags)
+    """Returns the ids of a side of a batch, [num_rows, length].
+
+    `tags` are those that joined sources leave out; see `EncodedCorpus.padded`.
+    """
+    left_out = tags if side == "source" else 0
+    ids = corpus.padded(side, batch.indices, batch.length, left_out)
+    if slots:
+        ids = slots.put(side, ids, batch.indices, at[0], tags)
+    if sampler:
+        ids = sampler.segmented(side, ids, at)
     missing = batch.num_rows - len(batch.indices)
     return np.pad(ids, ((0, missing), (0, 0)), constant_values=PAD_ID)
 

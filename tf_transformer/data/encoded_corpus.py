@@ -69,6 +69,12 @@ class Side:
         start = self.offsets[index]
         return self.ids[start : start + self.lengths[index]].astype(np.int32)
 
+    def flat(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of sentences in a row, and their lengths."""
+        lengths = self.lengths[indices].astype(np.int64)
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return self.ids[np.repeat(self.offsets[indices], lengths) + within], lengths
+
     def padded(self, indices: np.ndarray, length: int, tags: np.ndarray | int) -> np.ndarray:
         """Returns sentences as int32 [len(indices), length]; see `EncodedCorpus.padded`."""
         if indices.ndim == 2:
@@ -138,6 +144,10 @@ class EncodedCorpus:
     def lengths(self, side: SideName) -> np.ndarray:
         """Returns the lengths of a side, int32 [pairs], in tokens with EOS."""
         return self._sides[side].lengths
+
+    def flat(self, side: SideName, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of sentences of a side in a row, and their lengths."""
+        return self._sides[side].flat(indices)
 
     def padded(
         self, side: SideName, indices: np.ndarray, length: int, tags: np.ndarray | int = 0

@@ -211,9 +211,13 @@ class SubwordSampler:
         tags: np.ndarray | int = 0,
     ) -> np.ndarray:
         """Returns sentences like `EncodedCorpus.padded`, segmented anew."""
-        result = self._corpus.padded(side, indices, length, tags)
-        for row, ids in zip(result, self._segmented(side, result, at), strict=True):
-            if len(ids) < length:
+        return self.segmented(side, self._corpus.padded(side, indices, length, tags), at)
+
+    def segmented(self, side: SideName, usual: np.ndarray, at: StepAndReplica) -> np.ndarray:
+        """Returns padded sentences of a side [B, length], segmented anew."""
+        result = usual.copy()
+        for row, ids in zip(result, self._segmented(side, usual, at), strict=True):
+            if len(ids) < usual.shape[1]:
                 row[: len(ids)] = ids
                 row[len(ids)] = EOS_ID
                 row[len(ids) + 1 :] = PAD_ID

@@ -12,6 +12,7 @@ import tensorflow_text as tf_text
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
 from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.data.spans import slot_ids
 from tf_transformer.data.text import SideName, is_visible, utf8
 from tf_transformer.data.vocabulary import SPECIAL_IDS
 
@@ -152,6 +153,10 @@ class Tokenizer(tf.Module):
     def vocabulary(self, side: SideName = "source") -> list[str]:
         """Returns all pieces of a side, by id."""
         return self._processor(side).id_to_piece([*range(self.vocab_size)])
+
+    def slots(self, side: SideName = "source") -> np.ndarray | None:
+        """Returns the ids of the slots of a side, see `spans.slot_ids`; None without them."""
+        return slot_ids(self.vocabulary(side))
 
     def _require_known(self, ids: MaybeRagged | np.ndarray) -> None:
         """Raises ValueError for ids out of range, at which the library ends the process."""

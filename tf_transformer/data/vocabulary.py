@@ -236,8 +236,10 @@ def check_tags(data: DataConfig) -> None:
             )
     counts = dict.fromkeys(data.symbols, 0)
     tags = [symbol for symbol in symbols_of(data) if symbol not in counts]
-    for text in texts if counts or tags else []:
+    looks_like_slots = 0
+    for text in texts if counts or tags or data.slots else []:
         for number, pair in enumerate(text.plain_pairs(), start=1):
+            looks_like_slots += any(re.search("<[1-9]>", side) for side in pair)
             for symbol in counts:
                 counts[symbol] += sum(symbol in side for side in pair)
             if found := [tag for tag in tags if any(tag in side for side in pair)]:
@@ -246,6 +248,11 @@ def check_tags(data: DataConfig) -> None:
                     f"of {text.name}. Choose another tag or, if the text is already tagged, "
                     f"use --set data.symbols={found[0]} instead of --tag."
                 )
+    if data.slots and looks_like_slots:
+        logger.warning(
+            "lines with <1> to <9>, which look like slots and stay as they are: %s",
+            f"{looks_like_slots:,}",
+        )
     for symbol, count in counts.items():
         log = logger.info if count else logger.warning
         log("symbol %s: in %s lines of the text", symbol, f"{count:,}")

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
@@ -97,6 +98,8 @@ def beam_search(
     lookahead: int = 0,
     grammar: Grammar | None = None,
     context: tf.Tensor | None = None,
+    slots: tf.Tensor | None = None,
+    slot_ids: np.ndarray | None = None,
 ) -> Hypotheses:
     """Finds the hypotheses with the best length-normalised log-probability.
 
@@ -121,14 +124,18 @@ def beam_search(
             Not used with `alphas`.
         grammar: restricts the tokens that may come next; needs `context`.
         context: bool [B, N, G], the grammar's context of the sources.
+        slots: int32 [B, 9], how often each slot is in the source, and so in each hypothesis.
+        slot_ids: int32 [9, F], the ids of each slot's forms.
     """
-    rules = make_rules(max_lengths, min_lengths, prefix, context)
+    rules = make_rules(max_lengths, min_lengths, prefix, context, slots)
     if not isinstance(alpha, Real):
         alpha = tf.ensure_shape(tf.convert_to_tensor(alpha, tf.float32), [None])
         rules["alpha"] = alpha[:, tf.newaxis]
 
     def choose(logits: tf.Tensor, state: State, index: tf.Tensor) -> Candidates:
-        constraints = next_token(state.rules, state.tokens, index, no_repeat_ngram, grammar)
+        constraints = next_token(
+            state.rules, state.tokens, index, no_repeat_ngram, grammar, slot_ids
+        )
         return best_candidates(logits, state.log_probs, constraints)
 
     # All beams start out equal, so only the first may be extended.

@@ -1,11 +1,12 @@
 """Candidates of a search: one-token extensions of its beams that obey the rules.
 
 The best are for beam search; those drawn at random are for `sampling`. The rules are length
-limits, a forced prefix, no repeated n-gram, and a grammar. One that is off has no entry, and
-adds no operation to the search.
+limits, a forced prefix, no repeated n-gram, slots, and a grammar. One that is off has no entry,
+and adds no operation to the search.
 
 B batch, W beam width, V vocabulary, C candidates of a sentence, k tokens considered per beam,
-P longest prefix, t steps taken so far, R forbidden tokens.
+P longest prefix, t steps taken so far, R forbidden tokens, F forms of a slot: within a
+word, and after a space.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -30,6 +31,7 @@ class Rules(TypedDict):
     prefix: NotRequired[tf.Tensor]  # int32 [B, P + 1], the first tokens, PAD after them
     alpha: NotRequired[tf.Tensor]  # float32 [B, 1], exponents of the length penalty
     context: NotRequired[tf.Tensor]  # bool [B, N, G], a grammar's context of each source
+    slots: NotRequired[tf.Tensor]  # int32 [B, 9], how often each slot is in the source
     keys: NotRequired[tf.Tensor]  # int32 [B, 2], keys of each sentence's random numbers
 
 
@@ -39,6 +41,7 @@ class NextToken(NamedTuple):
     must_end: tf.Tensor  # bool [B], EOS must come
     must_continue: tf.Tensor | None = None  # bool [B], EOS must not come
     forced: tf.Tensor | None = None  # int32 [B], the token that must come, PAD if any may
+    slot: tf.Tensor | None = None  # int32 [B, W], the slot that must come, PAD if any may
     forbidden: tf.Tensor | None = None  # int32 [B, W, R], tokens that must not come, or PAD
     allowed: tf.Tensor | None = None  # bool [B, W, V], tokens that a grammar allows
 
@@ -65,11 +68,13 @@ def make_rules(
     min_lengths: tf.Tensor | None = None,
     prefix: tf.Tensor | None = None,
     context: tf.Tensor | None = None,
+    slots: tf.Tensor | None = None,
 ) -> Rules:
     """Returns the rules of a search; the fields of `Rules` say what each holds.
 
-    EOS at the length limit takes precedence over a prefix, and a prefix over the other rules.
-    If they exclude every hypothesis of a sentence, it gets only fillers, see `Hypotheses`.
+    EOS at the length limit takes precedence over a prefix, this over slots, and they over the
+    other rules. If these exclude every hypothesis of a sentence, it gets only fillers, see
+    `Hypotheses`.
 
     Every hypothesis of a sentence begins with its row of `prefix` [B, P], padded with PAD,
     which may be empty. These tokens count in length and log-probability, and may repeat
@@ -84,6 +89,8 @@ def make_rules(
         rules["prefix"] = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=PAD_ID)
     if context is not None:
         rules["context"] = tf.convert_to_tensor(context)
+    if slots is not None:
+        rules["slots"] = slots
     return rules
 
 
@@ -93,9 +100,15 @@ def next_token(
     index: tf.Tensor,
     no_repeat_ngram: int = 0,
     grammar: Grammar | None = None,
+    slot_ids: np.ndarray | None = None,
 ) -> NextToken:
     """Returns the constraints on the token after `tokens`, int32 [B, W, t], at t = `index`."""
-    forced = None
+    forced = slot = None
+    forbidden = repeating(tokens, no_repeat_ngram) if no_repeat_ngram else None
+    if slot_ids is not None:
+        left = rules["slots"][:, tf.newaxis] - slot_counts(tokens, slot_ids)
+        slot, excluded = _next_slot(left, rules["max_lengths"] - index, slot_ids)
+        forbidden = excluded if forbidden is None else tf.concat([forbidden, excluded], axis=-1)
     if "prefix" in rules:
         last = tf.shape(rules["prefix"])[1] - 1
         forced = tf.gather(rules["prefix"], tf.minimum(index, last), axis=1)
@@ -103,7 +116,8 @@ def next_token(
         must_end=rules["max_lengths"] <= index + 1,
         must_continue=rules["min_lengths"] > index + 1 if "min_lengths" in rules else None,
         forced=forced,
-        forbidden=repeating(tokens, no_repeat_ngram) if no_repeat_ngram else None,
+        slot=slot,
+        forbidden=forbidden,
         allowed=grammar(tokens, rules["context"]) if grammar else None,
     )
 
@@ -119,6 +133,33 @@ def repeating(tokens: tf.Tensor, size: int, where: Callable = tf.where) -> tf.Te
         last = tokens[..., -back : 1 - back or None]  # [B, W, 1]
         repeated &= tokens[..., size - 1 - back : -back] == last  # [B, W, R]
     return where(repeated, tokens[..., size - 1 :], PAD_ID)
+
+
+def slot_counts(ids: tf.Tensor, slot_ids: np.ndarray) -> tf.Tensor:
+    """Returns how often each slot [9, F] is in ids, in any form: [..., t] -> int32 [..., 9]."""
+    equal = ids[..., tf.newaxis, :, tf.newaxis] == slot_ids[:, np.newaxis]  # [..., 9, t, F]
+    return tf.reduce_sum(tf.cast(equal, tf.int32), axis=[-2, -1])
+
+
+def _next_slot(
+    left: tf.Tensor, room: tf.Tensor, slot_ids: np.ndarray
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns what slots demand: each of the source comes as often as there, before EOS.
+
+    When the tokens up to the limit, `room` [B], suffice just for those that are `left`
+    [B, W, 9], these come in their order.
+
+    Returns:
+        int32 [B, W], the slot that must come, or PAD; and [B, W, 9 F + 1], tokens that must
+        not, or PAD.
+    """
+    waiting = left > 0
+    number = tf.reduce_sum(tf.where(waiting, left, 0), axis=-1)  # [B, W]
+    first = tf.gather(slot_ids[:, -1], tf.argmax(tf.cast(waiting, tf.int32), axis=-1))
+    is_due = (number > 0) & (number >= room[:, tf.newaxis] - 1)
+    forms = [tf.where(waiting, PAD_ID, form) for form in slot_ids.T]  # [B, W, 9]
+    end = tf.where(number > 0, EOS_ID, PAD_ID)[..., tf.newaxis]
+    return tf.where(is_due, first, PAD_ID), tf.concat([*forms, end], axis=-1)
 
 
 # --- Candidates --------------------------------------------------------------------------
@@ -272,7 +313,11 @@ def _force_tokens(
     normaliser: tf.Tensor,
     next_token: NextToken,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Makes a forced token, of the prefix or EOS, the only possible one of the k [B, W, k]."""
+    """Makes a slot, a token of the prefix or EOS the only possible one of the k [B, W, k]."""
+    if next_token.slot is not None:
+        slot = next_token.slot[..., tf.newaxis]  # -> [B, W, 1]
+        slot_log_probs = tf.gather(logits, slot, batch_dims=2) - normaliser
+        tokens, log_probs = _replace(tokens, log_probs, slot != PAD_ID, slot, slot_log_probs)
     if next_token.forced is not None:
         forced = next_token.forced[:, tf.newaxis, tf.newaxis]  # -> [B, 1, 1]
         by_beam = tf.tile(forced, [1, logits.shape[1], 1])  # -> [B, W, 1]

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
+from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.alignment import (
@@ -29,7 +30,7 @@ from tf_transformer.decoding.alignment import (
 )
 from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
-from tf_transformer.decoding.candidates import Grammar
+from tf_transformer.decoding.candidates import Grammar, slot_counts
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.streams import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation
@@ -64,6 +65,7 @@ class Engine(ABC):
 
     name: str  # in messages
     advice: str  # what to do for something that it cannot do
+    has_slots = False  # whether each slot of a source comes once in its translation
     gives_word_probs = True  # whether `score` gives the probabilities of words
 
     def translate(
@@ -155,6 +157,8 @@ class GraphEngine(Engine):
                 f"tokenizer {tokenizer.vocab_size}, model {model.vocab_size}."
             )
         self.model, self.tokenizer, self.streams = model, tokenizer, streams
+        sides = [tokenizer.slots(side) for side in SIDES]
+        self.has_slots = not any(side is None for side in sides)
         self.longest_trained: int | None = None  # tokens of the longest source, with EOS
         # `compiled(plan)` is a search from ids [B, S] to hypotheses, traced once for batches of
         # every shape. Its second argument has arrays by name: `prefix`, `seeds` and the
@@ -365,11 +369,15 @@ class GraphEngine(Engine):
         """Returns length limits and other configured rules as arguments of a search."""
         codec = self.codec(decoding)
         lengths = tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
-        return {
+        rules = {
             "max_lengths": codec.limits(lengths, max_lengths),
             "min_lengths": codec.min_lengths(lengths),
             "no_repeat_ngram": decoding.no_repeat_ngram,
         }
+        if self.has_slots:
+            rules["slot_ids"] = self.tokenizer.slots("target")
+            rules["slots"] = slot_counts(source, self.tokenizer.slots())
+        return rules
 
     def score_ids(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `log_prob` [B] and `word_probs` [B, T], at least 1e-30 and then zeros."""

@@ -3,6 +3,7 @@
 B batch, W samples of a sentence, V vocabulary, k tokens that may be drawn.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.decoding.beam_search import (
@@ -35,6 +36,8 @@ def sample(
     prefix: tf.Tensor | None = None,
     min_lengths: tf.Tensor | None = None,
     no_repeat_ngram: int = 0,
+    slots: tf.Tensor | None = None,
+    slot_ids: np.ndarray | None = None,
 ) -> Hypotheses:
     """Draws translations token by token; the same seeds draw the same ones.
 
@@ -51,11 +54,13 @@ def sample(
     The samples are returned most probable first. Log-probabilities are those of the model, not
     of the sampling distribution, and scores equal them.
     """
-    rules = make_rules(max_lengths, min_lengths, prefix)
+    rules = make_rules(max_lengths, min_lengths, prefix, slots=slots)
     rules["keys"] = tf.stack([seeds, tf.zeros_like(seeds)], axis=1)
 
     def choose(logits: tf.Tensor, state: State, index: tf.Tensor) -> Candidates:
-        constraints = next_token(state.rules, state.tokens, index, no_repeat_ngram)
+        constraints = next_token(
+            state.rules, state.tokens, index, no_repeat_ngram, slot_ids=slot_ids
+        )
         logits = tf.ensure_shape(logits, [None, num_samples, None])
         numbers = _uniform_numbers(state.rules["keys"], index, num_samples)
 

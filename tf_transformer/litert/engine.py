@@ -1,10 +1,12 @@
 """An engine that searches in LiteRT; it scores and aligns with the model in TensorFlow."""
 
 import numpy as np
+import tensorflow as tf
 
 from tf_transformer.config import PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses
+from tf_transformer.decoding.candidates import slot_counts
 from tf_transformer.decoding.engine import CompiledSearch, GraphEngine, SearchPlan
 from tf_transformer.decoding.streams import most_streams
 from tf_transformer.litert.interpreter import InterpreterPool
@@ -39,10 +41,14 @@ class LiteEngine(GraphEngine):
         def search(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
             lengths = np.count_nonzero(source != PAD_ID, axis=1).astype(np.int32)
             limits = np.asarray(codec.limits(lengths)), np.asarray(codec.min_lengths(lengths))
+            slots = None
+            if self.has_slots:
+                counts = slot_counts(tf.constant(source), self.tokenizer.slots())
+                slots = counts.numpy(), self.tokenizer.slots("target")
             with self.interpreters.lend() as interpreter:
                 step = interpreter.encode(source, window)
                 return numpy_beam_search(
-                    step, plan.decoding, plan.n_best, *limits, options.get("prefix")
+                    step, plan.decoding, plan.n_best, *limits, options.get("prefix"), slots
                 )
 
         return search

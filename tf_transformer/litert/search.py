@@ -26,19 +26,24 @@ def numpy_beam_search(
     max_lengths: np.ndarray,
     min_lengths: np.ndarray,
     prefix: np.ndarray | None = None,
+    slots: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Hypotheses:
     """Returns the hypotheses that `beam_search` finds, as arrays, in the same order.
 
     The step is at its first position. The lengths in `decoding` are not used: limits are arrays
-    [B], as in `beam_search`, and so is `prefix` [B, P].
+    [B], as in `beam_search`, and so are `prefix` [B, P] and `slots`: the numbers of each in the
+    source [B, 9], and its ids [9, F].
     """
     rules: Rules = {"max_lengths": max_lengths, "min_lengths": min_lengths}
     if prefix is not None:
         rules["prefix"] = prefix
+    slot_ids = None
+    if slots is not None:
+        rules["slots"], slot_ids = slots
     state = _initial_state(rules, decoding.beam_size, num_hypotheses)
     results = Hypotheses(*(column.copy() for column in state.finished))
     while state.rows.size:
-        state = _advance(step, state, decoding)
+        state = _advance(step, state, decoding, slot_ids)
         stopped = _should_stop(state, decoding)
         if decoding.lookahead:  # a stopped sentence stays stopped
             state.log_probs[stopped] = -np.inf
@@ -85,13 +90,17 @@ def _should_stop(state: State, decoding: DecodingConfig) -> np.ndarray:
     return unbeatable(worst, state.log_probs, limits, decoding.alpha)[:, 0]
 
 
-def _advance(step: CachedStep, state: State, decoding: DecodingConfig) -> State:
+def _advance(
+    step: CachedStep, state: State, decoding: DecodingConfig, slot_ids: np.ndarray | None
+) -> State:
     """Extends every alive beam by one token."""
     _, beam_size, index = state.tokens.shape
     ancestry = _append(state.ancestry, np.arange(beam_size))  # -> [B, W, t + 1]
     logits = step(state.last_tokens, index, ancestry)
 
-    parents, last_tokens, log_probs = _candidates(logits, state, decoding)  # -> [B, C]
+    parents, last_tokens, log_probs = _candidates(
+        logits, state, decoding, slot_ids
+    )  # -> [B, C]
     tokens = _append(_take(state.tokens, parents), last_tokens)  # -> [B, C, t + 1]
     ends = last_tokens == EOS_ID
     alive_log_probs, alive = _best(np.where(ends, -np.inf, log_probs), beam_size)  # -> [B, W]
@@ -123,17 +132,21 @@ def _merged(
 
 
 def _candidates(
-    logits: np.ndarray, state: State, decoding: DecodingConfig
+    logits: np.ndarray, state: State, decoding: DecodingConfig, slot_ids: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns parents, last tokens and log-probabilities of the C best, [B, C]."""
     rules, (_, beam_size, index) = state.rules, state.tokens.shape
     count = 2 * beam_size if beam_size > 1 else 1
     k = min(count + len(BANNED_IDS) + 1, logits.shape[-1])
-    possible = logits  # [B, W, V]
+    possible, forbidden, slot = logits, [], np.zeros(0)  # [B, W, V]
     if decoding.no_repeat_ngram:
+        forbidden.append(repeating(state.tokens, decoding.no_repeat_ngram, np.where))
+    if slot_ids is not None:
+        slot, excluded = _next_slot(state, slot_ids)
+        forbidden.append(excluded)
+    if forbidden:
         possible = logits.copy()
-        repeats = repeating(state.tokens, decoding.no_repeat_ngram, np.where)
-        np.put_along_axis(possible, repeats, -np.inf, axis=-1)
+        np.put_along_axis(possible, np.concatenate(forbidden, axis=-1), -np.inf, axis=-1)
     best, tokens = _best_of_many(possible.reshape(-1, possible.shape[-1]), k)
     best = best.reshape(-1, beam_size, k)
     tokens = tokens.reshape(-1, beam_size, k).astype(np.int32)
@@ -146,6 +159,9 @@ def _candidates(
     banned |= must_continue[:, np.newaxis, np.newaxis] & (tokens == EOS_ID)
     log_probs = np.where(banned, -np.inf, best - normaliser)  # [B, W, k]
 
+    for at in zip(*np.nonzero(slot), strict=True):
+        tokens[at], log_probs[at] = slot[at], -np.inf
+        log_probs[at][0] = logits[at][slot[at]] - normaliser[at][0]
     forced = np.where(rules["max_lengths"] <= index + 1, EOS_ID, PAD_ID)  # [B], PAD: free
     if "prefix" in rules and index < rules["prefix"].shape[1]:
         forced = np.where(forced, forced, rules["prefix"][:, index])
@@ -156,6 +172,20 @@ def _candidates(
     totals = (state.log_probs[..., np.newaxis] + log_probs).reshape(-1, beam_size * k)
     totals, position = _best(totals, count)  # -> [B, C]
     return position // k, _take(tokens.reshape(-1, beam_size * k), position), totals
+
+
+def _next_slot(state: State, slot_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what slots demand of the next token, as in `decoding.candidates`."""
+    equal = state.tokens[..., np.newaxis, :, np.newaxis] == slot_ids[:, np.newaxis]
+    left = state.rules["slots"][:, np.newaxis] - np.count_nonzero(equal, axis=(-2, -1))
+    waiting = left > 0  # [B, W, 9]
+    number = np.where(waiting, left, 0).sum(-1)
+    room = state.rules["max_lengths"][:, np.newaxis] - state.tokens.shape[-1]
+    is_due = (number > 0) & (number >= room - 1)
+    forms = [np.where(waiting, PAD_ID, form) for form in slot_ids.T]
+    end = np.where(number > 0, EOS_ID, PAD_ID)[..., np.newaxis]
+    first = slot_ids[waiting.argmax(-1), -1]
+    return np.where(is_due, first, PAD_ID), np.concatenate([*forms, end], axis=-1)
 
 
 def _best(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -136,7 +136,7 @@ def require_files(data: DataConfig, task: str, content: str) -> None:
             f"{task} needs --train FILE and --valid FILE of {content}, and no "
             f"--source or --target. Received: {', '.join(named) or 'none of them'}."
         )
-    for name in ("tag", "separate_vocabularies", "join", "caps"):
+    for name in ("tag", "separate_vocabularies", "join", "caps", "slots"):
         if value := getattr(data, name):
             raise UserError(f"data.{name} is only for --task translation. Received: {value}.")
 

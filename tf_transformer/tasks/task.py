@@ -26,6 +26,8 @@ from tf_transformer.data.encoded_corpus import (
 )
 from tf_transformer.data.mixture import Mixture
 from tf_transformer.data.plan import BatchPlan
+from tf_transformer.data.slots import SlotSampler
+from tf_transformer.data.spans import SLOTS
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import (
     SIDES,
@@ -125,6 +127,7 @@ class SequenceTask:
 
         rate, seed = data.subword_sampling, run.config.training.seed
         self.sampler = SubwordSampler(self.forms, self.tokenizer, rate, seed) if rate else None
+        self.slots = self._slot_sampler(progress) if data.slots else None
         self.mixture = Mixture(self.train.sizes, data.mix, seed) if data.mix else None
         self.plan = self._plan(
             self._training_lengths(), mixture=self.mixture, augmentation=self._augmentation()
@@ -138,7 +141,7 @@ class SequenceTask:
         """Loads or trains the tokenizer; UserError if it splits a symbol, or cannot join."""
         by_side = self._side_text if self.data.separate_vocabularies else None
         tokenizer = load_tokenizer(self.run, self._vocabulary_text, self._symbols, by_side)
-        require_whole(symbols_of(self.data), self.run.tokenizer)
+        require_whole([*symbols_of(self.data), *self._slots()], self.run.tokenizer)
         for model in tokenizer.models.values() if self.data.join else ():
             require_joinable(model)
         return tokenizer
@@ -180,7 +183,20 @@ class SequenceTask:
 
     def _symbols(self) -> Iterable[str]:
         """Returns pieces that are always in the vocabulary: symbols and tags."""
-        return symbol_pieces(symbols_of(self.data))
+        return symbol_pieces([*symbols_of(self.data), *self._slots()])
+
+    def _slots(self) -> Sequence[str]:
+        return SLOTS if self.data.slots else ()
+
+    def _slot_sampler(self, progress: NamedProgress) -> SlotSampler:
+        return SlotSampler.mined(
+            self.forms,
+            self.tokenizer,
+            self.run.data / "train-slots",
+            self.data.slots,
+            self.run.config.training.seed,
+            functools.partial(progress, "aligning words"),
+        )
 
     def _encoded(self, role: Role, progress: NamedProgress, *forms: int) -> EncodedCorpus:
         texts = corpora(getattr(self.data, role), self.data)
@@ -268,7 +284,10 @@ class SequenceTask:
         self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
         """Returns an endless dataset of batches, starting at `start_step`."""
-        share = {"replicas": replicas, "num_replicas": num_replicas, "start_step": start_step}
+        share: dict[str, Any] = {"replicas": replicas, "num_replicas": num_replicas}
+        share["start_step"] = start_step
+        if self.slots:
+            share["slots"] = self.slots
         return self.make_batches(self.forms, self.plan, self.sampler, **share)
 
     def validation_data(

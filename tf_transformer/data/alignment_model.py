@@ -1,0 +1,243 @@
+"""Spans that belong together in the pairs of an encoded corpus, found by IBM Model 1.
+
+Brown et al. (1993), "The Mathematics of Statistical Machine Translation", Model 1, estimated in
+both directions: words whose link has a probability above one half in each are aligned. Words
+that are equal on both sides, and occur once on each, are aligned too.
+
+All words of a chunk of pairs stand in flat arrays. P pairs, L links: possible ones of a word of
+the source with one of the target of its pair.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
+
+from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.data.text import SIDES, SideName
+from tf_transformer.data.vocabulary import SPACE_PIECE
+
+_ROUNDS = 5  # of expectation and maximisation
+_LINKS = 1 << 23  # from which the model is estimated
+_CHUNK = 1 << 22  # links computed at once
+_SURE = 0.5  # above it, a word has one link
+_FREQUENT = 1 / 100  # of all words: articles and the like, which are no terms
+_LONG_WORD = 6  # pieces on average: the text has no spaces, and each piece is a word
+_OF_WORDS = (1, 6)  # types of pieces: normal ones and bytes
+_BASE = np.uint64(0x9E3779B97F4A7C15)  # of the hashes, which are polynomials modulo 2 ** 64
+
+# uint16 [spans, 5]: start and end in the ids of the source and of the target, and 1 if the
+# words follow a space on both sides.
+Spans: TypeAlias = np.ndarray
+
+
+class _Words(NamedTuple):
+    """The words of one side of some pairs, in order."""
+
+    pairs: np.ndarray  # int64 [words], from 0
+    starts: np.ndarray  # int64 [words], index of the first id in its sentence
+    ends: np.ndarray
+    spaced: np.ndarray  # bool [words], whether a space stands before it
+    spelled: np.ndarray  # uint64 [words], hash of the characters
+    types: np.ndarray  # uint64 [words], the same without case
+
+
+class _Pieces(NamedTuple):
+    """Facts about each piece of a vocabulary [V]."""
+
+    begins: np.ndarray  # bool, whether a word begins with it
+    joins: np.ndarray  # bool, whether it can be in a word: not a punctuation mark or symbol
+    sizes: np.ndarray  # int64, characters without the mark of a space
+    spelled: np.ndarray  # uint64, hashes
+    types: np.ndarray
+
+
+def _pieces(model: bytes) -> _Pieces:
+    """Reads the pieces of a SentencePiece model."""
+    pieces = sentencepiece_proto.ModelProto.FromString(model).pieces
+    texts = [each.piece.removeprefix(SPACE_PIECE) for each in pieces]
+    return _Pieces(
+        np.array([each.piece.startswith(SPACE_PIECE) for each in pieces]),
+        np.array(
+            [
+                each.type in _OF_WORDS and any(map(str.isalnum, text))
+                for each, text in zip(pieces, texts, strict=True)
+            ]
+        ),
+        np.array(list(map(len, texts))),
+        np.array(list(map(_hash, texts)), np.uint64),
+        np.array([_hash(text.casefold()) for text in texts], np.uint64),
+    )
+
+
+def _hash(text: str) -> int:
+    return sum(ord(c) * pow(int(_BASE), i, 1 << 64) for i, c in enumerate(text)) % (1 << 64)
+
+
+def mined_spans(
+    corpus: EncodedCorpus,
+    models: Mapping[SideName, bytes],
+    progress: Callable[[int], None] | None = None,
+) -> tuple[np.ndarray, Spans]:
+    """Finds the words that belong together in each pair of a corpus.
+
+    Args:
+        corpus: the pairs.
+        models: SentencePiece's of the source and, if it has another, of the target.
+        progress: called with the number of pairs done so far.
+
+    Returns:
+        The spans of all pairs in a row, ordered by pair and source, and int64 [P + 1], where
+        those of each pair begin.
+    """
+    pieces = {side: _pieces(models.get(side, models["source"])) for side in SIDES}
+    words = functools.partial(_both_words, corpus, pieces)
+    sizes = _possible_links(corpus)
+    step = -(-int(sizes.sum()) // _LINKS)
+    model = _estimated(words(np.arange(0, len(corpus), step)))
+    counts = np.zeros(len(corpus), np.int64)
+    spans = []
+    for rows in _chunks(sizes):
+        source, target = words(rows)
+        links, pairs = _aligned(source, target, model)
+        counts[rows] = np.bincount(pairs, minlength=len(rows))
+        spans.append(links)
+        if progress:
+            progress(int(rows[-1]) + 1)
+    return np.concatenate([[0], np.cumsum(counts)]), np.concatenate(spans)
+
+
+def _possible_links(corpus: EncodedCorpus) -> np.ndarray:
+    """Returns an upper bound on the number of links of each pair, int64 [P]."""
+    sides = (corpus.lengths(side).astype(np.int64) for side in SIDES)
+    return functools.reduce(np.multiply, sides) // 2
+
+
+def _chunks(sizes: np.ndarray) -> Iterator[np.ndarray]:
+    chunk = np.cumsum(sizes) // _CHUNK
+    yield from np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(chunk)) + 1)
+
+
+def _both_words(
+    corpus: EncodedCorpus, pieces: dict[SideName, _Pieces], rows: np.ndarray
+) -> list[_Words]:
+    return [_words(*corpus.flat(side, rows), pieces[side]) for side in SIDES]
+
+
+def _words(ids: np.ndarray, lengths: np.ndarray, pieces: _Pieces) -> _Words:
+    """Returns the words in the ids of sentences of these lengths, all in a row.
+
+    A word is what stands between spaces, without the marks at its ends.
+    """
+    starts = np.cumsum(lengths) - lengths
+    begins = pieces.begins[ids]
+    if begins.sum() * _LONG_WORD < len(ids):
+        begins = np.ones_like(begins)
+    begins[starts] = True
+    word = np.cumsum(begins) - 1
+    inner = np.flatnonzero(pieces.joins[ids])
+    present, first = np.unique(word[inner], return_index=True)
+    last = np.append(first[1:], len(inner)) - 1
+    first, last = inner[first], inner[last] + 1
+    before = np.maximum(first - 1, 0)  # the mark of a space may be a piece of its own
+    lone = pieces.begins[ids[before]] & (pieces.sizes[ids[before]] == 0)
+    first = np.where(lone & (word[before] == word[first]), before, first)
+    opened, closed = (np.bincount(at, minlength=len(ids) + 1) for at in (first, last))
+    inside = np.flatnonzero(np.cumsum(opened - closed)[:-1])
+    of_word = np.searchsorted(present, word[inside])
+    before = np.cumsum(pieces.sizes[ids]) - pieces.sizes[ids]  # characters
+    offsets = before[inside] - before[first][of_word]
+    powers = np.full(int(offsets.max(initial=0)) + 1, _BASE)
+    powers[0] = 1
+    powers = np.cumprod(powers)
+    edges = np.searchsorted(of_word, np.arange(len(present)))
+    hashes = [
+        np.add.reduceat(table[ids[inside]] * powers[offsets], edges)
+        if len(present)
+        else np.zeros(0, np.uint64)
+        for table in (pieces.spelled, pieces.types)
+    ]
+    pairs = np.searchsorted(starts, first, side="right") - 1
+    inner = first - starts[pairs], last - starts[pairs]
+    return _Words(pairs, *inner, pieces.begins[ids[first]], *hashes)
+
+
+class _Model(NamedTuple):
+    """Probabilities of translation of known types, and how frequent they are."""
+
+    types: list[np.ndarray]  # uint64 of each side, ascending
+    frequent: np.ndarray  # bool, of the types of the source
+    cells: (
+        np.ndarray
+    )  # int64, ascending: type of source times number of target's, plus target's
+    forward: np.ndarray  # float32 [cells], of the target given the source
+    backward: np.ndarray
+
+    def cell_of(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Returns the cells of types of the source with types of the target."""
+        return source * len(self.types[1]) + target
+
+
+def _links(source: _Words, target: _Words, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the words of all possible links, int64 [L] of source and of target."""
+    counts = np.bincount(source.pairs, minlength=number)
+    starts = np.cumsum(counts) - counts
+    times = counts[target.pairs]
+    targets = np.repeat(np.arange(len(times)), times)
+    ends = np.cumsum(times)
+    within = np.arange(len(targets)) - np.repeat(ends - times, times)
+    return np.repeat(starts[target.pairs], times) + within, targets
+
+
+def _estimated(words: Sequence[_Words]) -> _Model:
+    """Estimates Model 1 in both directions, from equal probabilities."""
+    known = [np.unique(side.types, return_inverse=True, return_counts=True) for side in words]
+    number = int(max((side.pairs.max(initial=-1) for side in words), default=-1)) + 1
+    links = _links(*words, number)
+    types = [inverse[side] for (_, inverse, _), side in zip(known, links, strict=True)]
+    cells, cell = np.unique(types[0] * len(known[1][0]) + types[1], return_inverse=True)
+    of_cell = divmod(cells, len(known[1][0]))
+    tables = []
+    for given, word in ((0, links[1]), (1, links[0])):
+        table = np.ones(len(cells), np.float32)
+        for _ in range(_ROUNDS):
+            expected = table[cell]
+            expected /= np.bincount(word, expected)[word]
+            counts = np.bincount(cell, expected, len(cells))
+            table = (counts / np.bincount(of_cell[given], counts)[of_cell[given]]).astype("f4")
+        tables.append(table)
+    frequent = known[0][2] > _FREQUENT * known[0][2].sum()
+    return _Model([one for one, _, _ in known], frequent, cells, *tables)
+
+
+def _aligned(source: _Words, target: _Words, model: _Model) -> tuple[Spans, np.ndarray]:
+    """Returns the spans of aligned words of some pairs, and the pair of each."""
+    number = int(max(source.pairs.max(initial=-1), target.pairs.max(initial=-1))) + 1
+    links = _links(source, target, number)
+    known = []
+    for side, types in zip((source, target), model.types, strict=True):
+        at = np.minimum(np.searchsorted(types, side.types), len(types) - 1)
+        known.append(np.where(types[at] == side.types, at, -1))
+    cell = model.cell_of(*(types[side] for types, side in zip(known, links, strict=True)))
+    at = np.minimum(np.searchsorted(model.cells, cell), len(model.cells) - 1)
+    unknown = model.cells[at] != cell
+    for side, types in zip(links, known, strict=True):
+        unknown |= types[side] < 0
+    sure = ~model.frequent[known[0][links[0]]]
+    for word, table in ((links[1], model.forward), (links[0], model.backward)):
+        probability = np.where(unknown, 0, table[at]).astype(np.float64)
+        sure &= probability > _SURE * np.bincount(word, probability)[word]
+    equal = source.spelled[links[0]] == target.spelled[links[1]]
+    for word in links:
+        equal &= np.bincount(word, equal)[word] == 1
+    for word in links:  # equality decides
+        sure &= ~(np.bincount(word, equal)[word] > 0)
+    words = [side[sure | equal] for side in links]
+    words = [side[np.argsort(words[0], kind="stable")] for side in words]
+    first, second = words
+    spaced = source.spaced[first] & target.spaced[second]
+    of_source, of_target = (source.starts, source.ends), (target.starts, target.ends)
+    columns = [table[first] for table in of_source] + [table[second] for table in of_target]
+    return np.stack([*columns, spaced], axis=1).astype(np.uint16), source.pairs[first]
