@@ -1,19 +1,36 @@
 """Text in, text out, with a trained model: what a translation depends on, and its options."""
 
 import copy
+import dataclasses
 import io
 import json
 import pickle
+import re
+from collections import Counter
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from trained import DECODING, assert_same, small_model, traces_of, with_settings
+from trained import (
+    DECODING,
+    assert_same,
+    quick_export,
+    small_model,
+    traces_of,
+    with_settings,
+)
 
+from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID
+from tf_transformer.data.spans import SLOTS
+from tf_transformer.data.vocabulary import symbol_pieces, train_tokenizer
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.text_codec import Translation, looks_wrong
+from tf_transformer.export.saved_model import column
+from tf_transformer.litert.engine import LiteEngine
+from tf_transformer.litert.file import lite_file
+from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.tasks.classification.predictor import Label
 from tf_transformer.tasks.parsing.trees import Parse, Tree
 from tf_transformer.tasks.translation.translator import Translator
@@ -374,3 +391,90 @@ def test_translate_text_translates_all_sentences_of_all_documents(translator, te
     assert translator.translate_text([document, "42\n"]) == [expected, "42\n"]
     with pytest.raises(UserError, match="`context` must be"):
         translator.translate_text(document, context=0)
+
+
+# --- Spans that are kept ------------------------------------------------------------------
+
+KEPT = {
+    "Order 4711: {name} and <b>two</b> dogs": ["4711", "{name}", "<b>", "</b>"],
+    "no span at all": [],
+    "": [],
+    "write to a@b.de, a@b.de": ["a@b.de", "a@b.de"],
+    "the net and <3> of <3>": ["<3>", "<3>", "Netz"],
+}
+
+
+@pytest.fixture(scope="module")
+def keeper(tmp_path_factory) -> Translator:
+    """A translator with weights at random, whose vocabulary has slots."""
+    path = tmp_path_factory.mktemp("keeper") / "tokenizer.model"
+    lines = [
+        "two dogs and no span at all",
+        "zwei Hunde und gar nichts",
+        "write to order, net of",
+    ]
+    train_tokenizer(lines, path, vocab_size=330, symbols=symbol_pieces(SLOTS))
+    model = small_model(330)
+    random = np.random.default_rng(3)
+    model.set_weights([random.normal(0, 0.7, w.shape) for w in model.get_weights()])
+    return Translator(model, path, dataclasses.replace(DECODING, max_extra_length=20))
+
+
+def test_each_span_comes_once_in_the_graph_in_an_export_and_in_litert(keeper, tmp_path):
+    options = {"glossary": {"net": "Netz"}}
+    expected = keeper.translate([*KEPT], **options)
+    for found, spans in zip(expected, KEPT.values(), strict=True):
+        assert {span: found.count(span) for span in spans} == dict(Counter(spans))
+        assert not re.search("<[1-9]>", re.sub("<3>", "", found))
+    for number, text in enumerate(KEPT):  # whatever else is in the batch
+        assert keeper.translate(text, **options) == expected[number]
+    lite = InterpreterPool(lite_file(keeper.model, "float32"), 1)
+    in_lite = LiteEngine(keeper.model, keeper.tokenizer, lite)
+    of_lite = Translator(engine=in_lite, decoding=keeper.decoding)
+    assert of_lite.translate([*KEPT], **options) == expected
+    folder = quick_export(keeper, tmp_path / "e", "serving_default", "with_options", "score")
+    export = load(folder)
+    assert export.engine.has_slots and export.translate([*KEPT], **options) == expected
+    sent = {"text": column([keeper.protection.protect(text).text for text in KEPT])}
+    answer = export.engine._session.run("serving_default", sent)["translation"].tolist()
+    plain = keeper.translate([text.decode() for text in sent["text"]], protect="none")
+    assert [text.decode() for text in answer] == plain  # a client's own slots
+    drawn = keeper.translate([*KEPT], sample=True, seed=1, **options)
+    assert all(map(str.__contains__, drawn, ["4711", "", "", "a@b.de", "Netz"]))
+
+
+def test_text_without_slots_has_the_scores_of_a_search_without_the_rule(keeper):
+    texts = ["two dogs and no span", "zwei Hunde", "write to order"]
+    free, ruled = with_settings(keeper, max_length=4), with_settings(keeper, max_length=4)
+    free.engine.has_slots = False
+    found, expected = (one.translate(texts, n_best=4) for one in (ruled, free))
+    same = [
+        rank for rank, some in enumerate(expected) if not re.search("<[1-9]>", "".join(some))
+    ]
+    assert same
+    for rank in same:
+        assert found[rank] == expected[rank]
+        assert [each.score for each in found[rank]] == [each.score for each in expected[rank]]
+
+
+def test_what_did_not_go_as_expected_is_said_in_a_line(keeper, caplog):
+    many = " ".join(str(number) for number in range(1001, 1013))
+    assert keeper.translate(many).endswith("1009")  # weights at random end at the limit
+    assert "spans beyond the first 9 of a sentence, which are not protected: 3" in caplog.text
+    assert "at their length limit, to whose end spans were moved: 1" in caplog.text
+    caplog.clear()
+    short = keeper.translate("1001 and 1002 and 1003", max_length=3)
+    assert short == "1001 1002" and "that found no room in the translation: 1" in caplog.text
+    caplog.clear()
+    terms = {"two dogs": "x", "dogs and": "y"}
+    keeper.translate("two dogs and no span", glossary=terms)
+    assert "terms left out, since another that begins earlier overlaps them: 1" in caplog.text
+
+
+def test_a_model_without_slots_refuses_what_it_cannot_keep(translator, texts):
+    for options in ({"glossary": {"a": "b"}}, {"protect": "default"}):
+        with pytest.raises(
+            UserError, match=f"`{[*options][0]}` needs a model trained with data"
+        ):
+            translator.translate(texts[0], **options)
+    assert translator.translate(texts[0], protect="none") == translator.translate(texts[0])

@@ -10,12 +10,15 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import sha256
 from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.options import (
+    add_protection_options,
     add_run_options,
     add_sampling_options,
     add_search_options,
+    chosen_protection,
     decoding_config,
     open_model,
     open_run,
+    protect,
     require_writable,
     sampling_config,
 )
@@ -51,6 +54,7 @@ def add_generate(parser: argparse.ArgumentParser) -> None:
     )
     lines = "lines translated between saves (default: 10000)"
     add("--shard-lines", type=int_from(1), default=10_000, metavar="N", help=lines)
+    add_protection_options(parser)
     add_search_options(parser)
     add_sampling_options(parser)
 
@@ -76,7 +80,14 @@ def run_generate(options: argparse.Namespace) -> None:
         "search": search_origin(decoding_config(options, runs[0]), sampled=bool(sampling)),
         "--tag": options.tag,
     }
+    chosen = chosen_protection(options)
+    files = {"--protect": options.protect, "--glossary": options.glossary}
+    origin |= {
+        name: content_hash(Path(file)) if file and Path(file).is_file() else file
+        for name, file in files.items()
+    }
     translator = open_model(options)
+    protect(translator, options, chosen)
 
     from tf_transformer.tasks.translation.generation import (
         Filters,

@@ -26,6 +26,7 @@ from tf_transformer.cli.parser import (
 )
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.config import DECODING_PRECISIONS
+from tf_transformer.data.spans import NO_SLOTS, Protection, protection
 from tf_transformer.data.text import arriving_lines, read_lines, read_pairs
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import find_export
@@ -118,6 +119,18 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
         add_setting(group, field, setting, f" (default: {setting.default:g})")
 
 
+def add_protection_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that `chosen_protection` reads."""
+    group = parser.add_argument_group("spans to keep, for a run with data.slots")
+    text = (
+        "none; default: addresses, placeholders, tags, code, @names and numbers; or a FILE of "
+    )
+    text += "regular expressions, one a line, where the line `default` stands for these"
+    group.add_argument("--protect", metavar="none|default|FILE", help=text)
+    text = "table of terms and their translations: FILE.tsv, two columns"
+    group.add_argument("--glossary", metavar="FILE", help=text)
+
+
 def add_line_buffered_option(parser: argparse.ArgumentParser) -> None:
     """Adds --line-buffered."""
     text = "answer each line as it arrives, without waiting for more, as in a coprocess; "
@@ -141,6 +154,27 @@ def decoding_options(options: argparse.Namespace) -> dict[str, Any]:
 def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
     """Returns the sampling options; None without --sample."""
     return SamplingConfig(**given_options(options, *_SAMPLING)) if options.sample else None
+
+
+def chosen_protection(options: argparse.Namespace) -> Protection | None:
+    """Reads the files of --protect and --glossary; None without these options."""
+    if options.protect is None and options.glossary is None:
+        return None
+    if options.protect not in (None, "none", "default") and not Path(options.protect).exists():
+        raise UserError(
+            "--protect must be none, default or a file of regular expressions. Received: "
+            f"{options.protect}, which does not exist."
+        )
+    return protection(options.protect, options.glossary)
+
+
+def protect(translator: Any, options: argparse.Namespace, chosen: Protection | None) -> None:
+    """Gives a translator the chosen protection; UserError if its model has no slots."""
+    if chosen is None:
+        return
+    if not translator.engine.has_slots and (options.glossary or options.protect != "none"):
+        raise UserError(NO_SLOTS.format("--glossary" if options.glossary else "--protect"))
+    translator.protection = chosen
 
 
 def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run:

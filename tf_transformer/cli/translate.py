@@ -17,12 +17,15 @@ from tf_transformer.cli.options import (
     MODEL_HELP,
     WORD_PROBS_HELP,
     add_line_buffered_option,
+    add_protection_options,
     add_run_options,
     add_sampling_options,
     add_search_options,
+    chosen_protection,
     decoding_config,
     open_model,
     open_source,
+    protect,
     require_writable,
     sampling_config,
     spaced_probs,
@@ -63,6 +66,7 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
     add("--report", metavar="FILE", help=text)
     text = "write the word alignment of each sentence with its best translation: 0-0 1-2 ..."
     add("--alignments", metavar="FILE", help=text)
+    add_protection_options(parser)
     add_search_options(parser)
     add_sampling_options(parser)
 
@@ -80,7 +84,9 @@ def run_translate(options: argparse.Namespace) -> None:
         next(read_lines(Path(options.prefix_file)), None)  # refuses what cannot be read
     if run := open_source(options.run, "translation").run:
         _check_n_best(options, decoding_config(options, run))
+    chosen = chosen_protection(options)
     translator = open_model(options)
+    protect(translator, options, chosen)
     _check_n_best(options, translator.decoding)
     sampled = {"sample": True} | dataclasses.asdict(sampling) if sampling else {}
     translate = _translate_document if options.text else _translate_lines

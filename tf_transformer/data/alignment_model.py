@@ -9,7 +9,7 @@ the source with one of the target of its pair.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,7 +28,7 @@ _LONG_WORD = 6  # pieces on average: the text has no spaces, and each piece is a
 _OF_WORDS = (1, 6)  # types of pieces: normal ones and bytes
 _BASE = np.uint64(0x9E3779B97F4A7C15)  # of the hashes, which are polynomials modulo 2 ** 64
 
-# uint16 [spans, 5]: start and end in the ids of the source and of the target, and 1 if the
+# int32 [spans, 5]: start and end in the ids of the source and of the target, and 1 if the
 # words follow a space on both sides.
 Spans: TypeAlias = np.ndarray
 
@@ -78,7 +78,7 @@ def _hash(text: str) -> int:
 
 def mined_spans(
     corpus: EncodedCorpus,
-    models: Mapping[SideName, bytes],
+    models: Mapping[str, bytes],
     progress: Callable[[int], None] | None = None,
 ) -> tuple[np.ndarray, Spans]:
     """Finds the words that belong together in each pair of a corpus.
@@ -160,8 +160,8 @@ def _words(ids: np.ndarray, lengths: np.ndarray, pieces: _Pieces) -> _Words:
         for table in (pieces.spelled, pieces.types)
     ]
     pairs = np.searchsorted(starts, first, side="right") - 1
-    inner = first - starts[pairs], last - starts[pairs]
-    return _Words(pairs, *inner, pieces.begins[ids[first]], *hashes)
+    spaced = pieces.begins[ids[first]]
+    return _Words(pairs, first - starts[pairs], last - starts[pairs], spaced, *hashes)
 
 
 class _Model(NamedTuple):
@@ -191,11 +191,11 @@ def _links(source: _Words, target: _Words, number: int) -> tuple[np.ndarray, np.
     return np.repeat(starts[target.pairs], times) + within, targets
 
 
-def _estimated(words: Sequence[_Words]) -> _Model:
+def _estimated(words: list[_Words]) -> _Model:
     """Estimates Model 1 in both directions, from equal probabilities."""
     known = [np.unique(side.types, return_inverse=True, return_counts=True) for side in words]
     number = int(max((side.pairs.max(initial=-1) for side in words), default=-1)) + 1
-    links = _links(*words, number)
+    links = _links(words[0], words[1], number)
     types = [inverse[side] for (_, inverse, _), side in zip(known, links, strict=True)]
     cells, cell = np.unique(types[0] * len(known[1][0]) + types[1], return_inverse=True)
     of_cell = divmod(cells, len(known[1][0]))
@@ -223,8 +223,8 @@ def _aligned(source: _Words, target: _Words, model: _Model) -> tuple[Spans, np.n
     cell = model.cell_of(*(types[side] for types, side in zip(known, links, strict=True)))
     at = np.minimum(np.searchsorted(model.cells, cell), len(model.cells) - 1)
     unknown = model.cells[at] != cell
-    for side, types in zip(links, known, strict=True):
-        unknown |= types[side] < 0
+    for word, types in zip(links, known, strict=True):
+        unknown |= types[word] < 0
     sure = ~model.frequent[known[0][links[0]]]
     for word, table in ((links[1], model.forward), (links[0], model.backward)):
         probability = np.where(unknown, 0, table[at]).astype(np.float64)
@@ -234,10 +234,10 @@ def _aligned(source: _Words, target: _Words, model: _Model) -> tuple[Spans, np.n
         equal &= np.bincount(word, equal)[word] == 1
     for word in links:  # equality decides
         sure &= ~(np.bincount(word, equal)[word] > 0)
-    words = [side[sure | equal] for side in links]
-    words = [side[np.argsort(words[0], kind="stable")] for side in words]
-    first, second = words
+    chosen = np.flatnonzero(sure | equal)
+    order = np.argsort(links[0][chosen], kind="stable")
+    first, second = (side[chosen[order]] for side in links)
     spaced = source.spaced[first] & target.spaced[second]
     of_source, of_target = (source.starts, source.ends), (target.starts, target.ends)
     columns = [table[first] for table in of_source] + [table[second] for table in of_target]
-    return np.stack([*columns, spaced], axis=1).astype(np.uint16), source.pairs[first]
+    return np.stack([*columns, spaced], axis=1).astype(np.int32), source.pairs[first]

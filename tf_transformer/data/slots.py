@@ -20,7 +20,7 @@ from tf_transformer.base.files import new_folder
 from tf_transformer.config import PAD_ID
 from tf_transformer.data.alignment_model import Spans, mined_spans
 from tf_transformer.data.encoded_corpus import EncodedCorpus
-from tf_transformer.data.spans import MOST_SLOTS
+from tf_transformer.data.spans import SLOTS
 from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
@@ -122,7 +122,7 @@ class SlotSampler:
         words, room = self._words(pairs, tag, length)
         if any(self._has_slots(pair) for pair in pairs):
             return []
-        most = _USUAL if random.random() < _OFTEN else MOST_SLOTS
+        most = _USUAL if random.random() < _OFTEN else len(SLOTS)
         wanted = min(random.randint(1, most), len(words))
         chosen: list[tuple[int, int, int]] = []  # first and last word, number of slots
         taken: set[int] = set()
@@ -132,12 +132,12 @@ class SlotSampler:
             while last - first + 1 < size and _touch(words, last) and last + 1 not in taken:
                 last += 1
             number = 1 + (as_tags and bool(words[first][4]) and room >= 2)
-            if first not in taken and sum(c[2] for c in chosen) + number <= MOST_SLOTS:
+            if first not in taken and sum(c[2] for c in chosen) + number <= len(SLOTS):
                 taken.update(range(first, last + 1))
                 chosen.append((first, last, number))
                 room -= 2 * (number - 1)
         total = sum(number for *_, number in chosen)
-        slots = iter(sorted(random.sample(range(MOST_SLOTS), total)))
+        slots = iter(sorted(random.sample(range(len(SLOTS)), total)))
         return [
             _Edit(
                 (words[first][0], words[first][2]),

@@ -10,33 +10,20 @@ slot of the source once; then the spans stand there again. No TensorFlow.
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
-
-import numpy as np
+from typing import Any, NamedTuple, Self
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.data.text import read_lines
-from tf_transformer.data.vocabulary import SPACE_PIECE
 
-MOST_SLOTS = 9
-SLOTS = tuple(f"<{number}>" for number in range(1, MOST_SLOTS + 1))
+SLOTS = tuple(f"<{number}>" for number in range(1, 10))
+NO_SLOTS = (
+    "{} needs a model trained with data.slots, which can keep spans. Train one with --set "
+    "data.slots=0.3, or leave it out."
+)
 _SLOT = re.compile("<[1-9]>")
-
-
-def slot_ids(pieces: Sequence[str]) -> np.ndarray | None:
-    """Returns the ids of the slots, within a word and after a space, int [9, 2].
-
-    None if the vocabulary lacks one of them.
-    """
-    known = {piece: number for number, piece in enumerate(pieces)}
-    forms = [(slot, f"{SPACE_PIECE}{slot}") for slot in SLOTS]
-    if not all(form in known for both in forms for form in both):
-        return None
-    return np.array([[known[form] for form in both] for both in forms], np.int32)
-
 
 # --- Kinds of spans ----------------------------------------------------------------------
 #
@@ -100,7 +87,7 @@ def _change(before: int, after: int) -> str:
     return "missing" if after < before else "doubled" if before else "new"
 
 
-def _compared(text: str) -> tuple[Counter[Hashable], dict[Hashable, str]]:
+def _compared(text: str) -> tuple[Counter[tuple[str, str]], dict[tuple[str, str], str]]:
     """Counts the spans of a text by kind and value; and how each is written."""
     matches, _ = _leftmost(_matches(text, _DEFAULT[:-1]))
     ends = [0, *(match.end for match in matches)]
@@ -290,7 +277,7 @@ class Protection:
         matches, crossing = _leftmost([*found, *terms, *_matches(text, self.patterns)])
         # Those that look like slots come first: one that stays in the text would be taken for
         # another span's.
-        kept = sorted(sorted(matches, key=lambda match: match.kind != "slot")[:MOST_SLOTS])
+        kept = sorted(sorted(matches, key=lambda match: match.kind != "slot")[: len(SLOTS)])
         slots = dict(zip(kept, SLOTS, strict=False))
         result, glued, last = "", [], 0
         for match in matches:
@@ -312,6 +299,13 @@ class Protection:
         return Slotted(result + text[last:], tuple(kept), tuple(glued), left, crossing)
 
 
+def as_glossary(glossary: Mapping[str, str] | str | Path | Glossary | None) -> Glossary | None:
+    """Returns a dictionary or a file as a `Glossary`."""
+    if isinstance(glossary, str | Path):
+        return Glossary.read(Path(glossary))
+    return Glossary(glossary.items()) if isinstance(glossary, Mapping) else glossary
+
+
 def protection(
     protect: str | Path | None = None,
     glossary: Mapping[str, str] | str | Path | Glossary | None = None,
@@ -326,12 +320,9 @@ def protection(
     Raises:
         UserError: if a file cannot be read, or has a wrong line.
     """
-    if isinstance(glossary, str | Path):
-        glossary = Glossary.read(Path(glossary))
-    elif isinstance(glossary, Mapping):
-        glossary = Glossary(glossary.items())
+    terms = as_glossary(glossary)
     if protect in (None, "default"):
-        return Protection(glossary=glossary)
+        return Protection(glossary=terms)
     patterns: list[tuple[str, re.Pattern]] = []
     for number, line in enumerate(() if protect == "none" else read_lines(Path(protect)), 1):
         if line.strip() == "default":
@@ -344,4 +335,32 @@ def protection(
                     f"Each line of {protect} must be a regular expression or `default`. "
                     f"Received: {quoted(line)}, line {number}: {error}."
                 ) from None
-    return Protection(tuple(patterns), glossary)
+    return Protection(tuple(patterns), terms)
+
+
+def notes(
+    slotted: Sequence[Slotted],
+    translations: Sequence[Any],
+    limits: Callable[[list[str]], list[int]] | None = None,
+) -> list[str]:
+    """Returns a line for each thing that did not go as a user expects, with its number.
+
+    The translations still have slots. `limits` gives their longest lengths in tokens.
+    """
+    pairs = list(zip(slotted, translations, strict=True))
+    found = [(one, {*_SLOT.findall(text)}) for one, text in pairs]
+    lost = sum(len({*SLOTS[: len(one.spans)]} - slots) for one, slots in found)
+    ended = [pair for pair in pairs if pair[0].spans and pair[1].endswith(SLOTS)]
+    most = limits([one.text for one, _ in ended]) if limits else []
+    forced = sum(text.num_tokens >= size for (_, text), size in zip(ended, most, strict=False))
+    lines = {
+        f"spans beyond the first {len(SLOTS)} of a sentence, which are not protected: %d; "
+        "split it": sum(one.left for one in slotted),
+        "terms left out, since another that begins earlier overlaps them: %d; add the longer "
+        "term to the glossary": sum(one.crossing for one in slotted),
+        "spans that found no room in the translation: %d; raise its length limit, or shorten "
+        "the sentence": lost,
+        "translations at their length limit, to whose end spans were moved: %d; raise it, or "
+        "shorten the sentence": forced,
+    }
+    return [line % count for line, count in lines.items() if count]

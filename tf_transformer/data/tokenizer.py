@@ -12,9 +12,8 @@ import tensorflow_text as tf_text
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
 from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.data.spans import slot_ids
 from tf_transformer.data.text import SideName, is_visible, utf8
-from tf_transformer.data.vocabulary import SPECIAL_IDS
+from tf_transformer.data.vocabulary import SPECIAL_IDS, slot_ids
 
 # White space, control characters, and format characters such as U+200B.
 _NOTHING_VISIBLE = r"^[\p{Z}\p{Cc}\p{Cf}]+$"
@@ -154,8 +153,8 @@ class Tokenizer(tf.Module):
         """Returns all pieces of a side, by id."""
         return self._processor(side).id_to_piece([*range(self.vocab_size)])
 
-    def slots(self, side: SideName = "source") -> np.ndarray | None:
-        """Returns the ids of the slots of a side, see `spans.slot_ids`; None without them."""
+    def slots(self, side: SideName = "source") -> np.ndarray:
+        """Returns the ids of the slots of a side, int32 [9, 2]; see `vocabulary.slot_ids`."""
         return slot_ids(self.vocabulary(side))
 
     def _require_known(self, ids: MaybeRagged | np.ndarray) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
@@ -23,6 +24,7 @@ from tf_transformer.base.files import replacing
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
 from tf_transformer.config.config import SETTINGS
 from tf_transformer.config.settings import require_words, split_tags
+from tf_transformer.data.spans import SLOTS
 from tf_transformer.data.text import Reservoir, corpora, well_formed
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
@@ -218,6 +220,28 @@ def symbols_of(data: DataConfig) -> list[str]:
 def symbol_pieces(symbols: Sequence[str]) -> set[str]:
     """Returns the pieces that keep symbols whole wherever they occur."""
     return {*symbols, *(f"{SPACE_PIECE}{symbol}" for symbol in symbols)}
+
+
+def kept_whole(data: DataConfig) -> list[str]:
+    """Lists what a tokenizer must not split: the symbols and, with `data.slots`, the slots."""
+    return [*symbols_of(data), *(SLOTS if data.slots else ())]
+
+
+def pieces_of(model: bytes) -> list[str]:
+    """Returns the pieces of a SentencePiece model, by id."""
+    return [each.piece for each in sentencepiece_proto.ModelProto.FromString(model).pieces]
+
+
+def slot_ids(pieces: Sequence[str]) -> np.ndarray:
+    """Returns the ids of the slots, within a word and after a space, int32 [9, 2].
+
+    There are none, [0, 2], if the vocabulary lacks one of them.
+    """
+    known = {piece: number for number, piece in enumerate(pieces)}
+    forms = [(slot, f"{SPACE_PIECE}{slot}") for slot in SLOTS]
+    if not known.keys() >= symbol_pieces(SLOTS):
+        return np.zeros([0, 2], np.int32)
+    return np.array([[known[form] for form in both] for both in forms], np.int32)
 
 
 def check_tags(data: DataConfig) -> None:

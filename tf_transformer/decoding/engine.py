@@ -157,8 +157,7 @@ class GraphEngine(Engine):
                 f"tokenizer {tokenizer.vocab_size}, model {model.vocab_size}."
             )
         self.model, self.tokenizer, self.streams = model, tokenizer, streams
-        sides = [tokenizer.slots(side) for side in SIDES]
-        self.has_slots = not any(side is None for side in sides)
+        self.has_slots = all(len(tokenizer.slots(side)) for side in SIDES)
         self.longest_trained: int | None = None  # tokens of the longest source, with EOS
         # `compiled(plan)` is a search from ids [B, S] to hypotheses, traced once for batches of
         # every shape. Its second argument has arrays by name: `prefix`, `seeds` and the

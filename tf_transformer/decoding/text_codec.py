@@ -52,6 +52,10 @@ class Translation(str):
         self.word_probs = tuple(filter(None, word_probs))
         return self
 
+    def with_text(self, text: str) -> Self:
+        """Returns another text with these figures."""
+        return type(self)(text, self.score, self.log_prob, self.num_tokens, self.word_probs)
+
     def copies(self, source: str) -> bool:
         """Tells whether it is the source itself."""
         return self.strip() == source.strip()

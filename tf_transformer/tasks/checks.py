@@ -58,7 +58,7 @@ def _check_positions(config: Config) -> None:
 
 def check_translation(config: Config) -> None:
     """Refuses missing files, and settings that contradict each other."""
-    from tf_transformer.data.vocabulary import check_tags, require_whole, symbols_of
+    from tf_transformer.data.vocabulary import check_tags, kept_whole, require_whole
 
     data = config.data
     if data.separate_vocabularies and config.model.tie_embeddings:
@@ -82,7 +82,7 @@ def check_translation(config: Config) -> None:
     for corpus in corpora((*data.train, *data.valid), data):
         corpus.check()
     if data.tokenizer:
-        require_whole(symbols_of(data), Path(data.tokenizer))
+        require_whole(kept_whole(data), Path(data.tokenizer))
     check_tags(data)
 
 

@@ -27,7 +27,6 @@ from tf_transformer.data.encoded_corpus import (
 from tf_transformer.data.mixture import Mixture
 from tf_transformer.data.plan import BatchPlan
 from tf_transformer.data.slots import SlotSampler
-from tf_transformer.data.spans import SLOTS
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import (
     SIDES,
@@ -41,6 +40,7 @@ from tf_transformer.data.text import (
 )
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import (
+    kept_whole,
     require_joinable,
     require_whole,
     symbol_pieces,
@@ -141,7 +141,7 @@ class SequenceTask:
         """Loads or trains the tokenizer; UserError if it splits a symbol, or cannot join."""
         by_side = self._side_text if self.data.separate_vocabularies else None
         tokenizer = load_tokenizer(self.run, self._vocabulary_text, self._symbols, by_side)
-        require_whole([*symbols_of(self.data), *self._slots()], self.run.tokenizer)
+        require_whole(kept_whole(self.data), self.run.tokenizer)
         for model in tokenizer.models.values() if self.data.join else ():
             require_joinable(model)
         return tokenizer
@@ -183,10 +183,7 @@ class SequenceTask:
 
     def _symbols(self) -> Iterable[str]:
         """Returns pieces that are always in the vocabulary: symbols and tags."""
-        return symbol_pieces([*symbols_of(self.data), *self._slots()])
-
-    def _slots(self) -> Sequence[str]:
-        return SLOTS if self.data.slots else ()
+        return symbol_pieces(kept_whole(self.data))
 
     def _slot_sampler(self, progress: NamedProgress) -> SlotSampler:
         return SlotSampler.mined(

@@ -147,13 +147,14 @@ def _make_shard(
     translator: Translator, lines: Sequence[str], path: Path, settings: GenerationSettings
 ) -> None:
     """Writes a shard's counts before its pairs: a shard with pairs is complete."""
-    decoding, sampling = translator.decoding, settings.sampling
-    translations = translator.engine.translate(lines, decoding, sampling=sampling)
+    sampling = settings.sampling
+    sampled = {"sample": True} | dataclasses.asdict(sampling) if sampling else {}
+    translations = translator.translate([*lines], **sampled)
     lengths = [len(ids) + 1 for ids in translator.tokenizer.ids(lines)]  # with EOS, uncut
     limit = translator.codec.source_limit
     counts: Counter[str] = Counter(read=len(lines))
     rows = []
-    for text, length, (best, *_) in zip(lines, lengths, translations, strict=True):
+    for text, length, best in zip(lines, lengths, translations, strict=True):
         reason = settings.filters.reason(text, length, best)
         if not reason and length > limit:
             reason = f"cut at {limit} tokens, the limit of the model"

@@ -12,6 +12,7 @@ from tf_transformer.config import SAMPLING, SEARCH, DecodingConfig, SamplingConf
 from tf_transformer.config.combinations import check
 from tf_transformer.config.settings import Bounds, Setting, find_named
 from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
+from tf_transformer.data.spans import NO_SLOTS, Protection, as_glossary, notes, protection
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment
 from tf_transformer.decoding.attention import Attention
@@ -50,6 +51,9 @@ class Translator:
         language: code of the source language, the default of `translate_text`.
         joins: whether the model has learned to translate several sentences at once.
 
+    Attributes:
+        protection: what `translate` keeps unchanged by default, if the model has slots.
+
     Example:
         >>> import tf_transformer
         >>> translator = tf_transformer.load("runs/mine")
@@ -81,6 +85,7 @@ class Translator:
         self.engine, self.decoding = engine, decoding or DecodingConfig()
         self.bleu_tokenizer, self._card = bleu_tokenizer, card or dict
         self.language, self.joins = language, joins
+        self.protection = protection() if self.engine.has_slots else Protection(())
 
     def __repr__(self) -> str:
         search = f"beam_size={self.decoding.beam_size}, alpha={self.decoding.alpha:g}"
@@ -127,9 +132,12 @@ class Translator:
     # fmt: on
     def translate(
         self, texts, *, n_best=None, prefix=None, sample=False, word_probs=False,
-        progress=None, **options
+        progress=None, protect=None, glossary=None, **options
     ):  # fmt: skip
         """Translates a sentence, or a list of sentences.
+
+        A model trained with `data.slots` keeps addresses, placeholders, tags, code, @names and
+        numbers as they are, each once, and translates the terms of a glossary as it says.
 
         Args:
             texts: a string, or a list of strings; each is translated as one sentence.
@@ -139,6 +147,9 @@ class Translator:
             sample: draw translations instead of searching for the best.
             word_probs: score the translations for the probabilities of their words.
             progress: called with the number of sentences done so far.
+            protect: what to keep: "default", "none", or a file of regular expressions, one a
+                line, where `default` stands for the kinds above; None for `protection`.
+            glossary: terms and their translations, a dictionary or a table of two columns.
             **options: search settings that replace those of `decoding`: `beam_size`, `alpha`
                 (exponent of the length penalty), `max_length`, `min_length`,
                 `no_repeat_ngram`, `lookahead`, `max_extra_length`, `max_source_length` and
@@ -169,6 +180,12 @@ class Translator:
             )
         if word_probs and not self.engine.gives_word_probs:
             self.engine.refuse("give the probabilities of words")
+        kept = self._protection(protect, glossary)
+        slotted = [kept.protect(text) for text in sources]
+        if prefixes is not None:
+            begun = zip(slotted, prefixes, strict=True)
+            prefixes = [one.begin(prefix) for one, prefix in begun]
+        sources = [one.text for one in slotted]
         ranked = self.engine.translate(
             sources, decoding, number, prefixes=prefixes, sampling=sampling, progress=progress
         )
@@ -178,8 +195,31 @@ class Translator:
             scored = self.engine.score(origins, found, decoding)
             for each, same in zip(found, scored, strict=True):
                 each.word_probs = same.word_probs
+        for line in notes(slotted, [best for best, *_ in ranked], self._limits(decoding)):
+            logger.warning(line)
+        ranked = [
+            [each.with_text(one.fill(each)) for each in some] if one.spans else some
+            for one, some in zip(slotted, ranked, strict=True)
+        ]
         results = [best for best, *_ in ranked] if n_best is None else ranked
         return results[0] if one else results
+
+    def _protection(self, protect: Any, glossary: Any) -> Protection:
+        """Returns what to keep; UserError for a model without slots."""
+        if glossary is None and protect is None:
+            return self.protection
+        given = "glossary" if glossary is not None else "protect"
+        if not self.engine.has_slots and (given == "glossary" or protect != "none"):
+            raise UserError(NO_SLOTS.format(f"`{given}`"))
+        if protect is None:
+            return dataclasses.replace(self.protection, glossary=as_glossary(glossary))
+        return protection(protect, glossary)
+
+    def _limits(self, decoding: DecodingConfig) -> Callable[[list[str]], list[int]] | None:
+        """Returns what gives the longest translation of texts in tokens, if it is known."""
+        if isinstance(self.engine, GraphEngine):
+            return self.engine.codec(decoding).length_limits
+        return None
 
     # fmt: off
     @overload
@@ -363,6 +403,7 @@ class Translator:
             return export_lite(engine, decoding, folder, version, card, fixed)
         # The self-test is of TensorFlow, not of LiteRT, and quiet about long texts.
         plain = Translator(engine.model, engine.tokenizer, self.decoding)
+        plain.protection = Protection(())  # an export takes texts that have slots already
         return publish(exportable(plain, options, text), folder, version, card, gate=gate)
 
 
