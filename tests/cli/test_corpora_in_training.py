@@ -3,6 +3,7 @@
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from command_line import assert_refused, run_here, translated
@@ -21,9 +22,9 @@ from tools.storm.lab import SMALLEST, set_options, stdin_of
 
 STEPS = 8
 SETTINGS = (
-    *SMALLEST, "model.vocab_size=360", "model.tie_embeddings=false",
+    *SMALLEST, "model.vocab_size=380", "model.tie_embeddings=false",
     "data.separate_vocabularies=true", "data.subword_sampling=0.1", "data.join=0.5",
-    "data.caps=0.3", "training.batch_tokens=256",
+    "data.caps=0.3", "data.slots=0.6", "training.batch_tokens=256",
     f"training.steps={STEPS}", f"training.evaluate_every={STEPS}",
 )  # fmt: skip
 
@@ -91,12 +92,24 @@ def test_the_forms_of_each_pair_are_encoded_beside_the_text(run):
 
 def test_each_language_has_its_own_vocabulary(run):
     tokenizer = Tokenizer(run.tokenizer)
-    corpus, ids = EncodedCorpus.open(run.data / "train"), tf.range(360)
+    corpus, ids = EncodedCorpus.open(run.data / "train"), tf.range(380)
     english, german = (tokenizer.pieces(ids, side).numpy().tolist() for side in SIDES)
     assert "ü".encode() in set(german) - set(english)
     (pair, *_) = builtin.pairs(1)
     target = tokenizer.detokenize(tf.constant([corpus.target(0)]))
     assert target.numpy()[0].decode() == pair[1]
+
+
+def test_a_run_with_slots_keeps_spans_and_terms(run, tmp_path, capsys):
+    (tmp_path / "terms.tsv").write_text("tree\tWALNUSS\n")
+    (tmp_path / "in.en").write_text("A tree 4711 at a@b.de\nNo span.\n<b>A</b> tree\n")
+    options = ("--tag", "<2de>", "--beam", "1", "--glossary", str(tmp_path / "terms.tsv"))
+    done = translated(capsys, run.path, tmp_path / "in.en", *options)
+    kept = [["WALNUSS", "4711", "a@b.de"], [], ["<b>", "</b>", "WALNUSS"]]
+    for line, spans in zip(done, kept, strict=True):
+        assert all(line.count(span) == 1 for span in spans) and "<1>" not in line
+    starts, spans = (np.load(run.data / f"train-slots/{n}.npy") for n in ("starts", "spans"))
+    assert len(starts) == 801 and starts[-1] == len(spans) > 800
 
 
 def test_settings_that_contradict_the_corpora_are_refused(options, capsys):

@@ -6,13 +6,14 @@ import functools
 import itertools
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tf_transformer.base.errors import UserError
-from tf_transformer.base.output import single_line
+from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.output import ProgressBars, single_line
 from tf_transformer.cli.options import (
     MODEL_HELP,
     WORD_PROBS_HELP,
@@ -36,8 +37,12 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import given_options, int_from, value_of
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import read_lines, read_text
+from tf_transformer.tasks.translation.files import require_format, translate_file
 
 logger = logging.getLogger(__name__)
+
+# Lines of HTML or XML, of PO, and of SRT.
+_MARKUP = re.compile(r'^\s*(?:<[!?/]?[A-Za-z][^<>]*>|msg(?:id|str)\b.*"$|\d\d:\d\d:\S+ --> )')
 
 Suspect: TypeAlias = dict[str, Any]  # a line of --report
 
@@ -58,6 +63,9 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
     add("--prefix-file", metavar="FILE", help=text)
     text = "translate a document, sentence by sentence: lines, space and marks stay as they are"
     add("--text", action="store_true", help=text)
+    text = "translate a file of PO, XLIFF, TMX, SRT or HTML, entry by entry, into --output"
+    add("--file", metavar="FILE", help=text)
+    add("--output", metavar="FILE", help="where to write the translation of --file")
     text = "language of the document, such as de (default: the run's data.source)"
     add("--language", metavar="CODE", help=text)
     text = "translate N sentences of a line together, for a run with data.join (default: 1)"
@@ -77,9 +85,11 @@ def run_translate(options: argparse.Namespace) -> None:
     With --text, stdin is a document, which is read to its end.
     """
     sampling = sampling_config(options)
-    for name, file in (("--alignments", options.alignments), ("--report", options.report)):
-        if file:
-            require_writable(name, Path(file))
+    for name in ("alignments", "report", "output"):
+        if file := getattr(options, name):
+            require_writable(f"--{name}", Path(file))
+    if options.file:
+        require_format(Path(options.file))
     if options.prefix_file:
         next(read_lines(Path(options.prefix_file)), None)  # refuses what cannot be read
     if run := open_source(options.run, "translation").run:
@@ -90,6 +100,7 @@ def run_translate(options: argparse.Namespace) -> None:
     _check_n_best(options, translator.decoding)
     sampled = {"sample": True} | dataclasses.asdict(sampling) if sampling else {}
     translate = _translate_document if options.text else _translate_lines
+    translate = _translate_file if options.file else translate
     suspects, number = translate(translator, options, sampled)
     if options.report:
         lines = (json.dumps(suspect, ensure_ascii=False) for suspect in suspects)
@@ -113,15 +124,46 @@ def _translate_document(
     translator, options: argparse.Namespace, sampled: dict[str, Any]
 ) -> tuple[list[Suspect], int]:
     """Translates stdin as one text; returns what looks wrong, and the number of sentences."""
+    document = read_text(0)
+    if lines := [line for line in document.splitlines() if _MARKUP.search(line)]:
+        message = "lines that look like the markup of a file: %d, such as %s; --file keeps it"
+        logger.warning(message, len(lines), quoted(lines[0].strip()))
     with stdin_bars() as bars:
         text = translator.translate_text(
-            read_text(0),
+            document,
             progress=functools.partial(bars, "translated"),
             **given_options(options, "language", "context"),
             **sampled,
         )
     sys.stdout.write(text)
     return [*_suspects(text.sentences)], len(text.sentences)
+
+
+def _translate_file(
+    translator, options: argparse.Namespace, sampled: dict[str, Any]
+) -> tuple[list[Suspect], int]:
+    """Translates --file; returns what looks wrong, and the number of sentences."""
+    found: list[tuple] = []
+
+    def translate(texts: list[str]) -> list[str]:
+        with ProgressBars() as bars:
+            results = translator.translate_text(
+                texts,
+                progress=functools.partial(bars, "translated"),
+                **given_options(options, "language"),
+                **sampled,
+            )
+        found.extend(itertools.chain.from_iterable(each.sentences for each in results))
+        return results
+
+    languages = options.language or translator.language, translator.target_language
+    counts = translate_file(Path(options.file), Path(options.output), translate, languages)
+    message = "%s: %d entries translated, %d left that were translated already"
+    logger.info(message, options.output, counts["translated"], counts["kept"])
+    if counts["left"]:
+        message = "entries left as they are, since tags or placeholders would be lost: %d"
+        logger.warning(message, counts["left"])
+    return [*_suspects(found)], len(found)
 
 
 def _translate_lines(

@@ -36,7 +36,15 @@ CONDITIONS = (
         excludes=("n_best", "prefix_file", "alignments", "line_buffered"),
         why="they are for lines",
     ),
-    *(Condition(name, needs=("text",)) for name in ("language", "context")),
+    Condition(
+        "file",
+        excludes=("text", "n_best", "prefix_file", "alignments", "line_buffered", "context"),
+        needs=("output",),
+        why="they are for text on stdin",
+    ),
+    Condition("output", needs=("file",)),
+    Condition("language", needs=("text", "file")),
+    Condition("context", needs=("text",)),
     Condition("word_probs", needs=("n_best",)),
     Condition("alignments", excludes=("ensemble",), why="attention is that of a single model"),
     Condition(

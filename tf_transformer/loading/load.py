@@ -63,6 +63,7 @@ def load_translator(
         bleu_tokenizer=run.config.data.bleu_tokenizer,
         language=builtin.languages(run.config)[0],
         joins=run.config.data.join > 0,
+        target_language=builtin.languages(run.config)[1],
     )
 
 
@@ -75,6 +76,7 @@ def load_exported_translator(path: Path) -> Translator:
         bleu_tokenizer=config.data.bleu_tokenizer if config else "13a",
         language=builtin.languages(config)[0] if config else "",
         joins=not config or config.data.join > 0,
+        target_language=builtin.languages(config)[1] if config else "",
     )
 
 

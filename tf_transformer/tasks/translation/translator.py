@@ -50,6 +50,7 @@ class Translator:
         bleu_tokenizer: sacreBLEU's tokeniser, the default of `evaluate`.
         language: code of the source language, the default of `translate_text`.
         joins: whether the model has learned to translate several sentences at once.
+        target_language: code of the target language, for files that name it.
 
     Attributes:
         protection: what `translate` keeps unchanged by default, if the model has slots.
@@ -75,6 +76,7 @@ class Translator:
         bleu_tokenizer: str = "13a",
         language: str = "",
         joins: bool = True,
+        target_language: str = "",
     ) -> None:
         if engine is None:
             if model is None or tokenizer is None:
@@ -85,6 +87,7 @@ class Translator:
         self.engine, self.decoding = engine, decoding or DecodingConfig()
         self.bleu_tokenizer, self._card = bleu_tokenizer, card or dict
         self.language, self.joins = language, joins
+        self.target_language = target_language
         self.protection = protection() if self.engine.has_slots else Protection(())
 
     def __repr__(self) -> str:
