@@ -27,7 +27,7 @@ _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
 class Entries(NamedTuple):
-    """What a file has to translate.
+    """Texts of a file that are to be translated.
 
     Attributes:
         texts: the texts; in those that are markup, `&` and `<` are escaped.
