@@ -301,6 +301,26 @@ def test_fit_refuses_to_train_the_weights_of_an_earlier_fit():
     assert len(learnt) == 16 and all(map(keras.ops.any, learnt))
 
 
+def test_predict_and_evaluate_know_adapters_that_came_after_them():
+    model = Transformer(20, num_layers=1, d_model=8, d_ff=16, num_heads=2)
+    model.compile("sgd", LOSS)
+    ids = np.array([[5, 6, 3], [7, 3, 0]])
+    data = {"source": ids, "target": ids}
+
+    def check() -> np.ndarray:
+        logits = model(data, training=False)
+        np.testing.assert_allclose(model.predict(data, verbose=0), logits, atol=1e-5)
+        loss = model.evaluate(data, ids, verbose=0)
+        np.testing.assert_allclose(loss, LOSS(ids, logits) / np.sum(ids > 0), rtol=1e-4)
+        return np.array(logits)
+
+    before = check()
+    model.decoder.layers[0].feed_forward.inner.enable_lora(2, b_initializer="ones")
+    one = check()
+    model.encoder.enable_lora(2, b_initializer="ones")
+    assert np.ptp(before - one) > 1e-3 < np.ptp(one - check())
+
+
 def test_fit_takes_weights_of_rows_and_then_of_tokens():
     weights = np.random.default_rng(0).uniform(0, 2, BATCH[1].shape).astype("float32")
     model, fresh = compiled(), compiled()

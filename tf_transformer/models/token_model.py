@@ -42,6 +42,7 @@ class TokenModel(KerasModel):
     unit = "tokens"  # plural noun for the labelled items, shown on the console
     _replica_seeds = None
     _trained: tuple[int, ...] = ()  # ids of the weights of the last `fit` since `compile`
+    _predicted = _tested = _trained  # those of the last `predict`, and `evaluate`
     _chunked_loss: ChunkedLoss | None = None
 
     # --- Compiling -----------------------------------------------------------------------
@@ -146,6 +147,15 @@ class TokenModel(KerasModel):
             mean.reset_state()
 
     # --- Training ------------------------------------------------------------------------
+
+    def make_predict_function(self, force=False):
+        # Keras keeps what it has traced, though an adapter adds weights.
+        before, self._predicted = self._predicted, tuple(map(id, self.weights))
+        return super().make_predict_function(force or before != self._predicted)
+
+    def make_test_function(self, force=False):
+        before, self._tested = self._tested, tuple(map(id, self.weights))
+        return super().make_test_function(force or before != self._tested)
 
     def fit(self, *args, **kwargs):
         if self.compiled:
