@@ -118,6 +118,7 @@ def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):
         ("thesis", "thesis is not a run directory", 1),
         ("--train uneven --valid dev --source en --target de", "300 and uneven.de with 299", 1),
         (f"{OPTIONS} --test nowhere", "There is no nowhere.en", 1),
+        (f"{OPTIONS} --test dev --test blank", "both sides in blank.en and blank.de", 1),
         (f"{OPTIONS} --devices 0", "--devices must be an int from 1 to 128", 2),
         ("--train train", "Your own data needs", 1),
     ],

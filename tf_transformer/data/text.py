@@ -257,8 +257,10 @@ class ParallelText:
         """Reads the pairs, with the tag before each source that is not blank."""
         return ((self.tagged(source), target) for source, target in self.plain_pairs())
 
-    def check(self) -> None:
+    def check(self, name: str = "") -> None:
         """Reads all pairs before any slow work; warns of byte order marks inside the text.
+
+        A refusal names it `name`, the user's file of another form, if given.
 
         Raises:
             UserError: if `plain_pairs` raises it, or no pair has text on both sides.
@@ -275,8 +277,8 @@ class ParallelText:
             )  # fmt: skip
         if not has_text:
             raise UserError(
-                f"There is no pair with text on both sides in {self.files}: leave it out, or "
-                "check whether it is the right text."
+                f"There is no pair with text on both sides in {name or self.files}: leave it "
+                "out, or check whether it is the right text."
             )
 
     def __len__(self) -> int:

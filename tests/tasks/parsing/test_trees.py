@@ -122,6 +122,7 @@ def test_a_root_of_any_name_becomes_top_and_none_is_added(treebank, root):
         (f"{WE_WON}\n\n(S (UH Yes)))", r"t.ptb:3:13: .*closes nothing"),
         ("We won .\n", r"t.ptb:1:1: .*We outside all brackets"),
         (" \n", "has no tree. Expected trees in Penn brackets"),
+        ("(TOP (NP (-NONE- *)))\n(S (-NONE- 0))", "t.ptb has no tree with a word"),
     ],
 )
 def test_text_that_is_not_a_tree_is_refused_with_its_position(treebank, text, message):

@@ -82,8 +82,11 @@ def read_treebank(path: Path) -> Iterator[Tree]:
 
 
 def check_treebank(path: Path) -> None:
-    """Reads a file to its end to find errors; see `read_treebank`."""
-    for _ in read_treebank(path):
+    """Reads a file to its end to find errors, such as no word at all; see `read_treebank`."""
+    trees = read_treebank(path)
+    if not any(normalise(tree).words() for tree in trees):
+        raise UserError(f"{path} has no tree with a word: leave it out.")
+    for _ in trees:
         pass
 
 
