@@ -1,6 +1,8 @@
 """Scores are sacreBLEU's, p-values those of all exchanges, reports as published."""
 
 import itertools
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from tf_transformer.evaluation import (
     report,
     score_translations,
     split_compounds,
+    tokenizer_for,
 )
 
 
@@ -55,6 +58,39 @@ def test_a_blank_line_among_several_references_is_none(caplog):
     assert (score.value, "nrefs:var" in score.signature) == (expected.score, True)
     # Nor does a blank translation equal such a reference.
     assert score_translations(["a", ""], ["a", "b"], ["", ""]).exact == 0.5
+
+
+def installed(name: str, package: str) -> str:
+    return name if find_spec(package) else "char"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["猫夜里画那棵树。", "你好。"], "zh"),
+        (["使用 TensorFlow 2 训练 模型，然后把模型翻译成中文。"], "zh"),
+        (["我 喜欢 猫 。", "猫 在 树 上 睡觉 。"], "13a"),  # tokenised
+        (["猫は木の上で寝ている。", "東京大学"], installed("ja-mecab", "MeCab")),
+        (["แมวนอนหลับอยู่บนต้นไม้ และสุนัขวิ่งในสวน"], "char"),
+        (["고양이가 나무 위에서 잔다."], "13a"),
+        (["고양이가나무위에서잔다."], installed("ko-mecab", "mecab_ko")),
+        (["Die Katze 猫 schläft.", "Ein Hund."], "13a"),
+        (["Кошка спит.", ""], "13a"),
+        ([], "13a"),
+    ],
+)
+def test_the_tokenizer_follows_text_without_blanks_and_says_so(lines, expected, caplog):
+    assert tokenizer_for("13a", lines) == expected
+    said = f"BLEU splits text by {expected}, not 13a: it has no blanks between words"
+    assert caplog.messages == [said] * (expected != "13a")
+    assert tokenizer_for("intl", lines) == "intl"  # chosen
+
+
+def test_a_tokenizer_that_is_not_installed_is_a_line_of_advice(monkeypatch):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", raising=False)
+    with pytest.raises(UserError, match=r"^Japanese .* pip install sacrebleu\[ja\]$"):
+        bleu(["猫"], ["猫"], tokenize="ja-mecab")
 
 
 def test_an_interval_stays_within_0_and_100():

@@ -1,8 +1,11 @@
 """Scores of finished translations, significance tests, and reports of every variant of BLEU."""
 
+import itertools
 import logging
 import re
 import statistics
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -72,10 +75,57 @@ def bleu(
         tokenize: sacreBLEU's tokeniser; "none" for text that is already tokenised.
         smooth: sacreBLEU's smoothing of n-gram orders without matches; "none" for none.
     """
-    # Without `force` sacreBLEU warns about text that looks tokenised, as some captions do.
-    metric = BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smooth, force=True)
+    metric = _bleu(tokenize, lowercase=lowercase, smooth_method=smooth)
     value = metric.corpus_score(list(hypotheses), without_blanks(references)).score
     return Score("BLEU", value, str(metric.get_signature()))
+
+
+# sacreBLEU's tokenisers for scripts without blanks between words (Korean has most), by the
+# first word of their letters' names in Unicode.
+_OF_SCRIPTS = {
+    "CJK": "zh",
+    "HIRAGANA": "ja-mecab",
+    "KATAKANA": "ja-mecab",
+    "HANGUL": "ko-mecab",
+}
+_OF_SCRIPTS |= dict.fromkeys(("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"), "char")
+
+
+def tokenizer_for(tokenize: str, references: Sequence[str]) -> str:
+    """Returns sacreBLEU's tokeniser for text: another than 13a, it says, if it has no blanks.
+
+    For 13a what stands between blanks is a word, so that hardly any n-gram would match.
+    """
+    scripts = {
+        char: _OF_SCRIPTS.get(unicodedata.name(char, "").partition(" ")[0])
+        for char in {*"".join(references)}
+        if unicodedata.category(char)[0] in "LM"
+    }
+    letters = Counter(scripts[char] for line in references for char in line if char in scripts)
+    others = letters.pop(None, 0)
+    words = itertools.chain.from_iterable(itertools.pairwise(r.split()) for r in references)
+    blanks = sum(bool(scripts.get(a[-1]) and scripts.get(b[0])) for a, b in words)
+    # Tokenised text has more than one blank for six of these letters.
+    if tokenize != "13a" or letters.total() <= others or 6 * blanks > letters.total():
+        return tokenize
+    if letters["ja-mecab"] > letters["zh"] / 9:  # Japanese has Chinese characters too
+        del letters["zh"]
+    found = max(filter(None, letters), key=letters.__getitem__)
+    try:
+        _bleu(found)
+    except UserError:  # not installed
+        found = "char"
+    logger.warning("BLEU splits text by %s, not 13a: it has no blanks between words", found)
+    return found
+
+
+def _bleu(tokenize: str, **options: Any) -> BLEU:
+    """Returns sacreBLEU's metric; UserError if its tokeniser is not installed."""
+    try:
+        # Without `force` sacreBLEU warns about text that looks tokenised, as some captions do.
+        return BLEU(tokenize=tokenize, force=True, **options)
+    except RuntimeError as error:
+        raise UserError(" ".join(str(error).split())) from None
 
 
 def bleu_signature(tokenize: str) -> str:
@@ -101,7 +151,7 @@ def bleu_interval(
 
     The arguments are those of `bleu`; the references must not all be blank.
     """
-    metric = BLEU(tokenize=tokenize, force=True)
+    metric = _bleu(tokenize)
     result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=SAMPLES)
     # sacreBLEU has no public names for mean and half width.
     low, high = interval_in_percent(result._mean, result._ci)
@@ -162,7 +212,7 @@ def score_translations(
 
 # --- Metrics that compare systems -------------------------------------------------------
 
-SACREBLEU: dict[str, Callable[..., Metric]] = {"bleu": BLEU, "chrf": CHRF}
+SACREBLEU: dict[str, Callable[..., Metric]] = {"bleu": _bleu, "chrf": CHRF}
 Parts = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 
@@ -170,7 +220,7 @@ def make_metric(
     name: str, references: Sequence[Sequence[str]], tokenize: str = "13a"
 ) -> Metric:
     """Returns one of `SACREBLEU`; only BLEU uses `tokenize`, sacreBLEU's tokeniser."""
-    options = {"tokenize": tokenize, "force": True} if name == "bleu" else {}
+    options = {"tokenize": tokenize} if name == "bleu" else {}
     return SACREBLEU[name](references=without_blanks(references), **options)
 
 

@@ -189,6 +189,13 @@ def test_a_worse_model_does_not_pass_unless_the_margin_is_wide(gate):
     assert gate(margin=100).compare(Silent(), {})["p_value"] < 0.05
 
 
+def test_two_scores_of_zero_are_not_compared(gate):
+    """As of text without blanks by 13a."""
+    dev = dataclasses.replace(gate().dev, metric=make_metric("bleu", [["猫"] * 50]))
+    with pytest.raises(UserError, match=r"both score BLEU 0\.00 on 50 sentences \(.*tok:13a"):
+        dataclasses.replace(gate(), dev=dev).compare(Silent(), {})
+
+
 def test_an_insignificant_difference_passes(gate, exported, session, trained_run):
     """Only one of many translations becomes worse."""
     sources = trained_run.lines("train.en")[:40]

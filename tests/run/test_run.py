@@ -15,7 +15,7 @@ from tf_transformer.config import Config
 from tf_transformer.config.presets import preset
 from tf_transformer.run import Run
 from tf_transformer.run.records import line, read_results, score_of, write_tensorboard
-from tf_transformer.run.run import open_for_training, package_versions
+from tf_transformer.run.run import open_for_training, package_versions, what_is_unfinished
 
 
 def tiny(**changes: object) -> Config:
@@ -396,6 +396,21 @@ def test_changed_dev_text_is_announced_and_recorded(tmp_path, texts, caplog):
     rewrite(texts / "dev.de")  # and back again
     open_for_training(run.path, config_of(texts))
     assert run.changes()[-1]["to"] == change["from"]
+
+
+def test_another_tokenizer_of_bleu_makes_earlier_scores_incomparable(tmp_path, texts, caplog):
+    """It may change when a run is resumed, as one of 1.0.0 on text without blanks does."""
+    run = begun(tmp_path / "run", texts)
+    text = run.texts["valid"]
+    run.write_history([evaluation(step, dev_set=text) for step in (20, 40)])
+    zh = config_of(texts).replace({"data.bleu_tokenizer": "zh", "training.patience": 1})
+    resumed = open_for_training(run.path, zh)
+    expected = "data.bleu_tokenizer is zh, was 13a (earlier scores no longer choose the best"
+    assert expected in caplog.text
+    assert Run.open(run.path).dev_set(text) == resumed.dev_set(text) != text
+    assert what_is_unfinished(resumed, 99) == "its training has not ended"  # no patience used
+    open_for_training(run.path, zh)
+    assert len(run.changes()) == 2  # not once more
 
 
 def test_moved_text_is_accepted_by_its_content(tmp_path, texts, caplog):

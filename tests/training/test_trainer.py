@@ -1,9 +1,10 @@
 """Training as a whole, on a minimal task: what it writes and chooses, and exact resuming."""
 
 import itertools
+import json
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from replicas import strategy_of
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, TrainingConfig
+from tf_transformer.reports.facts import describe_origin
 from tf_transformer.run import Run
 from tf_transformer.run.best import read_marks
 from tf_transformer.run.checkpoints import is_valid, load_weights, read_arrays, save_state
+from tf_transformer.run.run import evaluation_of
 from tf_transformer.training.devices import Workers
 from tf_transformer.training.progress import TrainingProgress
 from tf_transformer.training.sessions import Budget, Interrupted, Stopper
@@ -254,8 +257,60 @@ def test_the_best_evaluation_is_kept(tmp_path):
     assert (best.pop("best/bleu"), best.pop("dev_set")) == (30.0, task.dev_set)
     step = read_arrays(run.checkpoints.step_path(4))
     assert step.pop("score/valid_bleu") == 30.0
+    assert step.pop("score/valid_perplexity") == -best.pop("best/perplexity")
     np.testing.assert_equal(best, step)
     assert_model_has_weights_of(task.models[-1], run.checkpoints.best)
+
+
+def beginning(path: Path, anew: Sequence[str] = ()) -> None:
+    """Prepares a run whose weights come from another run."""
+    run = open_run(path, init_from="base")
+    run.origin.write_text(json.dumps({"sha256": "0", "anew": anew}))
+
+
+@pytest.mark.parametrize("start", [50.0, 15.0])
+def test_the_weights_it_began_with_can_stay_the_best(tmp_path, whole, caplog, start):
+    """Scores of the start, the three evaluations, the average, and again of the best."""
+    caplog.set_level("INFO")
+    beginning(tmp_path)
+    task = FakeTask(iter([start, 10.0, KeyboardInterrupt()]))
+    with pytest.raises(KeyboardInterrupt):
+        train_run(tmp_path, task, init_from="base")
+    best = tmp_path / "checkpoints" / "best.npz"
+    best.write_bytes(best.read_bytes()[:-9])  # as a start it can be restored
+    task = FakeTask(iter([20.0, 30.0, 5.0, max(start, 30.0)]))
+    run, result = train_session(tmp_path, task, init_from="base")
+    assert_same_training(run, whole)
+    assert (
+        "step      0  dev perplexity" in caplog.text
+        and "best.npz is damaged: restored" in caplog.text
+    )
+    stays = start == 50.0
+    assert ("training gained nothing" in caplog.text) == stays
+    best = read_arrays(run.checkpoints.best)
+    assert best["best/bleu"] == max(start, 30.0) == result.metrics["bleu"]
+    assert evaluation_of(run, run.checkpoints.best)["step"] == 6 * (not stays)
+    keras.utils.set_random_seed(1)
+    fresh = FakeTask(iter(())).build_model()
+    kernel = fresh.layers[1].kernel
+    assert np.array_equal(best[f"model/{kernel.path}"], kernel) == stays
+    before = [line for line in describe_origin(run) if "before training" in line]
+    assert before and f"bleu {start:g}, exact" in before[0]
+
+
+def test_a_start_with_untrained_weights_is_not_scored(tmp_path, whole):
+    beginning(tmp_path, ["head"])
+    assert_same_training(train_run(tmp_path, rising(), init_from="base"), whole)
+    assert not (tmp_path / "checkpoints" / "start.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("clip_norm", "ways"), [(1.0, ""), (0.0, ".* or training.clip_norm=1")]
+)
+def test_advice_before_the_first_state_fits(tmp_path, clip_norm, ways):
+    expected = f"no state yet: begin again with .*warmup_steps{ways}\\.$"
+    with pytest.raises(UserError, match=expected):
+        train_run(tmp_path, FakeTask(iter(()), damaged_step=0), clip_norm=clip_norm)
 
 
 @pytest.mark.parametrize(("step", "score"), [(4, 99.0), (6, 1.0)])
@@ -284,6 +339,7 @@ def test_the_average_is_chosen_if_it_is_better(tmp_path):
     assert result.metrics["bleu"] == 40.0
     best, *last = map(read_arrays, (run.checkpoints.best, *run.checkpoints.last(2)))
     assert (best.pop("best/bleu"), best.pop("dev_set")) == (40.0, task.dev_set)
+    assert best.pop("best/perplexity") == -best["record/valid_perplexity"]
     record = {name: best.pop(name) for name in list(best) if name.startswith("record/")}
     assert record["record/valid_bleu"] == 40.0 and record["record/step"] == 6
     assert record["record/weights"] == "average of the last 2 checkpoints"
@@ -403,4 +459,4 @@ def test_scores_on_an_earlier_dev_set_neither_choose_nor_end_training(tmp_path):
         (2, "two batches"), (4, "two batches"),
         (6, "two other batches"), (8, "two other batches"), (10, "two other batches"),
     ]  # fmt: skip
-    assert read_marks(run.checkpoints.best).scores == {"bleu": 20.0}
+    assert read_marks(run.checkpoints.best).scores["bleu"] == 20.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from tf_transformer.base.output import Part, ProgressBars, single_line
 from tf_transformer.config.config import DataConfig
 from tf_transformer.data.vocabulary import usable_tag
-from tf_transformer.evaluation import SACREBLEU, make_metric
+from tf_transformer.evaluation import SACREBLEU, make_metric, tokenizer_for
 from tf_transformer.export.card import read_config
 from tf_transformer.export.versions import find_export
 from tf_transformer.loading.kinds import load
@@ -59,7 +59,7 @@ def compare_systems(
     if tokenize is None:
         configs = (seeds[0].config if seeds else exports[path] for path, seeds in runs.items())
         data = next((config.data for config in configs if config), DataConfig())
-        tokenize = data.bleu_tokenizer
+        tokenize = tokenizer_for(data.bleu_tokenizer, references[0])
     systems = []
     for path, name in zip(paths, _names(paths), strict=True):
         if path in texts:

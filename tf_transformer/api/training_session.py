@@ -13,6 +13,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import locked
 from tf_transformer.base.output import ProgressBars, is_watched
 from tf_transformer.config import Config
+from tf_transformer.data.text import corpora
 from tf_transformer.doctor import Finding, diagnose, quick_findings
 from tf_transformer.reports.run_card import try_to_write_card
 from tf_transformer.run import Run
@@ -87,10 +88,11 @@ def _trainer(
     stopper.listen()
     workers = devices.Workers(strategy)
     with workers.chief_first():
-        chief, config = is_chief(), sized(config)
+        task_class = task_named(config.task).task_class()
+        chief, config = is_chief(), task_class.settled(sized(config))
         run = open_for_training(output, config, accept_new_data) if chief else Run.open(output)
         with ProgressBars(shown=bars) as progress:  # only the chief writes data
-            task = task_named(config.task).task_class()(run, progress, may_encode=chief)
+            task = task_class(run, progress, may_encode=chief)
         logger.info("%s", task.describe())
         if workers.is_chief:
             for finding in quick_findings(task):
@@ -115,6 +117,8 @@ def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:
         if named:  # as parallel text, like the others
             tested = config.replace({"data.train": named, "data.valid": named})
             texts = task_class.effective_data(Run(Path(folder), tested)).valid
+        for name, corpus in zip(named, corpora(texts, data), strict=True):
+            corpus.check("" if task_class.prose else name)
         return diagnose(
             task_class, config, data, task, test=texts, test_files=named, progress=progress
         )

@@ -21,6 +21,7 @@ from tf_transformer.evaluation import (
     bleu_and_length,
     make_metric,
     paired_bootstrap,
+    tokenizer_for,
 )
 from tf_transformer.loading.load import load_engine
 from tf_transformer.run import Run
@@ -131,7 +132,8 @@ def compare_settings(
     """
     current = Choice.of(run)
     alphas = sorted({current.alpha, *alphas})
-    metric = make_metric("bleu", [references], run.config.data.bleu_tokenizer)
+    tokenize = tokenizer_for(run.config.data.bleu_tokenizer, references)
+    metric = make_metric("bleu", [references], tokenize)
     tried = []
     for checkpoint in dict.fromkeys([current.checkpoint, *checkpoints]):
         engine = load_engine(run, checkpoint, tag=tag)

@@ -8,7 +8,7 @@ from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.cli.parser import integer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import average_checkpoints
-from tf_transformer.run.records import comparable, score_of
+from tf_transformer.run.records import comparable, rank_of
 
 logger = logging.getLogger(__name__)
 
@@ -56,5 +56,5 @@ def _best_first(run: Run) -> list[int]:
     kept = set(run.checkpoints.steps())
     records = [record for record in comparable(run.history()) if record["step"] in kept]
     by = run.config.training.best_by
-    records.sort(key=lambda record: score_of(record, by), reverse=True)
+    records.sort(key=lambda record: rank_of(record, by), reverse=True)
     return [record["step"] for record in records]

@@ -30,6 +30,7 @@ from tf_transformer.evaluation import (
     moses_tokenize,
     report,
     score_translations,
+    tokenizer_for,
 )
 from tf_transformer.run import Run
 from tf_transformer.run.records import read_results
@@ -74,7 +75,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
         require_equal_lengths(file, lines, name, reference)
     run = open_run(options.run) if options.run else None
     data = run.config.data if run else DataConfig()
-    tokenize = options.tokenize or data.bleu_tokenizer
+    tokenize = options.tokenize or tokenizer_for(data.bleu_tokenizer, references[0])
     # Hashed before translating, during which a training may replace the weights.
     origin = _origin(options, run) if run and options.record else {}
     hypotheses = lines if options.hypothesis else translated_lines(open_model(options), lines)

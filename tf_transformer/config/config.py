@@ -136,7 +136,7 @@ class ModelConfig:
 NORMALIZATIONS = ("identity", "nfkc", "nmt_nfkc")
 
 # SacreBLEU's tokenisers that need no other package.
-BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "none")
+BLEU_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none")
 
 
 # fmt: off
@@ -165,9 +165,9 @@ class DataConfig:
         help="language to translate from, the suffix of its files")
     target: str = setting("", flag="--target LANG", card="never",
         help="language to translate to")
-    bleu_tokenizer: str = setting("13a", choices=BLEU_TOKENIZERS,
-        help="sacreBLEU's tokeniser for the target text: zh for Chinese, char for others "
-        "without blanks between words, none for tokenised text")
+    bleu_tokenizer: str = setting("13a", choices=BLEU_TOKENIZERS, resume="recorded",
+        help="sacreBLEU's tokeniser for the target text, none for tokenised text; 13a becomes "
+        "zh, ja-mecab, ko-mecab or char for text without blanks between words")
     tokenizer: str = setting("", card="never", init_from="own",
         help="path of an existing SentencePiece model; empty trains one on both languages")
     separate_vocabularies: bool = setting(False, init_from="own",

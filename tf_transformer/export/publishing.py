@@ -75,6 +75,12 @@ class Gate:
         with open_export(self.published, output) as old:
             (before, old_seconds), (after, new_seconds) = map(self._answers, (old, new))
         first, second = (metric.corpus_score(texts, None) for texts in (before, after))
+        if first.score == second.score == 0:
+            raise UserError(
+                f"Not published: it cannot be compared with {self.published}, since both score "
+                f"{first.name} 0.00 on {len(before):,} sentences ({metric.get_signature()}). "
+                "Give text that they were trained for, or leave out --better-than."
+            )
         p_value = paired_bootstrap(metric, before, after)
         if second.score + self.margin < first.score and p_value < SIGNIFICANT:
             raise NotPublishedError(

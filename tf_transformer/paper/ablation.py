@@ -338,7 +338,9 @@ def write_report(output: Path) -> list[Part]:
     rows = finished_rows(output, base)
     if not rows:
         raise UserError(f"No row in {output} has a result yet.")
-    report: list[Part] = [_caption(base, rows), results_table(rows)]
+    run = Run.open(next(output.glob(f"{rows[0].row}-seed*")))
+    signature = bleu_signature(run.config.data.bleu_tokenizer)  # which follows its text
+    report: list[Part] = [_caption(base, rows, signature), results_table(rows)]
     write_text(output / "table3.md", joined(report, MARKDOWN))
     if _base_of(rows) and len(rows) > 1:
         for suffix in ("png", "svg"):
@@ -346,11 +348,10 @@ def write_report(output: Path) -> list[Part]:
     return report
 
 
-def _caption(base: Config, rows: Sequence[RowResult]) -> str:
+def _caption(base: Config, rows: Sequence[RowResult], signature: str) -> str:
     """Describes our results: the base model, its training, seeds and signature."""
     model, training, data = base.model, base.training, base.data
     text = ", ".join(data.train) or "the built-in corpus"
-    signature = bleu_signature(data.bleu_tokenizer)
     seeds = " or ".join(map(str, sorted({row.seeds for row in rows})))
     return (
         f"Base: N {model.num_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "

@@ -21,7 +21,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.engine import Engine, GraphEngine
 from tf_transformer.decoding.text_codec import TextCodec
-from tf_transformer.evaluation import bleu, bleu_signature
+from tf_transformer.evaluation import bleu, bleu_signature, tokenizer_for
 from tf_transformer.models.ensemble import only_model
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.plots import new_figure, save
@@ -321,6 +321,7 @@ def measure_heads(
     results = repr((sha256(checkpoint), list(pairs), search, tokenize, tag))
     identity = hashlib.sha256(results.encode()).hexdigest()[:8]  # of all that determines them
     masks = HeadMasks(only_model(engine.model))
+    tokenize = tokenizer_for(tokenize, references)
     functions = measures(engine, decoding, masks, sources, references, tokenize)
     if not with_bleu:
         del functions["bleu"]

@@ -12,7 +12,7 @@ from tf_transformer.base.output import ProgressBars, Table
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import usable_tag
-from tf_transformer.evaluation import Interval, bleu_interval
+from tf_transformer.evaluation import Interval, bleu_interval, tokenizer_for
 from tf_transformer.loading.load import load_engine
 from tf_transformer.plots import STYLES, new_figure, short_names
 from tf_transformer.run import Run
@@ -95,7 +95,7 @@ def measure_lengths(
         logger.warning("the tokenizers differ: lengths are in pieces of %s", runs[0].path)
     pieces = first.tokenize(tf.constant(sources)).row_lengths().numpy() + 1  # EOS
     groups = buckets(pieces.tolist(), width, least)
-    tokenize = runs[0].config.data.bleu_tokenizer
+    tokenize = tokenizer_for(runs[0].config.data.bleu_tokenizer, references)
     curves = []
     for run, decoding, tag in zip(runs, decodings, tags, strict=True):
         name = str(run.path)

@@ -19,7 +19,8 @@ from tf_transformer.data.text import (
     text_files,
 )
 from tf_transformer.run import Run
-from tf_transformer.run.records import comparable, score_of
+from tf_transformer.run.best import record_in
+from tf_transformer.run.records import comparable, rank_of
 from tf_transformer.run.run import with_signature
 
 
@@ -78,7 +79,12 @@ def best_record(run: Run) -> dict[str, Any] | None:
     history = comparable(run.history())
     if not history:
         return None
-    return with_signature(run, max(history, key=lambda record: score_of(record, best_by)))
+    return with_signature(run, max(history, key=lambda record: rank_of(record, best_by)))
+
+
+def described(record: dict[str, Any]) -> str:
+    """Returns the dev scores of an evaluation, such as "bleu 39.97, chrf 62"."""
+    return ", ".join(f"{name[6:]} {record[name]:.4g}" for name in record if "valid_" in name)
 
 
 def describe_origin(run: Run) -> list[str]:
@@ -90,9 +96,10 @@ def describe_origin(run: Run) -> list[str]:
     if run.origin.exists():
         origin = json.loads(run.origin.read_text(encoding="utf-8"))
         before = origin.get("evaluation") or {}
-        scores = [f"{name[6:]} {before[name]:.4g}" for name in before if "valid_" in name]
-        known = ", ".join(scores) or "not evaluated"
+        known = described(before) or "not evaluated"
         lines.append(f"Their SHA-256 is {origin['sha256']}; on that run's dev set: {known}.")
+        if start := record_in(run.checkpoints.step_path(0)):
+            lines.append(f"On this run's dev set, before training: {described(start)}.")
         if origin["anew"]:
             lines.append(f"New: {', '.join(origin['anew'])}.")
     if training.lora_rank:

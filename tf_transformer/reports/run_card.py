@@ -21,10 +21,16 @@ from tf_transformer.reports.cost import (
     head_sizes,
     parameter_count,
 )
-from tf_transformer.reports.facts import best_record, changed_text, data_files, describe_origin
+from tf_transformer.reports.facts import (
+    best_record,
+    changed_text,
+    data_files,
+    describe_origin,
+    described,
+)
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import is_valid, read_progress
-from tf_transformer.run.records import comparable, read_results
+from tf_transformer.run.records import comparable, rank_of, read_results
 from tf_transformer.run.run import evaluation_of
 from tf_transformer.tasks.registry import encoder_outputs
 
@@ -120,8 +126,9 @@ def _changes(run: Run) -> list[Part]:
 
 def _scores(run: Run, best: dict[str, Any]) -> str:
     by, evaluations = run.config.training.best_by, len(comparable(run.history()))
+    how = f"{by} (by perplexity, as it is too low to compare)" if rank_of(best, by)[1] else by
     lines = [
-        f"- best {by} of {evaluations} evaluations: {best[f'valid_{by}']:.4g} at step "
+        f"- best {how} of {evaluations} evaluations: {best[f'valid_{by}']:.4g} at step "
         f"{best['step']:,}, perplexity {best['valid_perplexity']:.2f}"
     ]
     for file in filter(Path.exists, (run.checkpoints.best, run.checkpoints.average)):
@@ -129,8 +136,7 @@ def _scores(run: Run, best: dict[str, Any]) -> str:
             lines.append(f"- {file.name} is damaged")
         elif record := evaluation_of(run, file):
             weights = record.get("weights", f"weights of step {record['step']:,}")
-            scores = (f"{name[6:]} {record[name]:.4g}" for name in record if "valid_" in name)
-            lines.append(f"- {file.name}: the {weights}: {', '.join(scores)}")
+            lines.append(f"- {file.name}: the {weights}: {described(record)}")
     if "bleu_signature" in best:
         lines.append(f"- BLEU {best['valid_bleu']:.2f}: {best['bleu_signature']}")
     return "\n".join(lines)

@@ -34,12 +34,6 @@ _STATES_KEPT = 2
 # The name of a kernel's adapter.
 _ADAPTER = re.compile(r"^(.*/)lora_(kernel)_[ab]$")
 
-# Settings that keep losses and weights finite, for messages.
-STEADIER = (
-    "a smaller training.learning_rate_scale, a longer training.warmup_steps or "
-    "training.clip_norm=1"
-)
-
 SCORE = "score/"  # begins the names of a step's scores, beside its weights
 
 
@@ -152,11 +146,22 @@ def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
     for name, value in weights.items():
         if not np.isfinite(value).all():
             raise UserError(
-                f"{name} is not finite. The previous state is intact: resume from it with "
-                f"{STEADIER}."
+                f"{name} is not finite. {steadier(model, CheckpointFolder(path.parent))}"
             )
     named = {f"progress/{name}": value for name, value in progress.items()}
     write_arrays(path, weights | _values(_training_variables(model)) | named)
+
+
+def steadier(model: "keras.Model", folder: "CheckpointFolder") -> str:
+    """Advises what to change once a loss or weight is not finite, for a message."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    ways = ["a smaller training.learning_rate_scale", "a longer training.warmup_steps"]
+    if not optimizer.global_clipnorm or optimizer.global_clipnorm > 1:
+        ways.append("training.clip_norm=1")
+    go_on = "There is no state yet: begin again"
+    if folder.state_steps():
+        go_on = "The last state is intact: resume from it"
+    return f"{go_on} with {' or '.join(ways)}."
 
 
 def describe_sizes(model: "keras.Model", keep: int) -> str:
@@ -262,8 +267,9 @@ def average_checkpoints(paths: Sequence[Path], output: Path) -> list[Path]:
 class CheckpointFolder:
     """The checkpoints of one run.
 
-    Weights are in step-00001500.npz and so on, best.npz and average.npz. The two newest states
-    are kept, as state-00001500.npz; training resumes from the newest valid one.
+    Weights are in step-00001500.npz and so on, best.npz and average.npz, and those of another
+    run, with which training began, in start.npz. The two newest states are kept, as
+    state-00001500.npz; training resumes from the newest valid one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -272,8 +278,8 @@ class CheckpointFolder:
         self.average = path / "average.npz"
 
     def step_path(self, step: int) -> Path:
-        """Returns the file of a step's weights."""
-        return self.path / f"step-{step:08d}.npz"
+        """Returns the file of a step's weights; 0 for those that training began with."""
+        return self.path / (f"step-{step:08d}.npz" if step else "start.npz")
 
     def find(self, which: str) -> Path:
         """Returns the file of "best", "average", "last" or a step; UserError if missing."""

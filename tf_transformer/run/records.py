@@ -19,6 +19,10 @@ _RESULT = (
     "scores", "seen",
 )  # fmt: skip
 
+# Dev scores below these are noise, in which perplexity still tells better weights; of other
+# scores only 0 is.
+_NOISE = {"bleu": 1.0, "chrf": 1.0}
+
 _LARGEST = 2**53  # whole numbers up to here are exact as floats
 
 
@@ -29,6 +33,17 @@ def score_of(record: Record, best_by: str) -> float:
     """Returns the score that `training.best_by` compares; higher is better."""
     value = record[f"valid_{best_by}"]
     return -value if best_by == "perplexity" else value
+
+
+def rank_of(record: Record, best_by: str) -> tuple[float, float]:
+    """Returns what orders evaluations, better ones higher: the score, and 0.0 beside it.
+
+    Where the score is noise it counts as 0.0, and the perplexity decides.
+    """
+    score = score_of(record, best_by)
+    if best_by != "perplexity" and (score <= 0 or score < _NOISE.get(best_by, 0)):
+        return 0.0, score_of(record, "perplexity")
+    return score, 0.0
 
 
 def comparable(history: Sequence[Record], dev_set: str | None = None) -> list[Record]:

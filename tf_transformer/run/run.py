@@ -18,7 +18,7 @@ from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import LOCK_FILE, write_text
 from tf_transformer.config import Config, settings_with
 from tf_transformer.data.text import ROLES, Role, identity, text_files
-from tf_transformer.run.best import BestWeights, Marks, read_marks
+from tf_transformer.run.best import BestWeights, Marks, read_marks, record_in
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.records import (
     comparable,
@@ -31,6 +31,7 @@ from tf_transformer.run.records import (
 
 logger = logging.getLogger(__name__)
 
+_BLEU_TOKENIZER = "data.bleu_tokenizer"
 PAIRS_FOLDER = "pairs"  # of text that `tf_transformer.train` received in memory
 
 
@@ -218,6 +219,17 @@ class Run:
         except (OSError, ValueError, EOFError):  # missing or damaged
             return None
 
+    @property
+    def begins_complete(self) -> bool:
+        """Tells whether all weights that it began with are of the run `training.init_from`."""
+        begun = bool(self.config.training.init_from) and self.origin.exists()
+        return begun and not json.loads(self.origin.read_text("utf-8"))["anew"]
+
+    def dev_set(self, text: str) -> str:
+        """Returns the identity of the dev set: that of its text, and a changed tokeniser."""
+        changed = any(change["what"] == _BLEU_TOKENIZER for change in self.changes())
+        return f"{text} {self.config.data.bleu_tokenizer}" if changed else text
+
     def require_tokenizer(self) -> Path:
         """Returns the tokenizer's file; UserError if it is missing."""
         if not self.tokenizer.exists():
@@ -301,6 +313,7 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     remarks = {
         f"data.{role}": "other text" if role in other else "the same text" for role in known
     }
+    remarks[_BLEU_TOKENIZER] = "earlier scores no longer choose the best weights"
     run = Run.create_or_resume(path, config, remarks)
     if not begun and "train" in other:
         logger.warning("the training text has changed: a new tokenizer will be trained")
@@ -361,10 +374,11 @@ def what_is_unfinished(run: Run, steps: int) -> str:
     Training ends at `steps` or when patience runs out; last, the average is evaluated.
     """
     average, training, history = run.checkpoints.average, run.config.training, run.history()
-    evaluated = (read_marks(average) or Marks()).record
+    evaluated = record_in(average)
     reached = max((each["step"] for each in ([evaluated] if evaluated else history)), default=0)
     # Without files it is the built-in dev set, which only the records name.
-    dev_set = run.texts.get("valid") or (history[-1]["dev_set"] if history else "")
+    text, last = run.texts.get("valid"), history[-1]["dev_set"] if history else ""
+    dev_set = run.dev_set(text) if text else last
     best = BestWeights(run.checkpoints, training.best_by, dev_set)
     if reached < steps and not best.patience_used_up(history, training.patience):
         return "its training has not ended"
@@ -379,7 +393,9 @@ def with_signature(run: Run, record: dict[str, Any]) -> dict[str, Any]:
         return record
     from tf_transformer.evaluation import bleu_signature  # here: it imports sacreBLEU
 
-    return record | {"bleu_signature": bleu_signature(run.config.data.bleu_tokenizer)}
+    with suppress(UserError):  # the tokeniser is not installed on this machine
+        return record | {"bleu_signature": bleu_signature(run.config.data.bleu_tokenizer)}
+    return record
 
 
 def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
@@ -392,6 +408,7 @@ def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
         history = comparable(history, marks.dev_set)
     for record in history:
         is_step = file.stem == f"step-{record['step']:08d}"
-        if is_step or any(score_of(record, name) == scores[name] for name in scores):
+        same = bool(scores) and all(score_of(record, name) == scores[name] for name in scores)
+        if is_step or same:
             return with_signature(run, record)
     return None

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
 from tf_transformer.base.output import NamedProgress
-from tf_transformer.config import DataConfig
+from tf_transformer.config import Config, DataConfig
 from tf_transformer.data.augmentation import FORMS, Augmentation, pairs_in_form
 from tf_transformer.data.batches import make_dataset
 from tf_transformer.data.encoded_corpus import (
@@ -62,7 +62,7 @@ class SequenceTask:
 
     A task overrides what differs from translation without tags:
 
-    - `effective_data` and `read_dev_text`, about files;
+    - `settled`, `effective_data` and `read_dev_text`, about files;
     - `prose` and `vocabulary_sides`, about what kind of text its sides are;
     - `corpus_class`, `_encoder` and `_encoding_settings`, about how pairs are encoded, and
       `_symbols`, the pieces that its vocabulary must have;
@@ -85,6 +85,11 @@ class SequenceTask:
     make_batches: Callable[..., tf.data.Dataset] = staticmethod(make_dataset)
     vocabulary_sides: Sequence[SideName] = SIDES  # whose text trains a tokenizer
     shapes: Sequence[tuple[int, int]]
+
+    @staticmethod
+    def settled(config: Config) -> Config:
+        """Returns a new run's configuration with what depends on its text."""
+        return config
 
     @staticmethod
     def effective_data(run: Run, *, may_write: bool = True) -> DataConfig:
@@ -117,7 +122,7 @@ class SequenceTask:
         self.run, self.may_encode = run, may_encode
         data = self.data = self.effective_data(run, may_write=may_encode)
         dev_files = text_files(run.config.data, "valid") or text_files(data, "valid")
-        self.dev_set = identity(dev_files)
+        self.dev_set = run.dev_set(identity(dev_files))
         self.dev_pairs = list(all_pairs(corpora(data.valid, data)))
         self.tokenizer = self._load_tokenizer()
 

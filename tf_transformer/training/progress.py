@@ -18,7 +18,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import TrainingConfig
 from tf_transformer.fast.optimizers import step_of
 from tf_transformer.models.token_model import TokenModel
-from tf_transformer.run.checkpoints import STEADIER, restore_state
+from tf_transformer.run.checkpoints import CheckpointFolder, restore_state, steadier
 from tf_transformer.training.sessions import Stopper
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,8 @@ class StepWatch(keras.callbacks.Callback):
 
     `fit` ends at the last step, when the stopper has a reason, and with a UserError if the loss
     or a gradient is not finite or loss scaling skips every update. The progress is updated
-    after every step; `vote` makes one decision (stop, save) of the votes of all workers.
+    after every step; `vote` makes one decision (stop, save) of the votes of all workers. The
+    states are in `folder`.
     """
 
     def __init__(
@@ -171,6 +172,7 @@ class StepWatch(keras.callbacks.Callback):
         stopper: Stopper,
         vote: Callable[[Stopper, bool], tuple[bool, bool]],
         save: Callable[[], None],
+        folder: CheckpointFolder,
     ) -> None:
         super().__init__()
         self.progress = progress
@@ -178,6 +180,7 @@ class StepWatch(keras.callbacks.Callback):
         self.stopper = stopper
         self.vote = vote
         self.save = save
+        self.folder = folder
         self.timed: list[float] | None = []  # seconds of steps until the estimate
         self.skipped = 0
 
@@ -211,8 +214,8 @@ class StepWatch(keras.callbacks.Callback):
         where = f"at step {step} (batch {self.progress.data_step})"
         if not math.isfinite(loss):
             raise UserError(
-                f"The loss or its gradient is not finite {where}: {loss}. The last state is "
-                f"intact: resume from it with {STEADIER}."
+                f"The loss or its gradient is not finite {where}: {loss}. "
+                f"{steadier(self.model, self.folder)}"
             )
         if self.skipped >= MOST_SKIPPED:
             raise UserError(

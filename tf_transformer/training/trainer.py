@@ -27,7 +27,7 @@ from tf_transformer.models.losses import (
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run, checkpoints
-from tf_transformer.run.best import BestWeights, add_record
+from tf_transformer.run.best import BestWeights, add_record, record_in
 from tf_transformer.run.records import Record, line, write_tensorboard
 from tf_transformer.training import devices
 from tf_transformer.training.progress import ProgressBar, StepWatch, TrainingProgress
@@ -123,7 +123,8 @@ class Trainer:
         self._random = random.getstate()  # Keras draws the seeds of the initial weights from it
         self._build()
         logger.info("model: %s", describe_parameters(self.model))
-        logger.info("disk: %s", checkpoints.describe_sizes(self.model, self.training.keep_last))
+        files = self.training.keep_last + bool(self.training.init_from)  # one of the start
+        logger.info("disk: %s", checkpoints.describe_sizes(self.model, files))
 
     def _build(self) -> None:
         """Builds the model with its initial weights; progress begins at the first batch."""
@@ -189,9 +190,12 @@ class Trainer:
         logger.info("memory: %s", describe_memory(self.model, self.largest_share))
         if saved is not None:
             self._resume(saved)
+        else:
+            self._measure_start()
         self.watch = StepWatch(
-            self.progress, self.training, self.stopper, self.workers.vote, self._save
-        )
+            self.progress, self.training, self.stopper, self.workers.vote, self._save,
+            self.folder,
+        )  # fmt: skip
 
     def _part_size(self, recorded: int | None) -> int:
         """Returns the positions to compute at once; 0 for a whole share of a batch."""
@@ -212,6 +216,20 @@ class Trainer:
         self.workers.on_chief(self._mend)
         if changes:
             logger.warning("%s: from here on, not bit for bit as in an unchanged run", changes)
+
+    def _measure_start(self) -> None:
+        """Evaluates weights of another run before training: they too can be the best."""
+        path = self.folder.step_path(0)
+        self.workers.on_chief(path.unlink, True)  # of other settings
+        if not self.workers.from_chief(self.run.begins_complete):
+            return
+        measured, result = self._measure()
+        if result is not None:
+            checkpoints.save_weights(path, self.model)
+            about = {"step": 0, "dev_set": self.task.dev_set, "weights": "initial weights"}
+            add_record(path, measured | about)
+            text = "step      0  dev perplexity %.2f  dev %s"
+            logger.info(text, measured["valid_perplexity"], result.headline)
 
     def _mend(self) -> None:
         """Repairs metrics.jsonl by the scores in the checkpoints, then best.npz by both."""
@@ -295,8 +313,8 @@ class Trainer:
         )
         if not math.isfinite(logs["loss"]):
             raise UserError(
-                f"The dev loss is {logs['loss']} at step {self._step()}. The last evaluated "
-                "weights are intact; try a smaller training.learning_rate_scale."
+                f"The dev loss is {logs['loss']} at step {self._step()}. Weights evaluated "
+                "before are intact; begin again with a smaller training.learning_rate_scale."
             )
         result = self.workers.on_chief(self.evaluate)
         metrics = {name: logs[name] for name in ("loss", "perplexity", "accuracy")}
@@ -318,8 +336,9 @@ class Trainer:
 
     def _record(self, record: Record, result: Result) -> None:
         """Saves the weights, then their record, so that no record names missing weights."""
-        path, name = self.folder.step_path(self._step()), f"valid_{self.training.best_by}"
-        checkpoints.save_weights(path, self.model, **{name: record[name]})
+        path = self.folder.step_path(self._step())
+        names = (f"valid_{self.training.best_by}", "valid_perplexity")
+        checkpoints.save_weights(path, self.model, **{name: record[name] for name in names})
         is_best = self.best.offer(path, record, self._history())
         self.folder.rotate(self.training.keep_last)
         self.run.write_history([*self._history(), record])
@@ -338,6 +357,8 @@ class Trainer:
             logger.info("%s: dev %s", measured["weights"], result.headline)
             add_record(average, measured | {"step": self._step()})
             if not self.best.offer(average, measured, self._history()):
+                if record_in(self.folder.best).get("step") == 0:
+                    logger.warning("training gained nothing: the initial weights are best")
                 checkpoints.load_weights(self.folder.best, self.model)
                 result = self.evaluate()
         self.workers.final_barrier()

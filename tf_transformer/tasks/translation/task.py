@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import NamedProgress
-from tf_transformer.config import EOS_ID, DataConfig
+from tf_transformer.config import EOS_ID, Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import ROLES, Role, SideName, all_pairs, corpora, read_pairs
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.evaluation import DevText, make_metric, score_translations
+from tf_transformer.evaluation import DevText, make_metric, score_translations, tokenizer_for
 from tf_transformer.run import Run
 from tf_transformer.tasks.task import SequenceTask
 from tf_transformer.tasks.translation.translator import Translator
@@ -33,6 +33,13 @@ class TranslationTask(SequenceTask):
     """Data, model and dev score of a translation run."""
 
     prose = True
+
+    @staticmethod
+    def settled(config: Config) -> Config:
+        """Returns the configuration with the tokeniser of BLEU that fits the dev text."""
+        tokenize = config.data.bleu_tokenizer
+        targets = [target for _, target in all_pairs(corpora(config.data.valid, config.data))]
+        return config.replace({"data.bleu_tokenizer": tokenizer_for(tokenize, targets)})
 
     @staticmethod
     def effective_data(run: Run, *, may_write: bool = True) -> DataConfig:
@@ -62,7 +69,8 @@ class TranslationTask(SequenceTask):
         if not pairs:
             raise UserError(f"{source} and {reference} are empty. Expected at least one line.")
         sources, references = zip(*pairs, strict=True)
-        metric = make_metric("bleu", [references], run.config.data.bleu_tokenizer)
+        tokenize = tokenizer_for(run.config.data.bleu_tokenizer, references)
+        metric = make_metric("bleu", [references], tokenize)
         return DevText(sources, metric, "translation")
 
     def __init__(self, run: Run, progress: NamedProgress, *, may_encode: bool = True) -> None:
@@ -70,7 +78,8 @@ class TranslationTask(SequenceTask):
         source = run.config.training.init_from
         before = Run.open(source) if source else run
         self._old_dev = _old_dev_pairs(run, before, self.dev_pairs, may_encode)
-        self._old_tokenizer = before.config.data.bleu_tokenizer
+        olds = [target for _, target in self._old_dev]
+        self._old_tokenizer = tokenizer_for(before.config.data.bleu_tokenizer, olds)
 
     def evaluator(self, model: keras.Model) -> Callable[[], Result]:
         """Returns a function that translates the dev set with the model's current weights."""

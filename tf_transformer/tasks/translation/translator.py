@@ -19,7 +19,7 @@ from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.engine import Engine, GraphEngine
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import TextCodec, TranslatedText, Translation
-from tf_transformer.evaluation import Scores, score_translations
+from tf_transformer.evaluation import Scores, score_translations, tokenizer_for
 from tf_transformer.export.publishing import Gate, publish
 from tf_transformer.export.signatures import exportable
 from tf_transformer.fast.int8 import is_int8
@@ -309,7 +309,8 @@ class Translator:
             *references: one or more sets of references, each with one per sentence.
             lowercase: whether to ignore case.
             tokenize: sacreBLEU's tokeniser; "none" for text that is already tokenised; None for
-                the setting data.bleu_tokenizer of the run or export, or 13a without one.
+                the setting data.bleu_tokenizer of the run or export, or 13a without one; 13a
+                is replaced for text without blanks between words.
             progress: called with the number of sentences done so far.
             **options: search settings; see `translate`.
 
@@ -325,7 +326,7 @@ class Translator:
                 f"least one. Received: {counts}."
             )
         found = self.translate(sources, n_best=None, progress=progress, **options)
-        tokens = tokenize or self.bleu_tokenizer
+        tokens = tokenize or tokenizer_for(self.bleu_tokenizer, sets[0])
         return score_translations(found, *sets, lowercase=lowercase, tokenize=tokens)
 
     # fmt: off
