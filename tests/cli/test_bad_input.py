@@ -70,7 +70,7 @@ COMMANDS = [
     ("translate run --max-length 5 --min-length 6", r"at least min_length \(6\)"),
     ("translate run --prefix-file no.de", "no.de cannot be read: No such file"),
     ("translate run --file in.docx --output out", r"must end in .po, .*Received: in.docx"),
-    ("translate run --glossary no.tsv", "no.tsv cannot be read: No such file"),
+    ("translate run --glossary nowhere.tsv", "nowhere.tsv cannot be read: No such file"),
     ("translate run --glossary train.en", "Each line of train.en must have a term, a tab"),
     ("translate run --protect no", "must be none, default or a file .* no, which does not"),
     ("translate run --protect default", "--protect needs a model trained with data.slots"),

@@ -36,6 +36,11 @@ def test_spans_of_every_kind_become_slots_and_come_back(text, spans):
     assert lost.lstrip() == text.replace(spans[0], "", 1).lstrip()
 
 
+def test_the_words_of_the_models_own_are_no_spans():
+    own = Protection(symbols=frozenset(["<made>"]))
+    assert own.protect("<made> <b>4711").text == "<made> <1> <2>"
+
+
 def test_a_tag_keeps_its_place_among_words_and_its_order():
     slotted = DEFAULT.protect("(<p>Hello <b>big</b> world.</p>)")
     assert slotted.text == "(<1> Hello <2> big <3> world.<4>)"

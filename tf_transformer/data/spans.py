@@ -259,10 +259,17 @@ def _nested(tags: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Protection:
-    """Which spans of a text become slots: those of patterns, and the terms of a glossary."""
+    """Which spans of a text become slots.
+
+    Attributes:
+        patterns: kinds of spans, and the expressions that find them.
+        glossary: terms, which become slots too.
+        symbols: words of the model's own, such as "<made>", which are no spans.
+    """
 
     patterns: tuple[tuple[str, re.Pattern], ...] = _DEFAULT
     glossary: Glossary | None = None
+    symbols: frozenset[str] = frozenset()
 
     def protect(self, text: str) -> Slotted:
         """Returns a text with slots for its first nine spans.
@@ -274,7 +281,8 @@ class Protection:
             return Slotted(text)
         found = [Match(*slot.span(), "slot", slot[0]) for slot in _SLOT.finditer(text)]
         terms = self.glossary.matches(text) if self.glossary else ()
-        matches, crossing = _leftmost([*found, *terms, *_matches(text, self.patterns)])
+        spans = [m for m in _matches(text, self.patterns) if m.target not in self.symbols]
+        matches, crossing = _leftmost([*found, *terms, *spans])
         # Those that look like slots come first: one that stays in the text would be taken for
         # another span's.
         kept = sorted(sorted(matches, key=lambda match: match.kind != "slot")[: len(SLOTS)])

@@ -232,6 +232,13 @@ def pieces_of(model: bytes) -> list[str]:
     return [each.piece for each in sentencepiece_proto.ModelProto.FromString(model).pieces]
 
 
+def symbols_in(model: bytes) -> frozenset[str]:
+    """Returns the words that a SentencePiece model never splits."""
+    pieces = sentencepiece_proto.ModelProto.FromString(model).pieces
+    whole = (each.piece for each in pieces if each.type == _USER_DEFINED)
+    return frozenset(piece.removeprefix(SPACE_PIECE) for piece in whole)
+
+
 def slot_ids(pieces: Sequence[str]) -> np.ndarray:
     """Returns the ids of the slots, within a word and after a space, int32 [9, 2].
 
@@ -284,7 +291,7 @@ def check_tags(data: DataConfig) -> None:
 
 def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
     """Raises UserError if the tokenizer splits one of the symbols."""
-    whole = _symbols_in(tokenizer) if symbols else set()
+    whole = _symbols_in(tokenizer) if symbols else frozenset()
     if cut := [symbol for symbol in symbols if symbol not in whole]:
         raise UserError(
             f"The tokenizer {tokenizer} must keep {cut[0]} whole. Train one with "
@@ -337,8 +344,5 @@ def _known_tags(data: DataConfig, tokenizer: Path) -> list[str]:
     return list(tags) or sorted(_symbols_in(tokenizer))
 
 
-def _symbols_in(tokenizer: Path) -> set[str]:
-    pieces = read_proto(tokenizer).pieces
-    return {
-        each.piece.removeprefix(SPACE_PIECE) for each in pieces if each.type == _USER_DEFINED
-    }
+def _symbols_in(tokenizer: Path) -> frozenset[str]:
+    return symbols_in(read_proto(tokenizer).SerializeToString())

@@ -21,7 +21,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.vocabulary import SPACE_PIECE
+from tf_transformer.data.vocabulary import SPACE_PIECE, symbols_in
 from tf_transformer.decoding.alignment import (
     Alignment,
     default_layer,
@@ -66,6 +66,7 @@ class Engine(ABC):
     name: str  # in messages
     advice: str  # what to do for something that it cannot do
     has_slots = False  # whether each slot of a source comes once in its translation
+    symbols: frozenset[str] = frozenset()  # words that the vocabulary has, such as tags
     gives_word_probs = True  # whether `score` gives the probabilities of words
 
     def translate(
@@ -157,6 +158,7 @@ class GraphEngine(Engine):
                 f"tokenizer {tokenizer.vocab_size}, model {model.vocab_size}."
             )
         self.model, self.tokenizer, self.streams = model, tokenizer, streams
+        self.symbols = symbols_in(tokenizer.model_bytes)
         self.has_slots = all(len(tokenizer.slots(side)) for side in SIDES)
         self.longest_trained: int | None = None  # tokens of the longest source, with EOS
         # `compiled(plan)` is a search from ids [B, S] to hypotheses, traced once for batches of

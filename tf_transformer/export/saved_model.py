@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_transformer.base.errors import UserError, one_line
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import utf8
-from tf_transformer.data.vocabulary import pieces_of, slot_ids
+from tf_transformer.data.vocabulary import pieces_of, slot_ids, symbols_in
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.engine import Engine, SearchPlan
 from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
@@ -220,6 +220,7 @@ class ExportEngine(Engine):
         self.has_slots = bool(models) and all(
             len(slot_ids(pieces_of(model))) for model in models
         )
+        self.symbols = frozenset().union(*map(symbols_in, models))
         config = read_config(path)
         self.decoding = config.decoding if config else DecodingConfig()
         self.gives_word_probs = "word_probs" in self._session.signatures["score"].outputs

@@ -184,6 +184,7 @@ class Translator:
         if word_probs and not self.engine.gives_word_probs:
             self.engine.refuse("give the probabilities of words")
         kept = self._protection(protect, glossary)
+        kept = dataclasses.replace(kept, symbols=self.engine.symbols)
         slotted = [kept.protect(text) for text in sources]
         if prefixes is not None:
             begun = zip(slotted, prefixes, strict=True)
