@@ -4,7 +4,8 @@
     Ein Hund bellt Tom an.   ->   Ein <2> bellt <4> an.
 
 So the model learns to translate around what `spans` protects. Some words stay, between two
-slots that stand for an opening and a closing tag. All is a function of seed, step and pair.
+slots that stand for an opening and a closing tag, or before one that stands for a number or the
+like. All is a function of seed, step and pair.
 """
 
 import logging
@@ -30,15 +31,22 @@ logger = logging.getLogger(__name__)
 _VERSION = "1"  # of what is mined
 _WORDS = 3  # in a span at most
 _USUAL, _OFTEN = 4, 0.9  # spans of a pair at most, in this share of the pairs
-_AS_TAGS = 0.25  # probability that words stay, between two slots
+_KINDS = (
+    0,
+    0,
+    1,
+    2,
+)  # equally probable: slots around words that stay, 0 for one in their place
+_IN_ORDER = 0.75  # probability that a pair has the first slots, as texts to translate do
 
 
 class _Edit(NamedTuple):
-    """Words that one slot replaces, or two surround."""
+    """Words that a slot replaces, or that stay before a slot, or between two."""
 
     starts: tuple[int, int]  # in the ids of source and target
     ends: tuple[int, int]
     slots: list[int]  # from 0
+    stay: bool
 
 
 class SlotSampler:
@@ -110,7 +118,8 @@ class SlotSampler:
             for edit in sorted(edits, key=lambda edit: -edit.starts[place]):
                 start, end = edit.starts[place], edit.ends[place]
                 new = [slots[slot][self._spaced[side][ids[start]]] for slot in edit.slots]
-                ids[start:end] = new if len(new) == 1 else [new[0], *ids[start:end], new[1]]
+                stay = ids[start:end] if edit.stay else []
+                ids[start:end] = [*new[:-1], *stay, new[-1]]
             row[: len(ids)], row[len(ids) :] = ids, PAD_ID
         return result
 
@@ -124,27 +133,30 @@ class SlotSampler:
             return []
         most = _USUAL if random.random() < _OFTEN else len(SLOTS)
         wanted = min(random.randint(1, most), len(words))
-        chosen: list[tuple[int, int, int]] = []  # first and last word, number of slots
+        chosen: list[tuple[int, int, int]] = []  # first and last word, and of `_KINDS`
         taken: set[int] = set()
         for first in random.sample(range(len(words)), wanted):
-            size, as_tags = random.randint(1, _WORDS), random.random() < _AS_TAGS
+            size, kind = random.randint(1, _WORDS), random.choice(_KINDS)
             last = first
             while last - first + 1 < size and _touch(words, last) and last + 1 not in taken:
                 last += 1
-            number = 1 + (as_tags and bool(words[first][4]) and room >= 2)
-            if first not in taken and sum(c[2] for c in chosen) + number <= len(SLOTS):
+            kind *= bool(words[first][4]) and room >= kind
+            total = sum(max(kind, 1) for *_, kind in chosen)
+            if first not in taken and total + max(kind, 1) <= len(SLOTS):
                 taken.update(range(first, last + 1))
-                chosen.append((first, last, number))
-                room -= 2 * (number - 1)
-        total = sum(number for *_, number in chosen)
-        slots = iter(sorted(random.sample(range(len(SLOTS)), total)))
+                chosen.append((first, last, kind))
+                room -= kind
+        total = sum(max(kind, 1) for *_, kind in chosen)
+        numbers = range(total) if random.random() < _IN_ORDER else range(len(SLOTS))
+        slots = iter(sorted(random.sample(numbers, total)))
         return [
             _Edit(
                 (words[first][0], words[first][2]),
                 (words[last][1], words[last][3]),
-                [next(slots) for _ in range(number)],
+                [next(slots) for _ in range(max(kind, 1))],
+                kind > 0,
             )
-            for first, last, number in sorted(chosen)
+            for first, last, kind in sorted(chosen)
         ]
 
     def _has_slots(self, pair: int) -> bool:
