@@ -1,5 +1,7 @@
 """Links and commands of the pages, their Python, the examples and the site are right."""
 
+import io
+import json
 import re
 import runpy
 import shlex
@@ -170,6 +172,7 @@ assert model.optimizer.iterations == 1
 
 EXACT_TRAINING = "docs/explanation/exact-training.md"
 LAYERS, TREES = "docs/guides/layers.md", "docs/explanation/trees.md"
+TERMS = "docs/guides/terms.md"
 ELSEWHERE = {
     "README.md", "docs/guides/decoding.md", "docs/guides/exporting.md",
     "docs/guides/serving.md",
@@ -204,11 +207,23 @@ def test_trees_as_sequences():
     assert (str(result.tree), result.repairs) == (tree, int(repairs))
 
 
+def test_a_client_sends_slots_and_fills_them(monkeypatch, capsys):
+    def echo(url: str, body: bytes) -> io.BytesIO:
+        (text,) = json.loads(body)["instances"]
+        assert re.findall("<.>", text) == ["<1>", "<2>", "<3>", "<4>"] and "two" in text
+        return io.BytesIO(json.dumps({"predictions": [{"translation": text}]}).encode())
+
+    monkeypatch.setattr("urllib.request.urlopen", echo)
+    (snippet,) = snippets(TERMS)
+    exec(snippet, {})
+    assert capsys.readouterr().out == "Order 4711 : {name} and <b> two </b> dogs\n"
+
+
 def test_every_snippet_is_run():
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*/*.md")]
     names = {str(page.relative_to(ROOT)) for page in pages}
     with_python = {name for name in names if snippets(name)}
-    assert with_python == {EXACT_TRAINING, LAYERS, TREES} | ELSEWHERE
+    assert with_python == {EXACT_TRAINING, LAYERS, TERMS, TREES} | ELSEWHERE
 
 
 DOCS = ROOT / "docs"
