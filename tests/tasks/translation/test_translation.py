@@ -218,3 +218,15 @@ def test_missing_text_is_reported_as_unchecked(folder, capsys):
     assert printed.out.count("\n") == 5
     expected = "caution  run may have seen these lines; not checked: run/data/valid"
     assert expected in printed.err
+
+
+@pytest.mark.parametrize(
+    ("dev", "expected"), [("猫夜里画那棵树。", "zh"), ("Die Katze.", "13a")]
+)
+def test_the_dev_text_settles_the_tokenizer_of_bleu(tmp_path, dev, expected):
+    (tmp_path / "dev.en").write_text("The cat.\n", "utf-8")
+    (tmp_path / "dev.xx").write_text(f"{dev}\n", "utf-8")
+    data = {"data.valid": (str(tmp_path / "dev"),), "data.source": "en", "data.target": "xx"}
+    settled = TranslationTask.settled(Config().replace(data))
+    assert settled.data.bleu_tokenizer == expected
+    assert TranslationTask.settled(Config()) == Config()  # the built-in corpus
