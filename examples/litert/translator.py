@@ -60,8 +60,11 @@ with open(f"{folder}/model_card.json", encoding="utf-8") as file:
     card = json.load(file)
 sizes, decoding = card["sizes"], card["decoding"]
 most = min(sizes["max_target_tokens"], decoding["max_length"] or sizes["max_target_tokens"])
-for line in sys.stdin:
+trained = card.get("longest_source") or sizes["max_source_tokens"]  # by the longest in training
+for number, line in enumerate(sys.stdin, start=1):
     source = [*tokenizer.encode(line.strip())[: sizes["max_source_tokens"] - 1], EOS]
+    if len(source) > trained:
+        print(f"line {number}: longer than any in training, {trained} tokens", file=sys.stderr)
     longest = min(len(source) + decoding["max_extra_length"], most)
     target = translate(*runners, source, longest) if line.strip() else []
     print(writer.decode([token for token in target if token != EOS]))

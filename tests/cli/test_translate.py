@@ -65,6 +65,7 @@ def test_a_document_keeps_its_lines_and_marks(trained_run, four_lines, tmp_path,
     with stdin_of(document):
         done = run_here([*command, *report_of])
     rows = [json.loads(row) for row in report.read_text().splitlines()]
+    assert "too short" in rows[0]["reasons"] and rows[0]["score"] < 0
     assert rows[0]["number"] == 1 and rows[0]["source"].startswith(lines[0][:-1])
     message = f"{len(rows)} of 2 sentences look wrong: {report} lists them"
     assert message in done.stderr and done.stdout.count("\n") == 3

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
-from tf_transformer.config import DecodingConfig
+from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.loading.load import load_translator
 from tf_transformer.models.transformer import Transformer
@@ -99,6 +99,43 @@ def test_most_translations_are_the_same(translator, trained_run, tmp_path):
     scores = np.array([result.scores[0] for result in results])
     assert np.mean(np.abs(scores - found) < 1e-3) >= 0.8  # this model has hardly been trained
     assert np.mean(scores > np.array(found) + 1e-3) <= 0.02
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_scores_of_ctranslate2_differ_as_the_guide_says(
+    translator, trained_run, tmp_path, ends
+):
+    """By a random model, which ends either at once or at the limit."""
+    keras.utils.set_random_seed(3)
+    model = Transformer(translator.tokenizer.vocab_size, **SMALL, output_bias=True)
+    model.projection.output_bias.assign(
+        (8.0 if ends else -8.0) * np.eye(model.vocab_size)[EOS_ID]
+    )
+    to_ctranslate2(model, translator.tokenizer, tmp_path / "ct2")
+    converted = ctranslate2.Translator(str(tmp_path / "ct2"))
+    sources = pieces(translator, trained_run.lines("dev.en")[:20])
+    prefixes = [row[:3] for row in pieces(translator, trained_run.lines("dev.de")[:20])]
+
+    def found(limit=30, **options):
+        """Tokens, score and log-probability of each token, EOS included unless cut."""
+        settings = {"beam_size": 4, "length_penalty": 0, "min_decoding_length": 0} | options
+        answers = converted.translate_batch(
+            sources, return_scores=True, max_decoding_length=limit, **settings
+        )
+        best = [one.hypotheses[0] for one in answers]
+        forced = [each.log_probs[:limit] for each in converted.score_batch(sources, best)]
+        return zip(map(len, best), (one.scores[0] for one in answers), forced, strict=True)
+
+    for alpha, prefix in ((0, None), (0, prefixes), (1, prefixes)):
+        for size, score, each in found(length_penalty=alpha, target_prefix=prefix):
+            assert size == (3 if prefix else 0) if ends else size == 30
+            counted = sum(each[3:] if prefix else each)  # of the prefix only the length counts
+            assert score * len(each) ** alpha == pytest.approx(counted, abs=1e-2)
+    blank = converted.score_batch(sources, [[] for _ in sources])
+    for (size, score, each), first in zip(found(min_decoding_length=1), blank, strict=True):
+        missing = np.log1p(-np.exp(first.log_probs[0]))  # without EOS as the first token
+        assert size > 0 and score == pytest.approx(sum(each) - missing, abs=1e-2)
+        assert (missing < -0.5) == ends
 
 
 @pytest.mark.parametrize("size", [{"key_dim": 4}, {"value_dim": 16}])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 import tensorflow as tf
+from helpers import ROOT
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -110,6 +111,21 @@ def test_the_rule_of_sentencepiece_is_available(tokenizers):
     expected = ["(你好)", "می خواهم", "x2 ...", "a b c", "a"]
     assert round_trip(tokenizers["nmt_nfkc", "bpe"], lines) == expected
     assert round_trip(tokenizers["nfkc", "bpe"], lines)[1] == lines[1]
+
+
+def test_the_guide_says_what_nmt_nfkc_makes_of_invisible_characters(
+    tokenizers,
+):
+    guide = (ROOT / "docs" / "guides" / "vocabulary.md").read_text("utf-8")
+    made = {"a space, which splits a word": " ", "nothing": "", "themselves": None}
+    for name, expected in made.items():
+        (row,) = re.findall(rf"^\| {name} \| (.*) \|$", guide, re.MULTILINE)
+        spans = re.findall(r"U\+(\w{4})(?: to U\+(\w{4}))?", row)
+        codes = [c for a, b in spans for c in range(int(a, 16), int(b or a, 16) + 1)]
+        assert len(codes) > 7
+        texts = [f"x{chr(code)}y" for code in codes]
+        kept = [f"x{chr(code) if expected is None else expected}y" for code in codes]
+        assert round_trip(tokenizers["nmt_nfkc", "bpe"], texts) == kept
 
 
 def test_a_model_records_its_settings(tokenizers, tmp_path):

@@ -93,6 +93,16 @@ def test_samples_have_the_exact_distribution(settings, rules):
         assert_drawn_from(counts, exact_distribution(table, rules, **settings))
 
 
+def test_tokens_that_may_not_be_drawn_have_no_share():
+    table = random_tables(1, 7, seed=4)
+    drawable = (True,) * 5 + (False, True)
+    found = draw(np.repeat(table, COPIES, axis=0), [3] * COPIES, drawable=drawable)
+    without = table[0].copy()
+    without[:, 5] = -np.inf
+    counts = Counter(tokens for row in range(COPIES) for tokens in hypotheses_of(found, row))
+    assert_drawn_from(counts, exact_distribution(without, Rules(3)))
+
+
 def test_samples_of_one_sentence_are_independent():
     table = random_tables(1, 7, seed=3)
     found = draw(np.repeat(table, 6000, axis=0), [3] * 6000, num_samples=2)

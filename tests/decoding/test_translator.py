@@ -26,11 +26,13 @@ from tf_transformer.config import EOS_ID
 from tf_transformer.data.spans import SLOTS
 from tf_transformer.data.vocabulary import symbol_pieces, train_tokenizer
 from tf_transformer.decoding.beam_search import length_penalty
-from tf_transformer.decoding.text_codec import Translation, looks_wrong
+from tf_transformer.decoding.plausibility import LONG, looks_wrong
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.export.saved_model import column
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
+from tf_transformer.loading.load import load_exported_translator
 from tf_transformer.tasks.classification.predictor import Label
 from tf_transformer.tasks.parsing.trees import Parse, Tree
 from tf_transformer.tasks.translation.translator import Translator
@@ -259,6 +261,45 @@ def test_samples_depend_on_seed_and_sentence_only(translator, texts):
     assert translator.translate(texts, **sampling | {"seed": 5}) != together
 
 
+@pytest.mark.parametrize("options", [{"n_best": 4}, {"n_best": 8, "sample": True}], ids=str)
+def test_a_score_is_that_of_the_tokens_that_the_search_returned(texts, translator, options):
+    """An untrained model spells words as the tokenizer never does."""
+    vocab_size, tokenizer = translator.tokenizer.vocab_size, translator.tokenizer
+    untrained = Translator(small_model(vocab_size), tokenizer, DECODING)
+    ranked = untrained.translate(texts, word_probs=True, **options)
+    found = [one for each in ranked for one in each if one.num_tokens]
+    sources = [text for text, each in zip(texts, ranked, strict=True) for _ in each]
+    sources = [text for text in sources if text.strip()]
+    spelt = [[*ids, EOS_ID] for ids in tokenizer.ids(found, "target")]
+    assert [*map(list, (one.tokens for one in found))] != spelt
+    for scored in (untrained.score(sources, found), copy.deepcopy(found)):
+        assert [one.tokens for one in scored] == [one.tokens for one in found]
+        log_probs = [one.log_prob for one in scored]
+        np.testing.assert_allclose(log_probs, [one.log_prob for one in found], atol=1e-3)
+    shown = untrained.attention(sources[0], found[0])
+    assert shown.target == untrained.codec.pieces(np.array(found[0].tokens), "target")
+    other = Translator(small_model(vocab_size, d_ff=32), tokenizer, DECODING)
+    foreign = Translation(str(found[0]), 0.0, 0.0, 3, tokens=(vocab_size + 5, EOS_ID))
+    assert other.score(sources[0], foreign).tokens == tuple(spelt[0])
+    plain = untrained.score(sources, [*map(str, found)])
+    assert [one.tokens for one in plain] == [*map(tuple, spelt)]
+
+
+def test_words_that_an_export_spells_otherwise_are_counted(texts, translator, tmp_path, caplog):
+    """It gives no tokens, and its signature `score` takes text."""
+    tokenizer = translator.tokenizer
+    untrained = Translator(small_model(tokenizer.vocab_size), tokenizer, DECODING)
+    names = ("serving_default", "with_options", "score")
+    exported = load_exported_translator(quick_export(untrained, tmp_path / "x", *names))
+    found = untrained.translate(texts[5:15])
+    plain = untrained.score(texts[5:15], [*map(str, found)])
+    pairs = zip(found, plain, strict=True)
+    other = sum(one.log_prob != pytest.approx(same.log_prob, abs=0.05) for one, same in pairs)
+    exported.translate(texts[5:15], word_probs=True)
+    (message,) = [one for one in caplog.messages if "other pieces" in one]
+    assert other and f": {other} translations" in message
+
+
 def test_another_seed_compiles_nothing(translator, texts, monkeypatch):
     other = with_settings(translator)
     traces = traces_of(monkeypatch, other.engine, "sample_ids")
@@ -357,20 +398,35 @@ def test_a_blank_sentence_has_a_blank_parse():
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "log_prob", "reason"),
+    ("source", "target", "log_prob", "reasons"),
     [
-        ("word " * 20, "Wort " * 20, -1.4, ""),
-        ("word " * 20, "Wort " * 10, -0.1, "too short"),
-        ("word " * 20, "Wort " * 50, -0.1, "too long"),
-        ("word " * 20, "\u4f60" * 30, -0.1, ""),  # a letter of Chinese counts as three
-        ("word " * 20, "word " * 20, -0.1, "copied"),
-        ("Frankfurt am Main", "Frankfurt am Main", -0.1, ""),
-        ("A dog.", "Ein Hund.", -1.6, "improbable"),
-        ("", "", 0.0, ""),
+        ("word " * 20, "Wort " * 20, -1.4, []),
+        ("word " * 20, "Wort " * 10, -0.1, ["too short"]),
+        ("word " * 20, "Wort " * 50, -0.1, ["too long"]),
+        ("word " * 20, "\u4f60" * 30, -0.1, []),  # a letter of Chinese counts as three
+        ("word " * 20, "word " * 20, -1.6, ["copied", "improbable"]),
+        ("Frankfurt am Main", "Frankfurt am Main", -0.1, []),
+        ("A dog.", "Ein Hund.", -1.6, ["improbable"]),
+        ("A dog.", " \0", -0.1, ["blank"]),
+        ("", "", 0.0, []),
     ],
 )
-def test_translations_that_look_wrong(source, target, log_prob, reason):
-    assert looks_wrong(source, Translation(target, 0.0, 10 * log_prob, 10)) == reason
+def test_translations_that_look_wrong(source, target, log_prob, reasons):
+    found = Translation(target, 0.0, 10 * log_prob, 10)
+    assert looks_wrong(source, found) == (*reasons,)
+    assert looks_wrong(source, found, True) == (LONG, *reasons)
+
+
+def test_an_untrained_model_has_blank_translations_that_look_wrong(translator, texts):
+    """A piece before the end may be no more than a space."""
+    model = small_model(translator.tokenizer.vocab_size, output_bias=True)
+    bias = np.zeros(model.vocab_size)
+    bias[translator.tokenizer.vocabulary("target").index("▁")] = 20
+    bias[EOS_ID] = 10
+    model.projection.output_bias.assign(bias)
+    blank = Translator(model, translator.tokenizer, DECODING)
+    for text, found in zip(texts, blank.translate(texts, max_length=2), strict=True):
+        assert found == "" and ("blank" in found.warnings) is bool(text.strip())
 
 
 def test_a_context_for_a_model_of_single_sentences_is_remarked(translator, caplog):

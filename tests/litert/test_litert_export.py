@@ -37,6 +37,7 @@ def test_the_example_translates_with_an_export(trained_run, translator, tmp_path
     assert right == of and card["precision"] == "float32"
 
     texts = trained_run.lines("train.en")[:12]
+    texts.append(" ".join(texts))  # longer than any in training
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), str(folder)],
         input="".join(f"{text}\n" for text in texts),
@@ -47,6 +48,9 @@ def test_the_example_translates_with_an_export(trained_run, translator, tmp_path
     )
     expected = translator.translate(texts, beam_size=1)
     assert done.stdout.splitlines() == expected
+    longest = card["longest_source"]
+    assert f"line 13: longer than any in training, {longest} tokens" in done.stderr
+    assert "line 12:" not in done.stderr
     with pytest.raises(UserError, match="must be a SavedModel. Received: an export for LiteRT"):
         find_export(folder.parent)
 

@@ -1,14 +1,19 @@
 """The tokenizer of a run: kept, copied, or trained with the settings of the run."""
 
+import itertools
+import re
+
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.config import Config
+from tf_transformer.config import EOS_ID, Config
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import tokenizer_settings, train_tokenizer
+from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.run.run_tokenizer import load_tokenizer, sized
+from tf_transformer.run.run_tokenizer import load_tokenizer, sized, trained_pieces
 
 
 def no_lines():
@@ -49,6 +54,36 @@ def test_a_tokenizer_kind_without_effect_is_reported(tmp_path, trained_run, capl
     load_tokenizer(Run.create_or_resume(tmp_path / "new", Config().replace(settings)), no_lines)
     expected = f"data.tokenizer_kind={kind} has no effect: the kind of {file} is fixed"
     assert caplog.messages == [expected] * told
+
+
+def test_samples_have_only_pieces_that_training_has_seen(run, trained_run):
+    """At a high temperature, where each piece that may be drawn is."""
+    tokenizer, lines = Tokenizer(run.tokenizer), trained_run.lines("train.de")
+    seen = {EOS_ID, *itertools.chain(*tokenizer.ids(lines, "target"))}
+    wild = {"sample": True, "n_best": 200, "temperature": 100.0, "max_length": 20}
+
+    def may_draw() -> set[int]:
+        return {*np.flatnonzero(trained_pieces(run, tokenizer)).tolist()}
+
+    def drawn() -> set[int]:
+        found = load_translator(run).translate("A dog.", **wild)
+        assert len(found) == 200 and not any("\ufffd" in one or "\0" in one for one in found)
+        return {token for one in found for token in one.tokens}
+
+    assert may_draw() == seen and len(seen) < tokenizer.vocab_size - 256
+    assert drawn() <= seen and len(drawn()) > 0.8 * len(seen)
+    pieces = tokenizer.vocabulary("target")
+    spelt = {i for i, piece in enumerate(pieces) if not re.fullmatch("<unk>|<0x..>", piece)}
+    (file,) = (run.data / "train").glob("target_ids.bin")
+    file.write_bytes(file.read_bytes()[:200])
+    config, few = run.config, may_draw()
+    assert few < seen
+    run = Run(run.path, config.replace({"data.subword_sampling": 0.1}))
+    assert may_draw() == spelt
+    run = Run(run.path, config.replace({"training.init_from": "elsewhere"}))
+    assert may_draw() == spelt
+    file.unlink()
+    assert may_draw() == spelt and drawn() <= spelt
 
 
 def test_a_lost_tokenizer_is_not_trained_again(run):

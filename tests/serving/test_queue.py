@@ -66,7 +66,7 @@ def test_limits_come_from_the_card(tmp_path, card, longest, positions):
     if card is not None:
         (tmp_path / CARD).parent.mkdir()
         (tmp_path / CARD).write_text(card, "utf-8")
-    counter = TokenCounter(SimpleNamespace(path=tmp_path, tokenizers=()))
+    counter = TokenCounter(SimpleNamespace(path=tmp_path, alpha=0, longest_trained=None))
     assert (counter.longest, counter.positions) == (longest, positions)
 
 
@@ -76,9 +76,8 @@ def test_an_export_has_the_limits_of_its_translator(translator, counter):
 
 
 def test_texts_longer_than_in_training_are_logged_once(session, tmp_path, caplog):
-    (tmp_path / CARD).parent.mkdir()
-    (tmp_path / CARD).write_text('{"longest_source": 90}', "utf-8")
-    counter = TokenCounter(SimpleNamespace(path=tmp_path, tokenizers=session.tokenizers))
+    facts = {"alpha": 0.6, "longest_trained": 90, "count_tokens": session.count_tokens}
+    counter = TokenCounter(SimpleNamespace(path=tmp_path, **facts))
     for texts in (["Good morning."], *[["A day.", "A day and " * 200]] * 2):
         counter.read({"text": column(texts)})
     assert caplog.messages == ["a text is longer than any in training, 90 tokens (logged once)"]

@@ -22,11 +22,13 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.cli.serve import bound_socket
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.documents import NO_JOIN
+from tf_transformer.decoding.plausibility import LONG, REASONS
 from tf_transformer.export.card import CARD, read_card
 from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.loading.load import load_exported_translator, load_translator
 from tf_transformer.reports.model_card import card_of
 from tf_transformer.run import Run
-from tf_transformer.serving.queue import RequestQueue, Telemetry
+from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
 from tf_transformer.serving.served_model import LoadedVersion, ServedModel
 from tf_transformer.serving.server import Listener, make_app
 
@@ -94,11 +96,65 @@ def test_a_wrong_path_gets_the_ones_there_are(port, method, path, message):
 
 def test_texts_of_several_lines_are_named_in_the_answer(port):
     """They are valid: the answer is that of TF Serving, with one field more."""
-    assert "warnings" not in predict(port, "A dog.\n", "A cat.")[1]
+    assert "Texts of several lines" not in str(predict(port, "A dog.\n", "A cat.")[1])
     status, answer = predict(port, "A dog.\nA cat.", "A cat.", "a\r\n\r\nb")
     assert (status, len(answer["predictions"])) == (200, 3)
-    (warning,) = answer["warnings"]
+    warning, *_ = answer["warnings"]
     assert warning.startswith("Texts of several lines: 2, taken as one sentence each.")
+
+
+def test_every_door_gives_the_same_reasons_of_what_looks_wrong(
+    exported, trained_run, translator, tmp_path, caplog, monkeypatch
+):
+    """A run, its export, LiteRT and the server, which counts them."""
+    found = translator.translate(lines := trained_run.lines("train.en")[:12])
+    means = sorted(one.log_prob / one.num_tokens for one in found)
+    limit = (means[5] + means[6]) / 2
+    monkeypatch.setitem(REASONS, "improbable", lambda _, one: one.is_less_probable_than(limit))
+    caplog.set_level("INFO")
+    run = Run.open(trained_run.path)
+    shutil.copytree(exported, tmp_path / "1")
+    card = read_card(exported) | card_of(run, "best")()
+    card["decoding"] = dataclasses.asdict(DecodingConfig())
+    (tmp_path / "1" / CARD).write_text(json.dumps(card))
+    texts = [" and ".join(line.rstrip(".!?") for line in lines), "", *lines]
+    expected = translator.translate(texts)
+    reasons = [one.warnings for one in expected]
+    assert reasons[0][:2] == (LONG, "too short") and reasons[1] == ()
+    assert {*reasons[2:]} == {(), ("improbable",)}
+    in_lite = load_translator(run, "best", decoding=DecodingConfig(), litert=True)
+    caplog.clear()
+    for other in (load_exported_translator(tmp_path / "1"), in_lite):
+        assert [one.warnings for one in other.translate(texts)] == reasons
+    message = f"texts longer than any in training, {run.longest_source} tokens: 1"
+    assert caplog.messages.count(message) == 2
+
+    session, telemetry = SavedModelSession(tmp_path / "1"), Telemetry()
+    counter = TokenCounter(session)
+    queue = RequestQueue(session, counter, telemetry)
+    model = one_version(session, counter, queue, telemetry)
+    client = make_app(model, telemetry, access_log="all").test_client()
+    doubtful = [(row, *one) for row, one in enumerate(reasons) if one]
+    options = {"alpha": 0.6, "max_length": 0, "prefix": ""}
+    for signature, more in (("serving_default", {}), ("nbest", {}), ("with_options", options)):
+        instances = [{"text": text, **more} for text in texts]
+        body = json.dumps({"signature_name": signature, "instances": instances})
+        found = client.post(PREDICT, data=body).json["warnings"]
+        assert [(one["row"], *one["reasons"]) for one in found] == doubtful
+        scores = [expected[row].score for row, *_ in doubtful]
+        np.testing.assert_allclose([one["score"] for one in found], scores, atol=1e-4)
+    body = json.dumps({"text": "\n".join(texts), "language": "en"})
+    answer = client.post(PREDICT.replace("predict", "translateText"), data=body).json
+    parts, found = answer["parts"], answer["warnings"]
+    sources = [(parts[one["part"]]["source"], *one["reasons"]) for one in found]
+    assert sources == [(texts[row], *names) for row, *names in doubtful]
+    queue.close(60)
+    page = client.get("/monitoring/prometheus/metrics").text
+    for name in (LONG, *REASONS):
+        total = 4.0 * sum(name in one for one in reasons)
+        assert f'tf_transformer_doubtful_total{{reason="{name}"}} {total}' in page
+    logged = [record.get("doubtful") for record in access_log(caplog)]
+    assert logged == [len(doubtful)] * 4 + [None]
 
 
 def test_a_document_is_translated_sentence_by_sentence(port, translator, trained_run):
@@ -114,7 +170,8 @@ def test_a_document_is_translated_sentence_by_sentence(port, translator, trained
     expected = [f"- {each}\n\n" for each in translator.translate(lines)]
     assert (status, found["text"]) == (200, "".join(expected) + "42\r\n\ud800")
     first = {"source": lines[0], "translation": str(translator.translate(lines[0]))}
-    assert found["parts"][:3] == ["- ", first, "\n"] and "warnings" not in found
+    assert found["parts"][:3] == ["- ", first, "\n"]
+    assert not any(isinstance(warning, str) for warning in found.get("warnings", []))
     for body, message in (
         ('{"text": 3}', "a string"),
         ('{"text": "a", "n_best": 3}', 'Received: "n_best"'),
@@ -522,10 +579,11 @@ def test_page_and_documents_know_the_model_from_its_card(
         "name": "small", "rows": 32, "version": 1, "task": "translation",
         "languages": ["en", "de"], "tokens": 1024,
     }  # fmt: skip
-    for context, expected in ((1, None), (2, [NO_JOIN])):
+    for context, expected in ((1, []), (2, [NO_JOIN])):
         body = json.dumps({"text": "A dog.", "context": context})
         answer = client.post(PREDICT.replace("predict", "translateText"), data=body)
-        assert answer.json.get("warnings") == expected
+        warnings = answer.json.get("warnings", [])
+        assert [one for one in warnings if isinstance(one, str)] == expected
 
 
 def test_the_page_hides_empty_answers(port, tmp_path):

@@ -105,4 +105,4 @@ def joined(parts: Sequence[Part], style: str = "simple") -> str:
 
 def single_line(text: str) -> str:
     """Replaces line breaks, which byte pieces can spell, so output stays aligned with input."""
-    return text.replace("\r", " ").replace("\n", " ")
+    return text.replace("\r", " ").replace("\n", " ") if {*"\r\n"} & {*text} else text

@@ -62,8 +62,9 @@ def add_generate(parser: argparse.ArgumentParser) -> None:
 def run_generate(options: argparse.Namespace) -> None:
     """Translates a text and writes the pairs as a table for --train.
 
-    Drops and counts pairs that are empty, copied, too long or too different in length. After an
-    interruption, run the same command again: it resumes from the last save.
+    Drops and counts pairs that are empty, no text (with U+FFFD or control characters), copied,
+    too long or too different in length. After an interruption, run the same command again: it
+    resumes from the last save.
     """
     output = Path(options.output)
     if not output.name.endswith((".tsv", ".tsv.gz")):

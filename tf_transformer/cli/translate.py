@@ -70,7 +70,7 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
     add("--language", metavar="CODE", help=text)
     text = "translate N sentences of a line together, for a run with data.join (default: 1)"
     add("--context", type=int_from(1), metavar="N", help=text)
-    text = "write the translations that look wrong, as lines of JSON with the reason"
+    text = "write the translations that look wrong, as lines of JSON with the reasons"
     add("--report", metavar="FILE", help=text)
     text = "write the word alignment of each sentence with its best translation: 0-0 1-2 ..."
     add("--alignments", metavar="FILE", help=text)
@@ -196,12 +196,11 @@ def _translate_lines(
 
 def _suspects(pairs: Iterable[tuple], first: int = 1) -> Iterator[Suspect]:
     """Yields the pairs of source and translation that look wrong, as records of --report."""
-    from tf_transformer.decoding.text_codec import looks_wrong
-
     for number, (source, found) in enumerate(pairs, start=first):
-        if reason := looks_wrong(source, found):
+        if found.warnings:
+            figures = {"score": found.score, "log_prob": found.log_prob}
             pair = {"source": source, "translation": found}
-            yield {"number": number, "reason": reason, "log_prob": found.log_prob, **pair}
+            yield {"number": number, "reasons": found.warnings, **figures, **pair}
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str] | None]]:

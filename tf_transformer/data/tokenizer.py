@@ -157,6 +157,13 @@ class Tokenizer(tf.Module):
         """Returns the ids of the slots of a side, int32 [9, 2]; see `vocabulary.slot_ids`."""
         return slot_ids(self.vocabulary(side))
 
+    @property
+    def spelt_pieces(self) -> np.ndarray:
+        """Which pieces of targets are neither unknown nor single bytes: bool [V]."""
+        model = self._processor("target")
+        others = (model.is_unknown, model.is_byte)
+        return np.array([not any(f(i) for f in others) for i in range(self.vocab_size)])
+
     def _require_known(self, ids: MaybeRagged | np.ndarray) -> None:
         """Raises ValueError for ids out of range, at which the library ends the process."""
         values = ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids

@@ -43,7 +43,7 @@ class NextToken(NamedTuple):
     forced: tf.Tensor | None = None  # int32 [B], the token that must come, PAD if any may
     slot: tf.Tensor | None = None  # int32 [B, W], the slot that must come, PAD if any may
     forbidden: tf.Tensor | None = None  # int32 [B, W, R], tokens that must not come, or PAD
-    allowed: tf.Tensor | None = None  # bool [B, W, V], tokens that a grammar allows
+    allowed: tf.Tensor | None = None  # bool [B, W, V] or [V]; by a grammar, or in training
 
 
 class Grammar(Hashable, Protocol):

@@ -31,6 +31,7 @@ from tf_transformer.decoding.alignment import (
 from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
 from tf_transformer.decoding.candidates import Grammar, slot_counts
+from tf_transformer.decoding.plausibility import add_warnings
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.streams import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation
@@ -161,6 +162,8 @@ class GraphEngine(Engine):
         self.symbols = symbols_in(tokenizer.model_bytes)
         self.has_slots = all(len(tokenizer.slots(side)) for side in SIDES)
         self.longest_trained: int | None = None  # tokens of the longest source, with EOS
+        # Which pieces sampling may draw, bool [V]; a function, for a run has to read it.
+        self.drawable: Callable[[], np.ndarray] = lambda: tokenizer.spelt_pieces
         # `compiled(plan)` is a search from ids [B, S] to hypotheses, traced once for batches of
         # every shape. Its second argument has arrays by name: `prefix`, `seeds` and the
         # grammar's `context`, as the plan needs.
@@ -210,6 +213,7 @@ class GraphEngine(Engine):
             for row, decoded in zip(rows, codec.decode(hypotheses), strict=True):
                 if lengths[row] > 1:  # EOS alone: the text was blank
                     results[row] = decoded
+        add_warnings(texts, results, lengths, self.longest_trained)
         return results
 
     def _compile(self, plan: SearchPlan) -> CompiledSearch:
@@ -240,11 +244,12 @@ class GraphEngine(Engine):
         """Returns each target with its log-probability; see `Engine.score`."""
         forced = self._forced_pass(self._scores_of, sources, targets, decoding, progress)
         log_probs = [float(found["log_prob"]) for _, _, found in forced]
-        lengths = [len(ids) for _, ids, _ in forced]
+        tokens = [ids.tolist() for _, ids, _ in forced]
+        lengths = [*map(len, tokens)]
         penalties = length_penalty(tf.constant(lengths, tf.float32), decoding.alpha)
         scores = tf.constant(log_probs) / penalties
         words = [found["word_probs"].tolist() for _, _, found in forced]
-        columns = (targets, scores.numpy().tolist(), log_probs, lengths, words)
+        columns = (targets, scores.numpy().tolist(), log_probs, lengths, words, tokens)
         return [Translation(*row) for row in zip(*columns, strict=True)]
 
     def align(
@@ -361,6 +366,7 @@ class GraphEngine(Engine):
             top_k=sampling.top_k,
             top_p=sampling.top_p,
             prefix=prefix,
+            drawable=tf.constant(self.drawable()),
             **self._rules(source, decoding),
         )
 

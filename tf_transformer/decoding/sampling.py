@@ -38,6 +38,7 @@ def sample(
     no_repeat_ngram: int = 0,
     slots: tf.Tensor | None = None,
     slot_ids: np.ndarray | None = None,
+    drawable: tf.Tensor | None = None,
 ) -> Hypotheses:
     """Draws translations token by token; the same seeds draw the same ones.
 
@@ -49,7 +50,8 @@ def sample(
     on its seed, of `seeds` int32 [B], and neither on its row nor on the rest of the batch. A
     temperature, from 0.01 to 100, sharpens the distribution below 1 and flattens it above 1. A
     `top_k` of 0 means the whole vocabulary. With `top_p`, in (0, 1], below 1 and no `top_k`,
-    the vocabulary is sorted at every step. Other arguments are as for `beam_search`.
+    the vocabulary is sorted at every step. Only tokens in `drawable`, bool [V], are drawn, all
+    by default. Other arguments are as for `beam_search`.
 
     The samples are returned most probable first. Log-probabilities are those of the model, not
     of the sampling distribution, and scores equal them.
@@ -61,6 +63,7 @@ def sample(
         constraints = next_token(
             state.rules, state.tokens, index, no_repeat_ngram, slot_ids=slot_ids
         )
+        constraints = constraints._replace(allowed=drawable)
         logits = tf.ensure_shape(logits, [None, num_samples, None])
         numbers = _uniform_numbers(state.rules["keys"], index, num_samples)
 

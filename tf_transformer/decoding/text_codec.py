@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, DecodingConfig
-from tf_transformer.data.documents import WIDE
 from tf_transformer.data.text import SideName, utf8
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses
@@ -31,6 +30,9 @@ class Translation(str):
         log_prob: natural logarithm of its probability, summed over the tokens.
         num_tokens: number of tokens, EOS counted; 0 for the empty translation of a blank text.
         word_probs: probability of each word between spaces, if the translation was scored.
+        tokens: ids of its tokens, EOS included, which `score`, `align` and `attention` of the
+            same model read; () if an export translated it.
+        warnings: reasons why it looks wrong, () if none; see `decoding.plausibility`.
 
     Example:
         >>> translation = Translation("Guten Morgen.", -0.5, -0.6, num_tokens=4)
@@ -42,19 +44,23 @@ class Translation(str):
     log_prob: float
     num_tokens: int
     word_probs: tuple[float, ...]
+    tokens: tuple[int, ...]
+    warnings: tuple[str, ...] = ()
 
     def __new__(
-        cls, text: str, score: float, log_prob: float, num_tokens: int, word_probs=()
+        cls, text: str, score: float, log_prob: float, num_tokens: int, word_probs=(), tokens=()
     ) -> Self:
-        """Returns `text` with its figures; a `word_probs` of 0 is padding."""
+        """Returns `text` with its figures; 0 in `word_probs` and `tokens` is padding."""
         self = super().__new__(cls, text)
         self.score, self.log_prob, self.num_tokens = score, log_prob, num_tokens
         self.word_probs = tuple(filter(None, word_probs))
+        self.tokens = tuple(filter(None, tokens))
         return self
 
     def with_text(self, text: str) -> Self:
         """Returns another text with these figures."""
-        return type(self)(text, self.score, self.log_prob, self.num_tokens, self.word_probs)
+        figures = self.score, self.log_prob, self.num_tokens
+        return type(self)(text, *figures, self.word_probs, self.tokens)
 
     def copies(self, source: str) -> bool:
         """Tells whether it is the source itself."""
@@ -66,7 +72,7 @@ class Translation(str):
 
     def __getnewargs__(self):
         """Returns the arguments to copy and unpickle it with."""
-        return str(self), self.score, self.log_prob, self.num_tokens, self.word_probs
+        return str(self), self.score, self.log_prob, self.num_tokens
 
 
 class TranslatedText(str):
@@ -75,16 +81,12 @@ class TranslatedText(str):
     sentences: list[tuple[str, Translation]]
 
 
-def looks_wrong(source: str, translation: Translation) -> str:
-    """Returns why a translation looks wrong, "" if not; the guide measures these limits."""
-    length, other = (len(t) + 2 * sum(c >= WIDE for c in t) for t in (source, translation))
-    reasons = {
-        "too short": other < 0.8 * length - 15,
-        "too long": other > 2 * length + 20,
-        "copied": length > 20 and translation.copies(source),
-        "improbable": translation.is_less_probable_than(-1.5),
-    }
-    return next((reason for reason, applies in reasons.items() if applies), "")
+def warn_of_long(lengths: Sequence[int], longest_trained: int | None) -> None:
+    """Warns if texts have more tokens, with EOS, than the longest source in training."""
+    count = sum(length > longest_trained for length in lengths) if longest_trained else 0
+    if count:
+        message = "texts longer than any in training, %d tokens: %d"
+        logger.warning(message, longest_trained, count)
 
 
 class TextCodec:
@@ -127,18 +129,31 @@ class TextCodec:
     # --- Outside the graph ---------------------------------------------------------------
 
     def ids(self, texts: Sequence[str], side: SideName = "source") -> Ids:
-        """Returns the ids of each text of a side with EOS; warns if some are cut or long."""
+        """Returns the ids of each text of a side with EOS; warns if some are cut or long.
+
+        A target that a search spelt otherwise than the tokenizer does keeps the search's ids.
+        """
         name, limit, learned = "texts", self.source_limit, self._longest_source
+        rows = self._tokenizer.ids(texts, side)
         if side == "target":
             name, limit, learned = "targets", self.target_limit, self._longest_target
-        rows = self._tokenizer.ids(texts, side)
+            rows = [self._searched(text) or ids for text, ids in zip(texts, rows, strict=True)]
         if count := sum(len(ids) >= limit for ids in rows):  # EOS would exceed it
             why = ", where the trained positions end" if limit == learned else ""
             logger.warning("%s cut at %d tokens%s: %d", name, limit, why, count)
-        most = (side == "source" and self._longest_trained) or limit
-        if count := sum(most <= len(ids) < limit for ids in rows):
-            logger.warning("texts longer than any in training, %d tokens: %d", most, count)
+        if most := side == "source" and self._longest_trained:
+            warn_of_long([len(ids) + 1 for ids in rows if len(ids) < limit], most)
         return [np.array([*ids[: limit - 1], EOS_ID], "int32") for ids in rows]
+
+    def _searched(self, text: str) -> list[int]:
+        """Returns the ids with which a search spelt a translation, without EOS, or [].
+
+        Another model's ids count only if they spell the same text here.
+        """
+        tokens = np.array(getattr(text, "tokens", ()), np.int64)
+        if not tokens.size or tokens.max() >= self._tokenizer.vocab_size:
+            return []
+        return tokens.tolist()[:-1] if self._tokenizer.texts([tokens]) == [text] else []
 
     def prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:
         """Returns the ids of each prefix, without EOS; warns if some were cut."""
@@ -162,14 +177,16 @@ class TextCodec:
     def decode(self, hypotheses: Hypotheses) -> list[list[Translation]]:
         """Returns the hypotheses of each sentence as text, without fillers."""
         batch, n, length = hypotheses.tokens.shape
-        texts = self._tokenizer.texts(np.reshape(hypotheses.tokens, (batch * n, length)))
+        ids = np.reshape(hypotheses.tokens, (batch * n, length))
+        texts = self._tokenizer.texts(ids)
         columns = (
             np.reshape(column, -1).tolist()
             for column in (hypotheses.scores, hypotheses.log_probs, hypotheses.lengths)
         )
-        decoded = [Translation(*row) for row in zip(texts, *columns, strict=True)]
-        rows = (decoded[row * n : (row + 1) * n] for row in range(batch))
-        return [[each for each in row if each.num_tokens] for row in rows]
+        rows = zip(texts, *columns, [()] * len(texts), ids.tolist(), strict=True)
+        decoded = [Translation(*row) for row in rows]
+        ranked = (decoded[row * n : (row + 1) * n] for row in range(batch))
+        return [[each for each in row if each.num_tokens] for row in ranked]
 
     # --- In the graph --------------------------------------------------------------------
 

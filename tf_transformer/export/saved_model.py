@@ -1,6 +1,7 @@
 """A SavedModel loaded as in TF Serving, and the engine that translates with it."""
 
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import logging
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError, one_line
@@ -18,9 +20,10 @@ from tf_transformer.data.text import utf8
 from tf_transformer.data.vocabulary import pieces_of, slot_ids, symbols_in
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.engine import Engine, SearchPlan
+from tf_transformer.decoding.plausibility import add_warnings
 from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
-from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.export.card import read_config
+from tf_transformer.decoding.text_codec import Translation, warn_of_long
+from tf_transformer.export.card import read_card, read_config
 from tf_transformer.export.versions import check_readable
 from tf_transformer.fast.int8 import INT8_PRODUCT, int8_works
 from tf_transformer.run.checkpoints import Arrays
@@ -39,7 +42,9 @@ class SavedModelSession:
 
     It may be used from several threads. `signatures` are SignatureDefs by name, `tokenizers`
     the distinct SentencePiece models in the graph; `streams` is the number of calls that can
-    run at the same time without slowing each other down.
+    run at the same time without slowing each other down. By its card, `alpha` is that of its
+    search, and `longest_trained` the tokens of the longest source in training without the tag
+    that the graph adds, None if unknown.
 
     Raises UserError if `path` holds no SavedModel that can be loaded.
     """
@@ -69,6 +74,10 @@ class SavedModelSession:
             require_int8(str(path))
         models = (node.attr["model"].s for node in nodes if node.op == "SentencepieceOp")
         self.tokenizers = list(dict.fromkeys(models))
+        card, config = read_card(path), read_config(path)
+        self.alpha = (config.decoding if config else DecodingConfig()).alpha
+        longest, tag = card.get("longest_source"), utf8(card.get("tag") or "")
+        self.longest_trained = longest and longest + 1 - self.count_tokens(tag)
         self._closed = False
 
     def __enter__(self) -> "SavedModelSession":
@@ -81,6 +90,16 @@ class SavedModelSession:
         """Frees the model; running requests end with ClosedError."""
         self._closed = True
         self._session.close()
+
+    @functools.cached_property
+    def _processors(self) -> list[sentencepiece.SentencePieceProcessor]:
+        models = self.tokenizers
+        return [sentencepiece.SentencePieceProcessor(model_proto=model) for model in models]
+
+    def count_tokens(self, text: bytes) -> int:
+        """Returns the tokens of a text, EOS included."""
+        # With a tokenizer for each language, the one of the text's language needs the fewest.
+        return 1 + min((len(one.encode(text)) for one in self._processors), default=0)
 
     def run(
         self,
@@ -240,6 +259,9 @@ class ExportEngine(Engine):
             "max_length": np.full(len(texts), decoding.max_length, np.int32),
             "prefix": column(plan.prefixes or [""] * len(texts)),
         }
+        tokens = [*map(self._session.count_tokens, inputs["text"])]
+        most = self._session.longest_trained
+        warn_of_long(tokens, most)
         translations: list[list[Translation]] = []
         for answer in self._session.answers("with_options", inputs, progress):
             names = ("translations", "scores", "log_probs", "num_tokens")
@@ -247,6 +269,7 @@ class ExportEngine(Engine):
             for count, *row in zip(answer["count"], *columns, strict=True):
                 best = itertools.islice(zip(*row, strict=True), min(count, plan.n_best))
                 translations.append([Translation(text.decode(), *rest) for text, *rest in best])
+        add_warnings(texts, translations, tokens, most)
         return translations
 
     def score(

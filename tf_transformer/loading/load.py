@@ -29,6 +29,7 @@ from tf_transformer.models.transformer import Transformer, build_model
 from tf_transformer.reports.model_card import card_of
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
+from tf_transformer.run.run_tokenizer import trained_pieces
 from tf_transformer.tasks.classification.predictor import (
     ExportClassifier,
     SentenceClassifier,
@@ -201,6 +202,7 @@ def load_engine(
         threads = threads or lite_threads(run.config.model.d_model)
         engine = LiteEngine(models[0], tokenizer, InterpreterPool(content, threads, precision))
     engine.longest_trained = run.longest_source
+    engine.drawable = functools.partial(trained_pieces, run, tokenizer)
     return engine
 
 

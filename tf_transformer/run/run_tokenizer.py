@@ -4,15 +4,20 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
 from tf_transformer.data import builtin
+from tf_transformer.data.encoded_corpus import id_dtype
 from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.run.run import Run
 
 logger = logging.getLogger(__name__)
+
+_AT_ONCE = 1 << 22  # ids in memory
 
 
 def sized(config: Config) -> Config:
@@ -74,6 +79,26 @@ def load_tokenizer(
         logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
         train_configured_tokenizer(run.config, lines(), run.tokenizer, symbols())
     return Tokenizer(run.tokenizer)
+
+
+def trained_pieces(run: Run, tokenizer: Tokenizer) -> np.ndarray:
+    """Returns which pieces training has seen in targets: bool [V].
+
+    Without the encoded text, with other segmentations of it, and for a run that began with
+    another's weights, these are also all pieces but single bytes and the unknown one.
+    """
+    data, spelt = run.config.data, tokenizer.spelt_pieces
+    seen = np.zeros_like(spelt)
+    folder = run.data / ("train-forms" if data.caps else "train")
+    try:
+        ids = np.memmap(folder / "target_ids.bin", id_dtype(len(seen)), mode="r")
+        for begin in range(0, len(ids), _AT_ONCE):
+            seen[ids[begin : begin + _AT_ONCE]] = True
+    except (OSError, ValueError, IndexError):  # missing or damaged
+        return spelt
+    seen[tokenizer.slots("target")] = True  # which stand for spans of the text
+    learned_more = data.subword_sampling or run.config.training.init_from
+    return seen | spelt if learned_more else seen
 
 
 def train_configured_tokenizer(

@@ -18,10 +18,10 @@ from functools import partial
 
 import numpy as np
 import prometheus_client as prometheus
-import sentencepiece
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.export.card import read_card, read_config
+from tf_transformer.decoding.plausibility import LONG, REASONS
+from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import Arrays, ClosedError, SavedModelSession
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,9 @@ class Telemetry:
         self.batch_seconds = histogram("batch_seconds", "Time to compute a batch.")
         self.tokens_read = counter("tokens_read", "Tokens of queued requests.")
         self.tokens_written = counter("tokens_written", "Tokens of answers that count them.")
+        self.doubtful = counter("doubtful", "Translations that look wrong.", ["reason"])
+        for reason in (LONG, *REASONS):  # an alert must see the first increase
+            self.doubtful.labels(reason)
         self.version = gauge("version", "The loaded version; 0: none.")
         text = "Versions that are there but cannot be used; the log says why."
         self.refused_versions = gauge("refused_versions", text)
@@ -86,24 +89,22 @@ class TokenCounter:
         self.longest = decoding.max_source_length + decoding.max_extra_length
         if config and config.model.positions_are_limited:
             self.longest = min(self.longest, config.model.max_length)
-        self._trained = read_card(session.path).get("longest_source") or float("inf")
+        self.alpha, self.longest_trained = session.alpha, session.longest_trained
+        self._remarked = self.longest_trained or float("inf")
         # Maximum positions computed together: rows times the longest of them.
         self.positions = max(decoding.batch_tokens // decoding.beam_size, 1)
-        self._tokenizers = [
-            sentencepiece.SentencePieceProcessor(model_proto=model)
-            for model in session.tokenizers
-        ]
+        self._session = session
 
     def read(self, inputs: Mapping[str, np.ndarray]) -> list[int]:
         """Returns the tokens, EOS included, of each text and row of ids, up to the limit."""
         sizes: list[int] = []
         for name, values in inputs.items():
             if values.dtype == object:
-                sizes += map(self._count, values)
-                if name in ("text", "source") and max(sizes, default=0) > self._trained:
+                sizes += map(self.count, values)
+                if name in ("text", "source") and max(sizes, default=0) > self._remarked:
                     line = "a text is longer than any in training, %d tokens (logged once)"
-                    logger.warning(line, self._trained)
-                    self._trained = float("inf")
+                    logger.warning(line, self.longest_trained)
+                    self._remarked = float("inf")
             elif values.ndim == 2:
                 sizes += [values.shape[1]] * len(values)
         return [min(size, self.longest) for size in sizes]
@@ -113,13 +114,17 @@ class TokenCounter:
         if "num_tokens" in outputs:
             return int(outputs["num_tokens"].sum())
         names = outputs.keys() & {"translation", "translations"}
-        return sum(self._count(text) for name in names for text in outputs[name].flat)
+        return sum(self.count(text) for name in names for text in outputs[name].flat)
 
-    def _count(self, text: bytes) -> int:
+    def is_long(self, text: bytes) -> bool:
+        """Tells whether a text is longer than any in training."""
+        return self.count(text) > (self.longest_trained or self.longest)
+
+    def count(self, text: bytes) -> int:
+        """Returns the tokens of a text, EOS included, up to about the limit."""
         if len(text) > _BYTES * self.longest:
             return self.longest
-        # With a tokenizer for each language, the one of the text's language needs the fewest.
-        return 1 + min((len(one.encode(text)) for one in self._tokenizers), default=0)
+        return self._session.count_tokens(text)
 
 
 @dataclass(eq=False)

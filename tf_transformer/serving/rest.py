@@ -16,9 +16,12 @@ from google.protobuf.json_format import MessageToDict
 from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.data.builtin import languages
 from tf_transformer.data.documents import NO_JOIN, Span, put_together, take_apart
+from tf_transformer.decoding.beam_search import length_penalty
+from tf_transformer.decoding.plausibility import looks_wrong
+from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import Arrays, SavedModelSession, column, plain_lists
-from tf_transformer.serving.queue import MAX_ROWS
+from tf_transformer.serving.queue import MAX_ROWS, TokenCounter
 
 _LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max
 # By type of an input: what its values are called, and whether a value of JSON is one.
@@ -69,15 +72,46 @@ def parse_document(body: bytes, session: SavedModelSession) -> tuple[list[Span],
     return parts, [NO_JOIN] if context > 1 and config and not config.data.join else []
 
 
-def format_document(parts: list[Span], translations: list[str], warnings: list[str]) -> str:
-    """Returns the answer to a translateText call."""
+def format_document(
+    parts: list[Span], translations: list[str], warnings: list[str], remarks: list[dict]
+) -> str:
+    """Returns the answer to a translateText call; `remarks` are `doubts` of its sentences."""
     shown = list(put_together(parts, translations))
+    sentences = [index for index, (part, _) in enumerate(shown) if part.is_sentence]
+    remarks = [{"part": sentences[one.pop("row")], **one} for one in remarks]
     text = "".join(one for _, one in shown)
     pairs = [{"source": p.text, "translation": t} if p.is_sentence else t for p, t in shown]
     record: dict[str, Any] = {"text": text, "parts": pairs}
-    if warnings:
-        record["warnings"] = warnings
+    if warnings or remarks:
+        record["warnings"] = [*warnings, *remarks]
     return json.dumps(record)  # escapes lone surrogates, which are kept
+
+
+def doubts(counter: TokenCounter, inputs: Arrays, outputs: Arrays) -> list[dict[str, Any]]:
+    """Returns row, score and reasons of the best translations that look wrong.
+
+    Where the answer lacks the log-probability, it follows from the score and the tokens of the
+    text as the tokenizer spells it.
+    """
+
+    def best(*names: str) -> list | None:
+        values = next((outputs[name] for name in names if name in outputs), None)
+        return None if values is None else values.reshape(len(values), -1)[:, 0].tolist()
+
+    found, scores = best("translation", "translations"), best("score", "scores")
+    if found is None or scores is None or "text" not in inputs:
+        return []
+    sizes = best("num_tokens") or [*map(counter.count, found)]
+    penalties = [length_penalty(float(size), counter.alpha) for size in sizes]
+    products = [score * penalty for score, penalty in zip(scores, penalties, strict=True)]
+    columns = (inputs["text"], found, scores, best("log_probs") or products, sizes)
+    remarks = []
+    for row, (text, target, *figures) in enumerate(zip(*columns, strict=True)):
+        translation = Translation(target.decode("utf-8", "replace"), *figures)
+        source = text.decode("utf-8", "replace")
+        if reasons := looks_wrong(source, translation, counter.is_long(text)):
+            remarks.append({"row": row, "score": translation.score, "reasons": [*reasons]})
+    return remarks
 
 
 def _json(body: bytes) -> Any:
@@ -186,7 +220,7 @@ def _decoded(value: Any) -> Any:
     return value
 
 
-def format_response(outputs: Arrays, by_row: bool, warnings: Sequence[str] = ()) -> str:
+def format_response(outputs: Arrays, by_row: bool, warnings: Sequence[Any] = ()) -> str:
     """Returns the answer to a predict call; rows of a single output are bare values."""
     columns = {name: plain_lists(values.tolist()) for name, values in outputs.items()}
     answer: Any = columns

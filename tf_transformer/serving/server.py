@@ -6,6 +6,7 @@ connections.
 """
 
 import functools
+import itertools
 import json
 import logging
 import re
@@ -19,11 +20,13 @@ from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 from tf_transformer.base.errors import missing_extra, quoted
 from tf_transformer.data import builtin
 from tf_transformer.decoding.streams import at_once
 from tf_transformer.export.card import read_card, read_config
-from tf_transformer.export.saved_model import Arrays, ClosedError, column
+from tf_transformer.export.saved_model import Arrays, ClosedError, column, plain_lists
 
 try:
     import flask
@@ -36,6 +39,7 @@ try:
     from tf_transformer.serving.queue import MAX_ROWS, BatchError, QueueFullError, Telemetry
     from tf_transformer.serving.rest import (
         BadRequestError,
+        doubts,
         format_document,
         format_response,
         metadata,
@@ -115,21 +119,30 @@ def _add_model(
         telemetry.tokens_written.inc(version.counter.written(outputs))
         return outputs
 
+    def count(remarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        flask.g.doubtful = len(remarks) or None
+        for reason in itertools.chain.from_iterable(one["reasons"] for one in remarks):
+            telemetry.doubtful.labels(reason).inc()
+        return remarks
+
     def predict(number=None):
         with model.use(number) as version:
             request = parse_request(flask.request.get_data(), version.session)
             flask.g.signature = request.signature
             outputs = answer(version, request.signature, request.inputs)
-        return _reply(format_response(outputs, request.by_row, request.warnings))
+            remarks = count(doubts(version.counter, request.inputs, outputs))
+        return _reply(format_response(outputs, request.by_row, [*request.warnings, *remarks]))
 
     def translate_text(number=None):
         with model.use(number) as version:
             parts, warnings = parse_document(flask.request.get_data(), version.session)
             sentences = [part.text for part in parts if part.is_sentence]
-            found, cut = _translate(functools.partial(answer, version), version, sentences)
-        if cut:
+            outputs = _translate(functools.partial(answer, version), version, sentences)
+            remarks = count(doubts(version.counter, {"text": column(sentences)}, outputs))
+        found = plain_lists(outputs["translation"].tolist())
+        if cut := int(outputs["source_cut"].sum()):
             warnings.append(f"Sentences that were too long and were cut: {cut}")
-        return _reply(format_document(parts, found, warnings))
+        return _reply(format_document(parts, found, warnings, remarks))
 
     def status(number=None):
         states = model.states()
@@ -153,25 +166,25 @@ def _add_model(
 
 def _translate(
     answer: Callable[[str, Arrays], Arrays], version: LoadedVersion, sentences: list[str]
-) -> tuple[list[str], int]:
-    """Returns translations and how many of the sentences were cut.
+) -> Arrays:
+    """Returns `translation`, `score` and `source_cut` of sentences.
 
     Sentences of similar length are queued together, as many as a request may have, some at a
     time: other clients are answered between them. Each such batch has the deadline.
     """
     order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))
     batches = [order[start : start + MAX_ROWS] for start in range(0, len(order), MAX_ROWS)]
-    found, cut = [""] * len(sentences), 0
+    types = {"translation": object, "score": np.float32, "source_cut": bool}
+    found = {name: np.zeros(len(sentences), dtype) for name, dtype in types.items()}
 
     def compute(rows: list[int]) -> Arrays:
         inputs = {"text": column([sentences[row] for row in rows])}
         return answer("serving_default", inputs)
 
     for rows, outputs in at_once(batches, compute, version.session.streams):
-        cut += int(outputs["source_cut"].sum()) if "source_cut" in outputs else 0
-        for row, text in zip(rows, outputs["translation"].tolist(), strict=True):
-            found[row] = text.decode("utf-8", "replace")
-    return found, cut
+        for name in found.keys() & outputs.keys():
+            found[name][rows] = outputs[name]
+    return found
 
 
 def _observe(app: flask.Flask, name: str, telemetry: Telemetry, access_log: str) -> None:
@@ -213,7 +226,7 @@ def _observe(app: flask.Flask, name: str, telemetry: Telemetry, access_log: str)
                 "request_id": request_id, "client": request.remote_addr,
                 "method": request.method, "path": request.path, "signature": signature,
                 "milliseconds": round(1000 * seconds, 1), "bytes": response.content_length,
-                "error": seen.get("error"),
+                "doubtful": seen.get("doubtful"), "error": seen.get("error"),
             }  # fmt: skip
             known = {name: value for name, value in record.items() if value is not None}
             logger.info("%s", json.dumps(known))

@@ -23,6 +23,7 @@ from tf_transformer.tasks.translation.generation import (
 from tf_transformer.tasks.translation.translator import Translator
 
 ALL = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=-math.inf)
+NO_TEXT = "not text (U+FFFD, a control character, an unknown piece)"
 DRAW = SamplingConfig(seed=3)
 
 
@@ -116,6 +117,9 @@ def test_shards_of_other_settings_are_refused(translator, lines, tmp_path):
         ("a dog", 3, " \u200b", -3.0, 3, "empty"),
         ("a\tdog", 3, "ein Hund", -3.0, 3, "with a TAB or an end of line"),
         ("a dog", 3, "ein\nHund", -3.0, 3, "with a TAB or an end of line"),
+        ("a dog", 3, "ein\0Hund", -3.0, 3, NO_TEXT),
+        ("a d\ufffdg", 3, "ein Hund", -3.0, 3, NO_TEXT),
+        ("a dog", 3, "ein ⁇", -3.0, 1, NO_TEXT),  # the token is UNK
         ("a dog", 9, "ein Hund", -3.0, 5, "longer than 8 tokens"),
         ("a dog", 3, "ein Hund", -3.0, 7, "with a length ratio above 2"),
         ("a dog", 3, "a dog ", -3.0, 3, "copied"),
@@ -126,7 +130,8 @@ def test_a_pair_is_dropped_for_its_first_reason(
     text, length, translation, log_prob, tokens, reason
 ):
     filters = Filters(max_tokens=8, max_ratio=2.0, min_log_prob=-1.0)
-    assert filters.reason(text, length, Translation(translation, 0, log_prob, tokens)) == reason
+    found = Translation(translation, 0, log_prob, tokens, tokens=[tokens])
+    assert filters.reason(text, length, found) == reason
 
 
 def test_dropped_pairs_are_counted_by_reason(translator, lines, tmp_path):

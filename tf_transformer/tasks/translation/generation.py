@@ -19,8 +19,8 @@ from typing import Any
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import locked, replacing, write_text
-from tf_transformer.config import SamplingConfig
-from tf_transformer.data.text import is_visible
+from tf_transformer.config import UNK_ID, SamplingConfig
+from tf_transformer.data.text import NOT_TEXT, is_visible
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.tasks.translation.translator import Translator
 
@@ -47,6 +47,10 @@ class Filters:
         reasons = {
             "empty": not (is_visible(text) and is_visible(translation)),
             "with a TAB or an end of line": bool({*"\t\r\n"} & {*text, *translation}),
+            "not text (U+FFFD, a control character, an unknown piece)": (
+                UNK_ID in translation.tokens
+                or any(NOT_TEXT.search(side) for side in (text, translation))
+            ),
             f"longer than {self.max_tokens} tokens": longer > self.max_tokens,
             f"with a length ratio above {self.max_ratio:g}": longer > self.max_ratio * shorter,
             "copied": translation.copies(text),

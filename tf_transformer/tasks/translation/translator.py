@@ -12,11 +12,19 @@ from tf_transformer.config import SAMPLING, SEARCH, DecodingConfig, SamplingConf
 from tf_transformer.config.combinations import check
 from tf_transformer.config.settings import Bounds, Setting, find_named
 from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
-from tf_transformer.data.spans import NO_SLOTS, Protection, as_glossary, notes, protection
+from tf_transformer.data.spans import (
+    NO_SLOTS,
+    Protection,
+    Slotted,
+    as_glossary,
+    notes,
+    protection,
+)
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment
 from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.engine import Engine, GraphEngine
+from tf_transformer.decoding.plausibility import LONG, looks_wrong
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import TextCodec, TranslatedText, Translation
 from tf_transformer.evaluation import Scores, score_translations, tokenizer_for
@@ -32,6 +40,10 @@ logger = logging.getLogger(__name__)
 
 _SEVERAL_LINES = (
     "texts of several lines, each read as one sentence: %d; `translate_text` takes documents"
+)
+_OTHER_PIECES = (
+    "word probabilities of other pieces than the search's, since an export scores text: "
+    "%d translations; load the run for the search's"
 )
 
 
@@ -189,7 +201,7 @@ class Translator:
         if prefixes is not None:
             begun = zip(slotted, prefixes, strict=True)
             prefixes = [one.begin(prefix) for one, prefix in begun]
-        sources = [one.text for one in slotted]
+        whole, sources = sources, [one.text for one in slotted]
         ranked = self.engine.translate(
             sources, decoding, number, prefixes=prefixes, sampling=sampling, progress=progress
         )
@@ -199,11 +211,17 @@ class Translator:
             scored = self.engine.score(origins, found, decoding)
             for each, same in zip(found, scored, strict=True):
                 each.word_probs = same.word_probs
+            other = (
+                not one.tokens and abs(one.log_prob - same.log_prob) > 0.05
+                for one, same in zip(found, scored, strict=True)
+            )
+            if count := sum(other):
+                logger.warning(_OTHER_PIECES, count)
         for line in notes(slotted, [best for best, *_ in ranked], self._limits(decoding)):
             logger.warning(line)
         ranked = [
-            [each.with_text(one.fill(each)) for each in some] if one.spans else some
-            for one, some in zip(slotted, ranked, strict=True)
+            [_filled(one, text, each) for each in some] if one.spans else some
+            for one, text, some in zip(slotted, whole, ranked, strict=True)
         ]
         results = [best for best, *_ in ranked] if n_best is None else ranked
         return results[0] if one else results
@@ -410,6 +428,13 @@ class Translator:
         plain = Translator(engine.model, engine.tokenizer, self.decoding)
         plain.protection = Protection(())  # an export takes texts that have slots already
         return publish(exportable(plain, options, text), folder, version, card, gate=gate)
+
+
+def _filled(slotted: Slotted, source: str, translation: Translation) -> Translation:
+    """Returns the translation with its slots filled, and with what looks wrong in it then."""
+    whole = translation.with_text(slotted.fill(translation))
+    whole.warnings = looks_wrong(source, whole, LONG in translation.warnings)
+    return whole
 
 
 def _check_export(

@@ -1,0 +1,46 @@
+"""Reasons why a translation looks wrong, the same in commands, Python and the server."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from tf_transformer.data.documents import WIDE
+from tf_transformer.data.text import is_visible
+from tf_transformer.decoding.text_codec import Translation
+
+LONG = "longer than any in training"  # of a source; the others are of source and translation
+
+
+def _letters(text: str) -> int:
+    return len(text) + 2 * sum(char >= WIDE for char in text)
+
+
+# By reason, whether it applies to a source and its translation. The guide measures the limits.
+REASONS: dict[str, Callable[[str, Translation], bool]] = {
+    "blank": lambda source, found: is_visible(source) and not is_visible(found),
+    "too short": lambda source, found: _letters(found) < 0.8 * _letters(source) - 15,
+    "too long": lambda source, found: _letters(found) > 2 * _letters(source) + 20,
+    "copied": lambda source, found: _letters(source) > 20 and found.copies(source),
+    "improbable": lambda source, found: found.is_less_probable_than(-1.5),
+}
+
+
+def looks_wrong(
+    source: str, translation: Translation, is_long: bool = False
+) -> tuple[str, ...]:
+    """Returns the reasons why a translation looks wrong, () if none applies.
+
+    `is_long` tells whether the source has more tokens than any in training.
+    """
+    found = (name for name, applies in REASONS.items() if applies(source, translation))
+    return *([LONG] if is_long else []), *found
+
+
+def add_warnings(
+    sources: Iterable[str],
+    ranked: Iterable[Iterable[Translation]],
+    tokens: Sequence[int],
+    longest_trained: int | None,
+) -> None:
+    """Sets the `warnings` of the translations of each source, which has `tokens`, with EOS."""
+    for source, translations, size in zip(sources, ranked, tokens, strict=True):
+        for each in translations:
+            each.warnings = looks_wrong(source, each, size > (longest_trained or size))
