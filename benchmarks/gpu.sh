@@ -1,58 +1,75 @@
 #!/bin/sh
-# Measures training and decoding of base and big on the first GPU, in at most 25 minutes:
+# Measures training and decoding of base and big on the first GPU, in at most 8 minutes:
 #
 #     sh benchmarks/gpu.sh CORPUS PEAK_TFLOPS
+#     sh benchmarks/gpu.sh CORPUS 1 --device cpu      # tiny sizes: tries every part
 #
 # CORPUS is a prefix of parallel text (en, de), PEAK_TFLOPS the device's dense rate in bfloat16:
 # 312 for an A100, 989 for an H100 or H200 (SXM). Tables and failures are written to
-# benchmarks/results/gpu.md; a part that exceeds its minutes is ended, and the next begins.
+# benchmarks/results/gpu.md; a part that exceeds its seconds is ended, and the next begins.
 set -u
-if [ $# -ne 2 ]; then
-    echo "error: expected CORPUS and PEAK_TFLOPS. Received: $# arguments. See benchmarks/gpu.sh." >&2
-    exit 2
-fi
+device=gpu
+if [ $# -eq 4 ] && [ "$3" = --device ]; then device=$4; fi
+case $#$device in 2gpu | 4gpu | 4cpu) ;; *)
+    echo "error: expected CORPUS PEAK_TFLOPS [--device gpu|cpu]. Received: $*. See benchmarks/gpu.sh." >&2
+    exit 2 ;;
+esac
 corpus=$(cd "$(dirname "$1")" && pwd)/$(basename "$1") || exit 1
 peak=$2 python=${PYTHON:-python}
 cd "$(dirname "$0")/.." || exit 1
-if ! "$python" -c 'import tensorflow as tf; raise SystemExit(not tf.config.list_physical_devices("GPU"))' 2>/dev/null; then
+if [ $device = gpu ] && ! "$python" -c 'import tensorflow as tf; raise SystemExit(not tf.config.list_physical_devices("GPU"))' 2>/dev/null; then
     echo "error: TensorFlow must see a GPU. Received: none with $python. Check nvidia-smi, and pip install 'tensorflow[and-cuda]'." >&2
     exit 1
 fi
 mkdir -p benchmarks/results
 table=benchmarks/results/gpu.md
+cache=$(mktemp -d) work=$(mktemp -d)
+trap 'rm -rf "$cache" "$work"' EXIT
 {
-    echo "# One GPU"
+    echo "# One device ($device)"
     echo
-    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader
+    [ $device = cpu ] || nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader
     echo "commit $(git rev-parse --short HEAD), $(date -u +%Y-%m-%d), peak $peak TFLOP/s"
 } > "$table"
 
-part() { # minutes, title, arguments of python
-    minutes=$1 title=$2
+part() { # seconds, title, arguments of python
+    seconds=$1 title=$2
     shift 2
+    [ $device = gpu ] || seconds=900 # a CPU's time does not matter
     printf '\n## %s\n\n`%s`\n\n' "$title" "$*" >> "$table"
-    echo "$title: at most $minutes minutes"
-    timeout "${minutes}m" "$python" "$@" >> "$table" 2> benchmarks/results/gpu.log
+    echo "$title: at most $seconds seconds"
+    timeout "$seconds" "$python" "$@" >> "$table" 2> benchmarks/results/gpu.log
     status=$?
     if [ $status -ne 0 ]; then
-        printf 'status %d (124: more than %d minutes)\n' $status "$minutes" >> "$table"
+        printf 'status %d (124: more than %d seconds)\n' $status "$seconds" >> "$table"
         tail -n 3 benchmarks/results/gpu.log >> "$table"
     fi
 }
 
-common="--gpu --peers none --rounds 3 --corpus $corpus"
+if [ $device = gpu ]; then
+    gpu=--gpu base=base big=big vocabulary=37000 base_tokens=25000 big_tokens=16384 sizes='1 32 256'
+    shapes='780x32 390x64 200x124' step=
+else
+    gpu='' base=tiny big=tiny vocabulary=500 base_tokens=256 big_tokens=256 sizes='1 2'
+    shapes='8x8 4x16' step='--set training.jit_compile=true --batch-tokens 512'
+fi
+common="$gpu --peers none --rounds 2 --corpus $corpus --vocab-size $vocabulary"
+one="--device $device --vocab-size $vocabulary --shapes $shapes"
+train="-m tf_transformer.cli.main train --model tiny --output $work/run $step"
 # shellcheck disable=SC2086  # several words
 {
-    part 6 "Training, big, bfloat16" benchmarks/training_step.py $common --models big \
-        --precisions bfloat16 --vocab-size 37000 --batch-tokens 16384 --xla --peak-tflops "$peak"
-    part 5 "Training, base, bfloat16" benchmarks/training_step.py $common --models base \
-        --precisions bfloat16 --vocab-size 37000 --batch-tokens 25000 --xla --peak-tflops "$peak"
-    part 3 "Training, base, float32" benchmarks/training_step.py $common --models base \
-        --precisions float32 --vocab-size 37000 --batch-tokens 25000
-    part 5 "Decoding, base" benchmarks/decoding.py $common --model base --vocab-size 37000 \
-        --precisions float32 bfloat16 --beams 4 --batch-sizes 1 32 256
-    part 4 "Decoding, big" benchmarks/decoding.py $common --model big --vocab-size 37000 \
-        --precisions float32 bfloat16 --beams 4 --batch-sizes 32 256
-    part 2 "Input" benchmarks/input_pipeline.py --gpu --rounds 1 --corpus "$corpus"
+    part 60 "Parity of an update" benchmarks/gpu_step.py parity $one --model $base
+    export TF_XLA_FLAGS="--tf_xla_persistent_cache_directory=$cache"
+    part 75 "Compilation, nothing stored" benchmarks/gpu_step.py compile $one --model $base
+    part 45 "Compilation, stored" benchmarks/gpu_step.py compile $one --model $base
+    part 75 "Training, base, bfloat16" benchmarks/training_step.py $common --models $base \
+        --precisions bfloat16 --batch-tokens $base_tokens --xla --peak-tflops "$peak"
+    part 75 "Training, big, bfloat16" benchmarks/training_step.py $common --models $big \
+        --precisions bfloat16 --batch-tokens $big_tokens --xla --peak-tflops "$peak"
+    part 60 "Kernels of a step" benchmarks/gpu_step.py profile $one --model $base
+    part 50 "Decoding, base" benchmarks/decoding.py $common --model $base \
+        --precisions float32 bfloat16 --beams 4 --batch-sizes $sizes
+    part 20 "Training stops" $train --stop-after "20 steps"
+    part 20 "Training resumes" $train --stop-after "20 steps"
 }
 cat "$table"

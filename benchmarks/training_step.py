@@ -94,7 +94,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--batch-tokens", type=positive, default=2_048)
     add("--batches", type=positive, default=4, help="batches in a round")
     add("--gpu", action="store_true", help="compute on the first GPU")
-    add("--xla", action="store_true", help="also measure tf_transformer compiled by XLA")
+    add("--xla", action="store_true", help="also measure tf_transformer by XLA programs")
     text = "also measure tf_transformer with --max-tokens-per-device N"
     add("--parts-of", type=positive, metavar="N", help=text)
     text = "also measure tf_transformer with training.recompute"

@@ -22,7 +22,7 @@ def setup(
     batches: path of the file of batches.
     model: arguments of ModelConfig.
     precision: precision setting, such as "mixed_bfloat16".
-    jit_compile: compile the step with XLA.
+    jit_compile: train by XLA programs, one for each kind of layer.
     max_tokens_per_device: compute larger batches in parts; 0 for whole batches.
     recompute: recompute layers in the backward pass.
     """

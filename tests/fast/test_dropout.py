@@ -1,12 +1,14 @@
 """Dropout: its rate, its independence, its gradient, and the shapes it takes."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
 
-from tf_transformer.fast.dropout import Dropout
+from tf_transformer.fast.dropout import Dropout, hashed_bits
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
@@ -23,6 +25,29 @@ def test_both_halves_of_a_word_and_all_positions_are_independent():
     outputs = ops.convert_to_numpy(Dropout(0.5, seed=2)(np.ones((4000, 8)), training=True))
     correlations = np.corrcoef((outputs != 0).T)
     np.testing.assert_array_less(np.abs(correlations - np.eye(8)), 0.08)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_hashed_masks_keep_the_rate_and_are_independent(rate):
+    """Of seeds, neighbours and distant values; `benchmarks/dropout_masks.py` tries more."""
+    bits = tf.function(lambda seed: hashed_bits((512, 512), seed), jit_compile=True)
+    seeds = [0, 1, 2**32, 2**33 + 1, -1, -(2**62)]
+    masks = []
+    for seed in seeds:
+        kept = bits(tf.constant(seed, tf.int64)).numpy() >= np.uint32(rate * 2**32)
+        masks.append((kept - (1 - rate)) / np.sqrt(rate * (1 - rate)))
+    deviates = [mask.sum() for mask in masks]
+    deviates += [(a * b).sum() for a, b in itertools.combinations(masks, 2)]
+    for mask in masks:
+        deviates += [(mask[:, k:] * mask[:, :-k]).sum() for k in (1, 2, 256)]
+        deviates += [(mask[k:] * mask[:-k]).sum() for k in (1, 2, 256)]
+    assert max(map(abs, deviates)) / 512 < 4  # 57 standard normal deviates
+
+
+def test_hashed_bits_are_the_same_with_and_without_xla():
+    seed = tf.constant(-(2**40) + 5, tf.int64)
+    compiled = tf.function(lambda seed: hashed_bits((3, 2, 5), seed), jit_compile=True)(seed)
+    np.testing.assert_array_equal(hashed_bits((3, 2, 5), seed), compiled)
 
 
 def test_every_call_draws_a_new_mask_determined_by_the_seed():

@@ -137,14 +137,6 @@ def test_a_scaled_loss_gives_the_same_update():
     assert distance(model, transformer()) > 1e-2
 
 
-def test_it_can_be_compiled_with_xla():
-    data = [batch(4, 1)] * 2
-    model, _ = fitted(1, data, make=transformer, chunked_loss=True, jit_compile=True)
-    expected = stepped_by_hand(transformer(), keras.optimizers.Adam(0.01), data)
-    assert model.jit_compile
-    assert distance(model, expected) < 2e-5
-
-
 @pytest.mark.parametrize(
     ("make", "loss", "expected"),
     [

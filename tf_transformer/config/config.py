@@ -263,7 +263,8 @@ class TrainingConfig:
         choices=("float32", "mixed_bfloat16", "mixed_float16"))
     recompute: bool = setting(False, resume="recorded",
         help="recompute layers in the backward pass: less memory, slower, the same result")
-    jit_compile: bool = setting(False, help="compile the train step with XLA")
+    jit_compile: bool | None = setting(None, resume="recorded",
+        help="train by XLA programs, one for each kind of layer; None: on a GPU only")
     deterministic: bool = setting(False, card="never", resume="recorded",
         help="fix the order of additions on a GPU, which is slower; a CPU's always is")
     init_from: str = setting("", flag="--init-from RUN", group="run", init_from="own",

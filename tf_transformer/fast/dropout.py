@@ -9,11 +9,8 @@ from keras import ops
 
 _LEVELS = 2**16  # number of values of 16 random bits
 
-# Inside `fixed_seeds`: the replacement of each seed generator.
-_fixed_seeds: dict[keras.random.SeedGenerator, keras.random.SeedGenerator] = {}
 
-
-class _FixedSeed(keras.random.SeedGenerator):
+class FixedSeed(keras.random.SeedGenerator):
     """A generator that always returns one seed, drawn earlier."""
 
     def __init__(self, seed):
@@ -23,10 +20,20 @@ class _FixedSeed(keras.random.SeedGenerator):
         return self.seed
 
 
+class Hashed(FixedSeed):
+    """An int64 seed whose random bits are a hash of it and of each value's index."""
+
+
+# Inside `fixed_seeds`: the replacement of each seed generator.
+_fixed_seeds: dict[keras.random.SeedGenerator, FixedSeed] = {}
+
+
 @contextmanager
-def fixed_seeds(generators: Sequence[keras.random.SeedGenerator], seeds) -> Iterator[None]:
+def fixed_seeds(
+    generators: Sequence[keras.random.SeedGenerator], seeds: Sequence[FixedSeed]
+) -> Iterator[None]:
     """Makes dropout use these seeds, one for each generator, instead of drawing new ones."""
-    _fixed_seeds.update(zip(generators, map(_FixedSeed, seeds), strict=True))
+    _fixed_seeds.update(zip(generators, seeds, strict=True))
     try:
         yield
     finally:
@@ -46,10 +53,34 @@ def dropout_levels(rate: float) -> int:
 
 def drop(inputs, levels: int, seed):
     """Sets a fraction levels / 2^16 of the inputs [..., D] to 0 and scales up the others."""
-    numbers = _random_int16(ops.shape(inputs), _fixed_seeds.get(seed, seed))
-    kept = numbers >= levels - _LEVELS // 2
+    seed = _fixed_seeds.get(seed, seed)
+    if isinstance(seed, Hashed):
+        bits = hashed_bits(ops.shape(inputs), seed.seed)
+        kept = bits >= ops.cast(levels * (2**32 // _LEVELS), "uint32")
+    else:
+        kept = _random_int16(ops.shape(inputs), seed) >= levels - _LEVELS // 2
     scale = ops.cast(_LEVELS / (_LEVELS - levels), inputs.dtype)
     return inputs * (ops.cast(kept, inputs.dtype) * scale)
+
+
+def hashed_bits(shape, seed):
+    """Returns 32 random bits for each value, uint32: a hash of its index and an int64 seed.
+
+    XLA computes them inside of what uses them, in both passes: no mask is stored. As plain
+    operations they are slower than a generator. The hash is "lowbias32" (C. Wellons,
+    "Prospecting for hash functions", 2018), once for each half of the seed. Indices count up
+    to 2^32.
+    """
+    *outer, width = shape
+    rows = ops.cast(ops.arange(math.prod(outer), dtype="int32"), "uint32")
+    columns = ops.cast(ops.arange(width, dtype="int32"), "uint32")
+    bits = rows[:, None] * ops.cast(width, "uint32") + columns
+    for half in (seed, ops.right_shift(seed, 32)):
+        bits = ops.bitwise_xor(bits, ops.cast(ops.bitwise_and(half, 2**32 - 1), "uint32"))
+        for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
+            shifted = ops.right_shift(bits, ops.cast(shift, "uint32"))
+            bits = ops.bitwise_xor(bits, shifted) * ops.cast(factor, "uint32")
+    return ops.reshape(bits, shape)
 
 
 def _random_int16(shape, seed):

@@ -31,7 +31,8 @@ class GradientRegistry(dict):
 
 
 if keras.backend.backend() == "tensorflow":
-    from tensorflow import bitcast
+    from tensorflow import bitcast, convert_to_tensor
+    from tensorflow.python.eager.record import stop_recording as without_tape  # noqa: F401
     from tensorflow.python.framework import ops
 
     ops.gradient_registry._registry = GradientRegistry(ops.gradient_registry._registry)
@@ -47,6 +48,11 @@ def mask_of(x):
 def share_of_replica(loss):
     """Divides a loss by the number of replicas, whose gradients Keras's own step adds up."""
     return scale_loss_for_distribution(loss)
+
+
+def stored_value(variable: keras.Variable):
+    """Returns a variable's value in its own dtype, also where Keras would cast it."""
+    return convert_to_tensor(variable._value)
 
 
 def handle_of(variable):
@@ -74,6 +80,12 @@ class KerasModel(keras.Model):
     def drop_metrics(self) -> None:
         """Drops the metrics of an earlier `compile`, which `metrics=None` would keep."""
         self._compile_metrics = None
+
+    def variables_of_metrics(self, labels, logits) -> list[keras.Variable]:
+        """Returns the variables of all metrics; some are made for labels and logits first."""
+        if self._compile_metrics is not None and not self._compile_metrics.built:
+            self._compile_metrics.build(labels, logits)
+        return self.metrics_variables
 
     def last_call(self) -> tuple[keras.layers.Layer, keras.KerasTensor]:
         """Returns the layer that computes a functional model's output, and its input."""

@@ -5,6 +5,7 @@ from keras import ops
 
 from tf_transformer.base.position_kinds import POSITION_KINDS
 from tf_transformer.fast.projections import QuantizedKernel, look_up, project
+from tf_transformer.fast.recompute import current_programs
 from tf_transformer.layers.attention import padding_mask
 from tf_transformer.layers.positions import positions_named
 
@@ -152,7 +153,15 @@ class PositionalEmbedding(PositionalEncoding):
         if reverse:
             return project_to_logits(inputs, self.output_kernel(), self.output_bias)
         _require_ids(inputs)
-        embedded = ops.cast(look_up(self.embeddings, inputs), self.compute_dtype)
+        rows = look_up(self.embeddings, inputs)
+        if programs := current_programs():
+            rest, others = {"offset": offset}, (self.embeddings, self.output_bias)
+            return programs.call(self, [rows], rest, function=self._place, leave_out=others)
+        return self._place(rows, offset)
+
+    def _place(self, rows, offset):
+        """Scales rows of the table and adds their positions."""
+        embedded = ops.cast(rows, self.compute_dtype)
         return super().call(embedded * self.d_model**0.5, offset)
 
     def output_kernel(self):

@@ -7,7 +7,7 @@ import keras
 
 from tf_transformer.fast.dropout import Dropout
 from tf_transformer.fast.keras_hooks import sublayers
-from tf_transformer.fast.recompute import recomputed
+from tf_transformer.fast.recompute import current_programs, recomputed
 from tf_transformer.layers.attention import MultiHeadAttention
 from tf_transformer.layers.feed_forward import (
     AddAndNorm,
@@ -141,8 +141,10 @@ class Stack(TransformerLayer):
 
         Returns the output; with `return_attention_scores`, also a list of each layer's scores.
         """
-        x = self.dropout(x, training=training)
         options["training"] = training
+        if training and not return_attention_scores and (programs := current_programs()):
+            return programs.call_stack(self, x, inputs, options)
+        x = self.dropout(x, training=training)
         if not return_attention_scores:
             for layer in self.layers:
                 call = recomputed(layer) if self.recompute and training else layer

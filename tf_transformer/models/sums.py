@@ -1,6 +1,8 @@
 """The sums of a training step: over parts of a batch, over chunks of logits, over replicas."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import keras
 import tensorflow as tf
@@ -13,7 +15,7 @@ from tf_transformer.layers.embedding import OutputProjection, PositionalEmbeddin
 LOGIT_ROWS, LOGIT_ROWS_ON_GPU = 512, 4_096
 
 # Distance between the dropout seeds of neighbouring replicas; Keras draws no seed as large.
-_SEED_DISTANCE = 2**33
+SEED_DISTANCE = 2**33
 
 
 # --- Parts of a batch --------------------------------------------------------------------
@@ -43,15 +45,15 @@ def sum_over_parts(compute: Callable, tensors, zeros, max_tokens: int | None):
     return sums
 
 
-def in_parts(tensors, most):
+def in_parts(tensors, most, always: bool = False):
     """Cuts tensors [B, ...] into P equal parts of at most `most` rows; returns P first.
 
     Every tensor becomes [P, rows, ...], the last part filled up with rows of zeros, which count
-    as padding.
+    as padding. A part `always` has `most` rows if the caller needs a constant.
     """
     rows = tf.shape(tf.nest.flatten(tensors)[0])[0]
     parts = tf.maximum(-(-rows // most), 1)
-    size = -(-rows // parts)
+    size = most if always else -(-rows // parts)
 
     def cut(tensor):
         missing = parts * size - rows
@@ -90,7 +92,7 @@ class ReplicaSeeds:
             local = strategy.experimental_local_results
             first = [local(seed.value)[0].numpy() for seed in self._states()]
             # This worker's first copy may belong to a replica other than 0.
-            first = [[seed % _SEED_DISTANCE, count] for seed, count in first]
+            first = [[seed % SEED_DISTANCE, count] for seed, count in first]
             self._assign(tf.constant(first, "int64"))
 
     def _states(self) -> list[keras.Variable]:
@@ -100,7 +102,7 @@ class ReplicaSeeds:
     def _assign_here(self, first: tf.Tensor) -> None:
         """Assigns this replica's seeds; `first` holds those of replica 0, [seeds, 2]."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        distance = tf.cast(replica, "int64") * _SEED_DISTANCE
+        distance = tf.cast(replica, "int64") * SEED_DISTANCE
         for index, state in enumerate(self._states()):
             seed = first[index] + tf.stack([distance, tf.zeros_like(distance)])
             state.assign(tf.cast(seed, state.dtype))
@@ -112,13 +114,28 @@ class ReplicaSeeds:
 Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
+@dataclass(frozen=True)
+class CompiledLoss:
+    """A loss that XLA can compile, since the state of the metrics is an argument and a result.
+
+    Attributes:
+        state: returns the variables of the metrics.
+        call: takes labels, logits, weights and the values of these variables; returns the sum
+            of the loss and the new values.
+    """
+
+    state: Callable[[], Sequence[keras.Variable]]
+    call: Callable
+
+
 class ChunkedLoss:
     """The output projection and loss of a functional model, separated from its other layers.
 
+    With a compiled loss, a chunk of fixed size is one XLA program, for batches of any shape.
     Raises ValueError if the model does not end in the projection of hidden states to logits.
     """
 
-    def __init__(self, model: KerasModel) -> None:
+    def __init__(self, model: KerasModel, compiled: CompiledLoss | None = None) -> None:
         layer, hidden = model.last_call()
         if not isinstance(layer, PositionalEmbedding | OutputProjection):
             raise ValueError(
@@ -129,6 +146,10 @@ class ChunkedLoss:
         self.reverse = isinstance(layer, PositionalEmbedding)
         self.kernel = layer.embeddings if self.reverse else layer.kernel  # [V, D], or [D, V]
         self.bias = layer.output_bias
+        self.compiled = compiled
+        if compiled:
+            chunk = partial(self._chunk, compiled.call)
+            self._program = tf.function(chunk, jit_compile=True, autograph=False)
 
     def gradients(
         self, inputs, labels, weights, scale, variables: Sequence[keras.Variable], loss: Loss
@@ -142,6 +163,8 @@ class ChunkedLoss:
         projection = [self.kernel] if self.bias is None else [self.kernel, self.bias]
         indices = {id(variable): index for index, variable in enumerate(variables)}
         projection = [v for v in projection if id(v) in indices]  # others are frozen
+        if self.compiled:  # a GPU keeps int32 in the memory of the host
+            labels = tf.cast(labels, tf.int64)
         rows = _rows(hidden, labels, weights)
         total, upstream, sums = self._in_chunks(rows, scale, projection, loss)
         upstream = tf.reshape(upstream, tf.shape(hidden))
@@ -176,31 +199,51 @@ class ChunkedLoss:
 
         `variables` contains the kernel and the bias if they are trainable.
         """
-        num_chunks, chunks = in_parts(rows, _logit_rows())
+        compiled = self.compiled is not None
+        num_chunks, chunks = in_parts(rows, _logit_rows(), always=compiled)
         kernel, bias = self._projection(rows[0].dtype)
-        sources = [kernel if v is self.kernel else bias for v in variables]
+        state = list(self.compiled.state()) if compiled else []
 
-        def add_chunk(index, total, sums, written):
-            hidden, labels, weights = (chunk[index] for chunk in chunks)
-            with tf.GradientTape() as tape:
-                tape.watch([hidden, *sources])
-                value = loss(labels, self._logits(hidden, kernel, bias), weights)
-                objective = value * scale
-            gradient, *terms = tape.gradient(objective, [hidden, *sources])
-            sums = [a + tf.cast(b, a.dtype) for a, b in zip(sums, terms, strict=True)]
-            return index + 1, total + value, sums, written.write(index, gradient)
+        def add_chunk(index, total, sums, written, values):
+            arguments = [c[index] for c in chunks], kernel, bias, scale, sums, values
+            if compiled:
+                value, gradient, sums, values = self._program(*arguments)
+            else:
+                value, gradient, sums, values = self._chunk(_stateless(loss), *arguments)
+            return index + 1, total + value, sums, written.write(index, gradient), values
 
         shape = [None, rows[0].shape[-1]]
         written = tf.TensorArray(rows[0].dtype, num_chunks, element_shape=shape)
-        zeros = [tf.zeros(v.shape, v.dtype) for v in variables]
-        _, total, sums, written = tf.while_loop(
+        names = ["kernel" if v is self.kernel else "bias" for v in variables]
+        zeros = {n: tf.zeros(v.shape, v.dtype) for n, v in zip(names, variables, strict=True)}
+        _, total, sums, written, values = tf.while_loop(
             lambda index, *_: index < num_chunks,
             add_chunk,
-            (tf.constant(0), tf.constant(0.0), zeros, written),
+            (tf.constant(0), tf.constant(0.0), zeros, written, [v.value for v in state]),
             parallel_iterations=1,
         )
+        for variable, value in zip(state, values, strict=True):
+            variable.assign(value)
         gradient = tf.reshape(written.stack(), (-1, shape[-1]))
-        return total, gradient[: tf.shape(rows[0])[0]], sums
+        return total, gradient[: tf.shape(rows[0])[0]], [sums[name] for name in names]
+
+    def _chunk(self, loss, chunk, kernel, bias, scale, sums, values):
+        """Returns a chunk's loss and gradient, `sums` with its gradients, and the new state."""
+        hidden, labels, weights = chunk
+        tensors = {"kernel": kernel, "bias": bias}
+        sources = {name: tensors[name] for name in sums}
+        with tf.GradientTape() as tape:
+            tape.watch([hidden, sources])
+            logits = self._logits(hidden, kernel, bias)
+            value, values = loss(labels, logits, weights, values)
+            objective = value * scale
+        gradient, terms = tape.gradient(objective, [hidden, sources])
+        added = {name: sums[name] + tf.cast(terms[name], sums[name].dtype) for name in sums}
+        return value, gradient, added, values
+
+
+def _stateless(loss: Loss) -> Callable:
+    return lambda labels, logits, weights, values: (loss(labels, logits, weights), values)
 
 
 def _logit_rows() -> int:

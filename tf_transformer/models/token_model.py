@@ -7,6 +7,9 @@ import tensorflow as tf
 
 from tf_transformer.fast.keras_hooks import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer
+from tf_transformer.fast.programs import Programs
+from tf_transformer.fast.recompute import compiled
+from tf_transformer.layers.stack import Stack
 from tf_transformer.models.checks import check_fit, check_labels, check_loss, warn_of_padding
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
@@ -16,6 +19,7 @@ from tf_transformer.models.losses import (
 )
 from tf_transformer.models.sums import (
     ChunkedLoss,
+    CompiledLoss,
     ReplicaSeeds,
     sum_over_parts,
     sum_over_replicas,
@@ -44,6 +48,7 @@ class TokenModel(KerasModel):
     _trained: tuple[int, ...] = ()  # ids of the weights of the last `fit` since `compile`
     _predicted = _tested = _trained  # those of the last `predict`, and `evaluate`
     _chunked_loss: ChunkedLoss | None = None
+    programs: Programs | None = None  # if XLA compiles the layers
 
     # --- Compiling -----------------------------------------------------------------------
 
@@ -56,6 +61,7 @@ class TokenModel(KerasModel):
         weighted_metrics=None,
         max_tokens_per_device: int | None = None,
         chunked_loss: bool = False,
+        jit_compile: bool | str = "auto",
         **kwargs,
     ):
         """Compiles as Keras does; metrics of an earlier `compile` are dropped.
@@ -75,6 +81,10 @@ class TokenModel(KerasModel):
             chunked_loss: computes the logits of 512 target positions at a time, on a GPU 4,096,
                 with the same result up to rounding: less memory, and a little faster. Metrics
                 that count padding then count more of it.
+            jit_compile: as in Keras, but with `LabelSmoothedCrossEntropy` XLA compiles one
+                program for each kind of layer in training, not the whole step: the stacks of
+                `layers`, their embeddings and, with `chunked_loss`, the loss. Results differ
+                by rounding and by other dropout masks. "auto" compiles on a GPU.
             **kwargs: other arguments of Keras's `compile`.
 
         Raises:
@@ -102,13 +112,16 @@ class TokenModel(KerasModel):
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
         objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
         check_labels(self.first_label, loss, objects)
-        chunks = ChunkedLoss(self) if chunked_loss else None  # refuses some models
+        by_layer = self._compiles_by_layer(loss, jit_compile, kwargs.get("run_eagerly"))
+        of_loss = CompiledLoss(self._metric_state, self._compiled_loss) if by_layer else None
+        chunks = ChunkedLoss(self, of_loss) if chunked_loss else None  # refuses some models
         optimizer = keras.optimizers.get(optimizer)
         in_half = self.dtype_policy.name == "mixed_float16"
         scales_itself = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if in_half and not scales_itself and kwargs.get("auto_scale_loss", True):
             optimizer = LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
         self.drop_metrics()
+        kwargs["jit_compile"] = False if by_layer else jit_compile
         super().compile(
             optimizer, loss, metrics=metrics, weighted_metrics=weighted_metrics, **kwargs
         )
@@ -116,6 +129,7 @@ class TokenModel(KerasModel):
         self.max_tokens_per_device, self._trained = max_tokens_per_device or None, ()
         # Bypasses Keras's `__setattr__`, which would track layers and metrics a second time.
         object.__setattr__(self, "_chunked_loss", chunks)
+        object.__setattr__(self, "programs", Programs() if by_layer else None)
         object.__setattr__(self, "_metric_objects", objects)
         if in_parts:
             warn_of_padding(metrics)
@@ -127,6 +141,7 @@ class TokenModel(KerasModel):
         return config | {
             "max_tokens_per_device": self.max_tokens_per_device,
             "chunked_loss": self._chunked_loss is not None,
+            "jit_compile": self.jit_compile or self.programs is not None,
         }
 
     def compile_from_config(self, config):
@@ -180,12 +195,13 @@ class TokenModel(KerasModel):
         inputs, labels, weights, count = self._unpack(data)
         global_count = tf.maximum(sum_over_replicas(count), 1e-9)
         zeros = [tf.zeros(v.shape, v.dtype) for v in self.trainable_variables]
-        total, gradients = sum_over_parts(
-            lambda *part: self._gradients(*part, global_count),
-            (inputs, labels, weights),
-            (tf.constant(0.0), zeros),
-            self.max_tokens_per_device,
-        )
+        with compiled(self.programs):
+            total, gradients = sum_over_parts(
+                lambda *part: self._gradients(*part, global_count),
+                (inputs, labels, weights),
+                (tf.constant(0.0), zeros),
+                self.max_tokens_per_device,
+            )
         # Loss scaling skips such an update instead.
         if not isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
             total = _nan_unless_finite(total, gradients)
@@ -233,6 +249,25 @@ class TokenModel(KerasModel):
         """Updates the metrics; returns the sum of the loss over the tokens."""
         self.compute_metrics(inputs, labels, logits, weights)
         return self.loss.weighted_sum(labels, logits, weights)
+
+    def _compiles_by_layer(self, loss, jit_compile: bool | str, run_eagerly) -> bool:
+        """Tells whether XLA compiles by layer; other models and losses compile as in Keras."""
+        if jit_compile == "auto":
+            jit_compile = bool(tf.config.get_visible_devices("GPU")) and not run_eagerly
+        stacks = any(isinstance(layer, Stack) for layer in self.layers)
+        return bool(jit_compile and stacks and isinstance(loss, LabelSmoothedCrossEntropy))
+
+    def _metric_state(self):
+        vectors = keras.KerasTensor((None, self.output.shape[-1]), "float32")
+        return self.variables_of_metrics(keras.KerasTensor((None,), "int64"), vectors)
+
+    def _compiled_loss(self, labels, logits, weights, values):
+        """Does what `_loss_of_logits` does, with the metrics' values before and after it."""
+        variables = self._metric_state()
+        state = list(zip(variables, values, strict=True))
+        with keras.StatelessScope(state) as scope:
+            total = self._loss_of_logits(None, labels, logits, weights)
+        return total, [scope.get_current_value(variable) for variable in variables]
 
     def _logs(self, total, count):
         self.mean_loss.update_state(total / tf.maximum(count, 1e-9), sample_weight=count)

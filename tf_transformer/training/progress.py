@@ -40,6 +40,7 @@ class TrainingProgress:
     steps_per_epoch: int = 0  # batches per epoch; another number means other batches
     replicas: int = 1  # number of devices
     max_tokens_per_device: int = 0  # size of the parts that batches are computed in; 0 if whole
+    compiled: int = 0  # 1 if XLA compiles the layers, which draw other dropout masks
     # State of the model's running means, to resume within a period.
     means: list[np.ndarray] = field(default_factory=list)
 
@@ -51,7 +52,7 @@ class TrainingProgress:
             UserError: if the state is damaged or belongs to another model.
         """
         arrays = restore_state(path, model)
-        numbers = {name: arrays[name].item() for name in _NUMBERS}
+        numbers = {name: arrays[name].item() for name in _NUMBERS if name in arrays}
         means = [arrays[name] for name in sorted(arrays.keys() - {*_NUMBERS})]
         progress = cls(**numbers, means=means)
         progress.resume_means(model)
@@ -104,11 +105,13 @@ class TrainingProgress:
             changes.append(f"{now.replicas} instead of {self.replicas} devices")
         if self.max_tokens_per_device != now.max_tokens_per_device:
             changes.append("parts of another size")
+        if self.compiled != now.compiled:
+            changes.append(f"{'with' if now.compiled else 'without'} XLA")
         if self.steps_per_epoch != now.steps_per_epoch:
             self.data_step = self.data_step * now.steps_per_epoch // self.steps_per_epoch
             changes.append("batches of another size")
         self.replicas, self.steps_per_epoch = now.replicas, now.steps_per_epoch
-        self.max_tokens_per_device = now.max_tokens_per_device
+        self.max_tokens_per_device, self.compiled = now.max_tokens_per_device, now.compiled
         return changes
 
 

@@ -16,6 +16,8 @@ import tensorflow as tf
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.fast.optimizers import Adam, averaged_weights, learning_rate, step_of
+from tf_transformer.fast.programs import structure_of
+from tf_transformer.layers.embedding import PositionalEmbedding
 from tf_transformer.layers.stack import Stack
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
@@ -114,8 +116,6 @@ class Trainer:
         self.stopper = stopper or Stopper()
         self.verbose = verbose
         self.replicas = replicas = self.strategy.num_replicas_in_sync
-        if self.training.jit_compile and replicas > 1:
-            raise UserError(f"training.jit_compile needs --devices 1. Received: {replicas}.")
         self.best = BestWeights(self.folder, self.training.best_by, task.dev_set)
         # Positions of a device's share of the largest batch, and of parts if memory ran out.
         self.largest_share = max(-(-rows // replicas) * length for rows, length in task.shapes)
@@ -134,7 +134,11 @@ class Trainer:
             self.model.optimizer.build(self.model.trainable_variables)
         self.evaluate = self.task.evaluator(self.model)
         epoch = self.task.steps_per_epoch
-        self.progress = TrainingProgress(steps_per_epoch=epoch, replicas=self.replicas)
+        self.progress = TrainingProgress(
+            steps_per_epoch=epoch,
+            replicas=self.replicas,
+            compiled=int(self.model.programs is not None),
+        )
 
     def train(self) -> Result | None:
         """Trains to the end.
@@ -188,6 +192,11 @@ class Trainer:
         self.progress.max_tokens_per_device = size
         self.model.max_tokens_per_device = size if 0 < size < self.largest_share else None
         logger.info("memory: %s", describe_memory(self.model, self.largest_share))
+        if self.model.programs:
+            shapes = part_shapes(
+                self.task.shapes, self.replicas, self.model.max_tokens_per_device
+            )
+            logger.info("XLA: %s", describe_programs(self.model, len(shapes)))
         if saved is not None:
             self._resume(saved)
         else:
@@ -371,19 +380,29 @@ class Trainer:
 def compile_model(model: TokenModel, config: Config) -> None:
     """Compiles a model with loss, optimizer and metrics, for `fit` here or in a notebook."""
     training, first = config.training, model.first_label
+    by_layer = compiles(training)
     for layer in model.layers:
         if isinstance(layer, Stack):
             layer.recompute = training.recompute
     model.compile(
         make_optimizer(training, config.model.d_model),
         LabelSmoothedCrossEntropy(
-            training.label_smoothing, first_label=first, scatter=not training.deterministic
+            training.label_smoothing,
+            first_label=first,
+            scatter=not (training.deterministic or by_layer),
         ),
         metrics=[Perplexity(first_label=first), TokenAccuracy(first_label=first), TokenCount()],
-        jit_compile=training.jit_compile,
+        jit_compile=by_layer,
         max_tokens_per_device=training.max_tokens_per_device or None,
         chunked_loss=isinstance(model, Transformer),
     )
+
+
+def compiles(training: TrainingConfig) -> bool:
+    """Tells whether XLA compiles the layers: by default on a GPU."""
+    if training.jit_compile is None:
+        return bool(tf.config.get_visible_devices("GPU"))
+    return training.jit_compile
 
 
 def make_optimizer(training: TrainingConfig, d_model: int) -> Adam:
@@ -421,3 +440,28 @@ def describe_memory(model: TokenModel, share: int) -> str:
     size = (4 * model.count_params() + 28 * trained) / 1e6
     most = model.max_tokens_per_device or share
     return f"some {size:,.0f} MB for weights and Adam, plus the layers of {most:,} positions"
+
+
+def describe_programs(model: TokenModel, shapes: int) -> str:
+    """Describes how many XLA programs batches of so many shapes need."""
+    kinds = sum(isinstance(layer, PositionalEmbedding) for layer in model.layers)
+    for stack in (layer for layer in model.layers if isinstance(layer, Stack)):
+        layers = {tuple(structure_of(layer).values()) for layer in stack.layers}
+        kinds += len(layers) + bool(stack.dropout_rate) + bool(stack.norm)
+    number = 2 * kinds * shapes + isinstance(model, Transformer)  # forward and backward; loss
+    return f"{number} programs for {shapes} shapes, each compiled when first needed"
+
+
+def part_shapes(
+    shapes: Sequence[tuple[int, int]], replicas: int, most: int | None
+) -> set[tuple[int, int]]:
+    """Returns the shapes (rows, length) that a device computes of batches of these shapes.
+
+    `most` is the largest number of positions of a part, None for a share at once.
+    """
+    found = set()
+    for rows, length in shapes:
+        share = -(-rows // replicas)
+        parts = -(-share // max(most // length, 1)) if most else 1
+        found.add((-(-share // parts), length))
+    return found
