@@ -14,12 +14,12 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 27_350,
-    "package files": 165,  # of which 22 are commands and 23 make packages
-    "tests lines": 27_300,
-    "tests files": 165,
+    "package lines": 29_400,  # slots, files of translators and GPU programs took 1,700
+    "package files": 171,  # of which 22 are commands and 23 make packages
+    "tests lines": 29_000,
+    "tests files": 171,
     "commands": 22,
-    "refusals": 237,  # `raise UserError`
+    "refusals": 262,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

@@ -249,7 +249,10 @@ def test_the_command_asks_the_gate_and_has_a_status_for_its_refusal(
         ("--better-than {1} --reference {2}", "--source is needed for runs that translate"),
         ("--better-than nowhere --source {0} --reference {0}", "must be an export"),
         ("--better-than {1} --source {0} --reference {2}", "must have the same number of line"),
-        ("--better-than {1} --source {3} --reference {3}", "are empty. Expected at least one"),
+        (
+            "--better-than {1} --source {3} --reference {3}",
+            "must have at least one sentence. Received: none",
+        ),
     ],
 )
 def test_a_gate_needs_all_its_options(
