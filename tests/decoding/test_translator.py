@@ -4,8 +4,10 @@ import copy
 import dataclasses
 import io
 import json
+import os
 import pickle
 import re
+import signal
 from collections import Counter
 
 import numpy as np
@@ -447,6 +449,32 @@ def test_translate_text_translates_all_sentences_of_all_documents(translator, te
     assert translator.translate_text([document, "42\n"]) == [expected, "42\n"]
     with pytest.raises(UserError, match="`context` must be"):
         translator.translate_text(document, context=0)
+
+
+def test_a_model_is_used_only_in_its_process(translator, exported):
+    """TensorFlow would wait forever in a fork, and its objects cannot be pickled."""
+    for one in (translator, load(exported)):
+        for copied in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(UserError, match="cannot be pickled or copied: load"):
+                copied(one)
+    calls = [
+        lambda: translator.translate("A dog."), lambda: translator.score("A dog.", "Ein Hund."),
+        lambda: load(exported),
+    ]  # fmt: skip
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        signal.alarm(60)
+        for each in calls:
+            try:
+                each()
+            except UserError as error:
+                os.write(writing, f"{error}\n".encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as found:
+        lines = found.read().splitlines()
+    assert os.waitpid(child, 0)[1] == 0 and len(lines) == 3
+    assert all(line.endswith("load only after the fork.") for line in lines)
 
 
 # --- Spans that are kept ------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.export.card import CARD
 from tf_transformer.serving.queue import Telemetry
 from tf_transformer.serving.served_model import (
     LoadedVersion,
@@ -237,3 +238,15 @@ def test_the_whole_reason_of_a_refusal_is_told(exported_classifier, tmp_path, te
 def test_a_model_without_text_is_refused(text_free, telemetry):
     with pytest.raises(UserError, match="`serve` needs a model that takes text. Received: "):
         LoadedVersion(1, text_free, telemetry)
+
+
+@pytest.mark.parametrize(
+    "card",
+    ['{"longest_source": "x"}', '{"sizes": []}', '{"task": 3}', '{"config": 1}', "[]", "{"],
+)
+def test_a_version_with_a_damaged_card_is_refused(exported, telemetry, tmp_path, card):
+    """Otherwise it would fail at requests."""
+    path = shutil.copytree(exported, tmp_path / "1")
+    (path / CARD).write_text(card)
+    with pytest.raises(UserError, match=r"card.json must be as `export` wrote it. Received: "):
+        LoadedVersion(1, path, telemetry)

@@ -1,4 +1,4 @@
-"""Signals for child processes, freed memory, and a silent import of TensorFlow."""
+"""Signals for child processes, forks, freed memory, and a silent import of TensorFlow."""
 
 import ctypes
 import os
@@ -8,7 +8,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Self
+from typing import Any, NoReturn, Self
+
+from tf_transformer.base.errors import UserError
 
 PARENT = "TF_TRANSFORMER_PARENT"  # id of a process that a command must not outlive
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -69,6 +71,32 @@ class Relay:
                 self._process.send_signal(self._pending.pop(0))
 
 
+_process = 0  # the one in which a model was loaded, if there is one
+
+
+class InOneProcess:
+    """Computes in TensorFlow, whose threads a forked process lacks, so that it would wait."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Returns an object; from now on, `refuse_in_fork` refuses in forks of this process."""
+        global _process
+        _process = _process or os.getpid()
+        return super().__new__(cls)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses to be pickled or copied."""
+        raise UserError("A loaded model cannot be pickled or copied: load it in each process.")
+
+
+def refuse_in_fork() -> None:
+    """Raises UserError if this process was forked from one in which a model was loaded."""
+    if _process not in (0, os.getpid()):
+        raise UserError(
+            "This process was forked from one in which a model was loaded: load only after the "
+            "fork."
+        )
+
+
 def keep_freed_memory() -> None:
     """Makes glibc's allocator keep freed memory; call it before TensorFlow allocates.
 
@@ -106,8 +134,10 @@ def stderr_held_back() -> Iterator[None]:
 def import_tensorflow() -> None:
     """Imports TensorFlow and lists the devices, with stderr held back unless that fails.
 
-    No environment variable silences everything that its C++ code prints on import.
+    No environment variable silences everything that its C++ code prints on import. Raises
+    UserError where it could not compute.
     """
+    refuse_in_fork()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     with stderr_held_back():

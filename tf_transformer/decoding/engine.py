@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.base.system import InOneProcess, refuse_in_fork
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
@@ -61,7 +62,7 @@ class SearchPlan:
         return replace(self, decoding=decoding, sampling=sampling, prefixes=prefixes)
 
 
-class Engine(ABC):
+class Engine(InOneProcess, ABC):
     """Computes what a `Translator` returns."""
 
     name: str  # in messages
@@ -223,6 +224,7 @@ class GraphEngine(Engine):
         if plan.sampling:
             specs["seeds"] = tf.TensorSpec([None], tf.int32)
 
+        @functools.partial(tf.function, input_signature=[IDS, specs], autograph=False)
         def search(source: tf.Tensor, options: dict[str, tf.Tensor]) -> Hypotheses:
             decoding, n_best = plan.decoding, plan.n_best
             if plan.sampling:
@@ -230,7 +232,11 @@ class GraphEngine(Engine):
             rules = options | {"grammar": plan.grammar, "alphas": plan.alphas}
             return self.search_ids(source, decoding, n_best, **rules)
 
-        return tf.function(search, [IDS, specs], autograph=False)
+        def in_one_process(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
+            refuse_in_fork()
+            return search(source, options)
+
+        return in_one_process
 
     # --- Forced decoding of given translations -------------------------------------------
 
@@ -301,6 +307,7 @@ class GraphEngine(Engine):
 
         `function` maps a batch of ids, [B, S] and [B, T], to tensors with dimension 0 = B.
         """
+        refuse_in_fork()
         codec = self.codec(decoding)
         ids = codec.ids(sources), codec.ids(targets, "target")
         pairs = list(zip(*ids, strict=True))

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.base.errors import UserError
+from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import write_text
 from tf_transformer.config import Config
 from tf_transformer.config.config import flattened
 
 CARD = Path("assets.extra", "model_card.json")  # in a version's folder
+_TYPES = {"task": str, "config": dict, "decoding": dict, "sizes": dict, "longest_source": int}
 
 
 def read_card(path: Path) -> dict[str, Any]:
@@ -20,6 +21,16 @@ def read_card(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return card if isinstance(card, dict) else {}
+
+
+def checked_card(path: Path) -> dict[str, Any]:
+    """Returns the model card of an export, {} without one; UserError if it is damaged."""
+    card = read_card(path)
+    wrong = [n for n, kind in _TYPES.items() if not isinstance(card.get(n), kind | None)]
+    if wrong or (not card and (path / CARD).exists()):
+        received = f"{wrong[0]}: {quoted(card[wrong[0]])}" if wrong else "something else"
+        raise UserError(f"{path / CARD} must be as `export` wrote it. Received: {received}.")
+    return card
 
 
 def read_config(path: Path) -> Config | None:

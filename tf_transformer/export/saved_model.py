@@ -15,6 +15,7 @@ import sentencepiece
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError, one_line
+from tf_transformer.base.system import InOneProcess, refuse_in_fork
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import utf8
 from tf_transformer.data.vocabulary import pieces_of, slot_ids, symbols_in
@@ -23,7 +24,7 @@ from tf_transformer.decoding.engine import Engine, SearchPlan
 from tf_transformer.decoding.plausibility import add_warnings
 from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
 from tf_transformer.decoding.text_codec import Translation, warn_of_long
-from tf_transformer.export.card import read_card, read_config
+from tf_transformer.export.card import checked_card, read_card, read_config
 from tf_transformer.export.versions import check_readable
 from tf_transformer.fast.int8 import INT8_PRODUCT, int8_works
 from tf_transformer.run.checkpoints import Arrays
@@ -37,20 +38,21 @@ class ClosedError(Exception):
     """The session was closed before the answer was computed."""
 
 
-class SavedModelSession:
+class SavedModelSession(InOneProcess):
     """Runs the signatures of a SavedModel, without Keras or TensorFlow's Python loader.
 
     It may be used from several threads. `signatures` are SignatureDefs by name, `tokenizers`
-    the distinct SentencePiece models in the graph; `streams` is the number of calls that can
-    run at the same time without slowing each other down. By its card, `alpha` is that of its
-    search, and `longest_trained` the tokens of the longest source in training without the tag
-    that the graph adds, None if unknown.
+    the distinct SentencePiece models in the graph, `card` the model card; `streams` is the
+    number of calls that can run at the same time without slowing each other down. By its card,
+    `alpha` is that of its search, and `longest_trained` the tokens of the longest source in
+    training without the tag that the graph adds, None if unknown.
 
-    Raises UserError if `path` holds no SavedModel that can be loaded.
+    Raises UserError if `path` holds no SavedModel that can be loaded, or its card is damaged.
     """
 
     def __init__(self, path: Path) -> None:
         check_readable(path)
+        self.card = checked_card(path)
         load_text_operations()
         self.path, self.streams = path, most_streams()
         graph = tf.Graph()
@@ -114,6 +116,7 @@ class SavedModelSession:
         `timeout` seconds and is cancelled, and ClosedError if the session is closed before the
         outputs are computed.
         """
+        refuse_in_fork()
         definition = self.signatures[signature]
         feed = {definition.inputs[name].name: array for name, array in inputs.items()}
         names = list(outputs or definition.outputs)

@@ -99,7 +99,8 @@ def of_run(run: Run) -> Source:
 
 def of_export(path: Path) -> Source:
     """Returns the folder of a SavedModel as a `Source`; without a card it translates."""
-    task = task_named(read_card(path).get("task", "translation"))
+    name = read_card(path).get("task")  # opening it refuses a damaged card
+    task = task_named(name if isinstance(name, str) else "translation")
     return Source(path, "an export", task, _OF_EXPORTS, prefix="exported_")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.base.errors import Strings, UserError, one_or_more, pairs, quoted, strings
+from tf_transformer.base.system import InOneProcess, refuse_in_fork
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.streams import Progress, in_batches, padded
@@ -48,7 +49,7 @@ class Label(str):
         return str(self), self.probabilities
 
 
-class GraphClassifier:
+class GraphClassifier(InOneProcess):
     """Computes probabilities with a model in TensorFlow.
 
     Args:
@@ -79,6 +80,7 @@ class GraphClassifier:
 
     def probabilities(self, sentences: list[str], progress: Progress | None) -> np.ndarray:
         """Returns the probabilities of sentences; see `SentenceClassifier.probabilities`."""
+        refuse_in_fork()
         probabilities = np.zeros((len(sentences), len(self.labels)), np.float32)
         if not sentences:
             return probabilities
@@ -96,7 +98,7 @@ class GraphClassifier:
         return probabilities
 
 
-class ExportClassifier:
+class ExportClassifier(InOneProcess):
     """Computes probabilities with an exported SavedModel.
 
     Args:
