@@ -5,6 +5,7 @@ import time
 from random import Random
 
 import pytest
+import sentencex
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.data.documents import put_together, take_apart
@@ -126,6 +127,34 @@ def test_sentences_without_space_between_get_one_where_the_translation_needs_it(
     assert rewritten("你好。再见。", ["今日は。", "では。"], "zh") == "今日は。では。"
 
 
+LONG_LINES = {
+    "en": [
+        "Dr. Lee ran.", 'He said, "Go. Now!" and left.', "It (see p. 3) isn't so.", '"Why?"',
+        "He ran " + "and ran " * 400 + "on.",
+    ],
+    "de": ["Am 3. Mai kam er.", "Sie rief: „Halt. Nein!“", "Wie?", 'Er sagte "Ja." dazu.'],
+    "ja": ["「はい。」と言った。", "今日は。", "『本当？』と聞いた。", "猫だ！"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", LONG_LINES)
+def test_a_long_line_has_the_sentences_of_its_parts(language, monkeypatch):
+    """The library sees it in pieces of bounded length, since no other thread runs meanwhile."""
+    seen, segment = [], sentencex.segment
+
+    def record(code: str, text: str) -> list[str]:
+        seen.append(len(text))
+        return segment(code, text)
+
+    monkeypatch.setattr("sentencex.segment", record)
+    for seed in range(5):
+        expected = Random(seed).choices(LONG_LINES[language], k=1_000)
+        line = ("" if language == "ja" else " ").join(expected)
+        assert sentences_of(line, language) == expected
+        assert max(seen) <= 2_000 and sum(seen) < 2 * len(line)
+        seen.clear()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_of_hostile_text_is_lost_or_moved(seed):
     random = Random(seed)
@@ -141,8 +170,12 @@ def test_nothing_of_hostile_text_is_lost_or_moved(seed):
 
 
 @pytest.mark.parametrize(
-    "bit", ["a", " ", "- ", "> ", "|", "(", "A. ", "a@b.c.", "http://,", "```a\n", "*", "A.* "]
-)
+    "bit",
+    [
+        "a", " ", "- ", "> ", "|", "(", "A. ", "a@b.c.", "http://,", "```a\n", "*", "A.* ",
+        "(`x`", "«'x'", "彼。「は。」",
+    ],
+)  # fmt: skip
 def test_time_is_linear(bit):
     def seconds(size: int) -> float:
         text, start = bit * (size // len(bit)), time.process_time()

@@ -121,8 +121,8 @@ class Gated:
             return self.fails()
         return self.session.run(signature, inputs, timeout=timeout)
 
-    def ask(self, *lines: str, seconds: float = 60.0) -> Future:
-        return self.queue.submit("serving_default", text(*lines), seconds)
+    def ask(self, *lines: str, seconds: float = 60.0, document: bool = False) -> Future:
+        return self.queue.submit("serving_default", text(*lines), seconds, document)
 
     def occupy(self, line: str = "first") -> Future:
         """Sends a request that is being computed, so that others must wait."""
@@ -247,6 +247,20 @@ def test_long_texts_do_not_widen_batches_of_short_ones(session, gated):
     gate.finish(first, *answers)
     orders = [[row.decode()[0] for row in rows] for _, rows in gate.batches]
     assert orders == [["f"], ["a", "c"], ["b", "d"]]
+
+
+def test_documents_and_other_requests_are_computed_in_turn(gate):
+    """Documents wait as long as it takes, and take no room that others need."""
+    first = gate.occupy()
+    documents = [gate.ask(f"long {n}" + " a" * 50, document=True) for n in range(5)]
+    others = [gate.ask(f"short {n}" + " a" * 50) for n in range(3)]
+    assert gate.queue.waiting == 3
+    gate.finish(first, *documents, *others)
+    orders = [rows[0][:7].decode().strip() for _, rows in gate.batches[1:]]
+    assert orders == [
+        "long 0", "short 0", "long 1", "short 1", "long 2", "short 2", "long 3", "long 4",
+    ]  # fmt: skip
+    assert set(gate.timeouts[1::2]) == {60.0}  # from when it is computed
 
 
 # --- Failures ----------------------------------------------------------------------------

@@ -89,7 +89,7 @@ WHOLE = r"must be a whole number \(int32\)"
         (b'{"instances": [{}]}', "inputs must be text. Received: none"),
         (b'{"instances": [{"text": "a", "beam": 9}]}', "inputs must be text. Received: beam"),
         (b'{"signature_name": 1, "instances": []}', '"signature_name" must be a string'),
-        (b'{"signature_name": "x", "instances": []}', "no signature 'x'"),
+        (b'{"signature_name": "x", "instances": []}', "must be one of .*score.* Received: 'x'"),
         (b'{"signature_name": "score", "instances": ["a"]}', "must be named: source, target"),
         (
             b'{"signature_name": "score", "inputs": {"source": ["a"], "target": ["a", "b"]}}',

@@ -35,6 +35,8 @@ from tf_transformer.serving.server import Listener, make_app
 pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
+TRANSLATE = PREDICT.replace("predict", "translateText")
+
 
 @pytest.fixture(scope="module")
 def port(start) -> int:
@@ -159,10 +161,7 @@ def test_every_door_gives_the_same_reasons_of_what_looks_wrong(
 
 def test_a_document_is_translated_sentence_by_sentence(port, translator, trained_run):
     """More sentences than a request to the model may have."""
-    path, lines = (
-        PREDICT.replace("predict", "translateText"),
-        trained_run.lines("train.en")[:40],
-    )
+    path, lines = TRANSLATE, trained_run.lines("train.en")[:40]
     text = "".join(f"- {line}\n\n" for line in lines) + "42\r\n\ud800"
     body = json.dumps({"text": text, "language": "en"})
     status, _, answer = call(port, "POST", path, body)
@@ -183,7 +182,7 @@ def test_a_document_is_translated_sentence_by_sentence(port, translator, trained
 
 
 def test_a_hostile_document_keeps_its_lines(port):
-    lines, path = hostile_lines(60, 4), PREDICT.replace("predict", "translateText")
+    lines, path = hostile_lines(60, 4), TRANSLATE
     body = json.dumps({"text": "".join(map("".join, lines)), "language": "en"})
     status, _, answer = call(port, "POST", path, body)
     assert status == 200
@@ -218,13 +217,21 @@ class Wrapped:
     streams = 1
 
     def __init__(self, session, run) -> None:
-        self.signatures, self._run = session.signatures, run
+        self.signatures, self.path, self._run = session.signatures, session.path, run
 
     def run(self, signature, inputs, timeout):
         return self._run(signature, inputs, timeout=timeout)
 
 
-def test_requests_beyond_the_queue_are_asked_to_come_back(session, client_of):
+@pytest.mark.parametrize(
+    ("path", "body", "most"),
+    [
+        (PREDICT, body_of("a", "b"), 2),
+        (TRANSLATE, json.dumps({"text": "A dog.\n" * 40, "language": "en"}), 16),
+    ],
+)
+def test_requests_beyond_the_queue_are_asked_to_come_back(session, client_of, path, body, most):
+    """Before any work; the batches of a document wait for their turn."""
     begun, ended = threading.Semaphore(0), threading.Event()
 
     def run(signature, inputs, timeout):
@@ -233,14 +240,14 @@ def test_requests_beyond_the_queue_are_asked_to_come_back(session, client_of):
         return session.run(signature, inputs, timeout=timeout)
 
     client = client_of(Wrapped(session, run), max_waiting=2)
-    with ThreadPoolExecutor() as pool:
-        asked = [pool.submit(client.post, PREDICT, data=body_of("a", "b"))]
+    with ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(client.post, path, data=body)]
         assert begun.acquire(timeout=60)
-        asked += [pool.submit(client.post, PREDICT, data=body_of("a", "b")) for _ in range(2)]
-        refused = next(as_completed(asked)).result()  # one of the two that find it occupied
+        asked += [pool.submit(client.post, path, data=body) for _ in range(most)]
+        refused = next(as_completed(asked)).result()  # one of those that find it occupied
         ended.set()
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-    assert sorted(one.result().status_code for one in asked) == [200, 200, 503]
+    assert sorted(one.result().status_code for one in asked) == [*[200] * most, 503]
 
 
 def test_a_computation_that_takes_too_long_is_cancelled(session, client_of):
@@ -258,6 +265,38 @@ def test_a_computation_that_takes_too_long_is_cancelled(session, client_of):
     while not ended:
         assert time.monotonic() - begun < 60
         time.sleep(0.01)
+
+
+def test_the_document_of_a_client_that_has_gone_is_not_computed(session, counter, caplog):
+    caplog.set_level("INFO")
+    telemetry, sizes, go_on = Telemetry(), [], threading.Semaphore(2)
+
+    def run(signature, inputs, timeout):
+        sizes.append(len(inputs["text"]))
+        assert go_on.acquire(timeout=60)
+        return session.run(signature, inputs, timeout=timeout)
+
+    queue = RequestQueue(Wrapped(session, run), counter, telemetry)
+    app = make_app(one_version(session, counter, queue, telemetry), telemetry, access_log="all")
+    listener = Listener(app, bound_socket("localhost", 0), 1 << 20)
+    begin(listener)
+    body = json.dumps({"text": "A dog.\n" * 1_000, "language": "en"})
+    head = HEAD.replace("predict", "translateText")
+    client = connect(
+        listener.effective_port, f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    )
+    while len(sizes) < 3:
+        time.sleep(0.01)
+    client.close()
+    while not access_log(caplog):  # while the third batch is computed
+        time.sleep(0.01)
+    go_on.release(100)
+    listener.close()
+    queue.close(60)
+    assert [(one["status"], one["error"]) for one in access_log(caplog)] == [
+        (499, "The client has gone.")
+    ]
+    assert 3 <= len(sizes) <= 5
 
 
 @pytest.mark.parametrize("fault", ["batch", "stopped", "bug"])
@@ -502,6 +541,25 @@ def test_metrics_and_access_log_record_requests(start, caplog):
     assert re.fullmatch("[0-9a-f]{32}", lost["request_id"])
 
 
+def test_texts_are_never_logged(start, caplog):
+    caplog.set_level("INFO")
+    port, secret = start(access_log="all"), "secret text"
+    option = {"text": "a", "alpha": secret, "max_length": 0, "prefix": ""}
+    for path, record in (
+        (PREDICT, {"signature_name": "with_options", "instances": [option]}),
+        (PREDICT, {"signature_name": secret, "instances": ["a"]}),
+        (PREDICT, {"signature_name": "score", "instances": [{secret: "a"}]}),
+        (PREDICT, {"instances": [[secret]]}), (PREDICT, {"instances": [{"b64": secret}]}),
+        (PREDICT, {"instances": ["a"], secret: 1}), (PREDICT, {"instances": secret}),
+        (PREDICT, secret), (TRANSLATE, {"text": "a", "language": f"{secret} Received: b"}),
+        (TRANSLATE, {"text": "a", "language": "en", "context": secret}),
+    ):  # fmt: skip
+        assert call(port, "POST", path, json.dumps(record))[0] == 400
+    logged = access_log(caplog)
+    assert len(logged) == 10 and all(one["error"] for one in logged)
+    assert "secret" not in caplog.text
+
+
 @pytest.mark.parametrize(("level", "logged"), [("off", []), ("errors", [400])])
 def test_the_access_log_has_levels(start, level, logged, caplog):
     caplog.set_level("INFO")
@@ -581,7 +639,7 @@ def test_page_and_documents_know_the_model_from_its_card(
     }  # fmt: skip
     for context, expected in ((1, []), (2, [NO_JOIN])):
         body = json.dumps({"text": "A dog.", "context": context})
-        answer = client.post(PREDICT.replace("predict", "translateText"), data=body)
+        answer = client.post(TRANSLATE, data=body)
         warnings = answer.json.get("warnings", [])
         assert [one for one in warnings if isinstance(one, str)] == expected
 

@@ -6,6 +6,7 @@ import logging
 import re
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -67,6 +68,7 @@ def run_serve(options: argparse.Namespace) -> None:
             logger.info("loading %s", source)
         import_tensorflow_quietly()
         use_threads(options.threads)
+        sys.setswitchinterval(0.001)  # other requests soon run beside a thread that computes
 
         from tf_transformer.serving.server import Listener, make_app  # isort: skip, extras first
         from tf_transformer.export.saved_model import SavedModelSession

@@ -4,13 +4,15 @@ A document is taken apart into parts, whose texts joined are the document again:
 
     "- Hi there. You?\n\n"   ->   "- "  [Hi there.]  " "  [You?]  "\n"  "\n"
 
-Only the parts in brackets are translated. Every line is taken by itself.
+Only the parts in brackets are translated. Every line is taken by itself. The library that finds
+sentences sees a long line in pieces: its time grows with the square of what it sees, and
+meanwhile no other thread runs.
 """
 
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import sentencex
 
@@ -21,6 +23,8 @@ _MARKS = re.compile(
     r"\s*(?:(?:[-*+•‣◦·–—]|\#{1,6}|\d{1,3}[.)]|[A-Za-z]\)|\[[ xX]\])(?:\s+|$)|>+\s*)*"
 )
 _CLOSE = re.compile(r"(?:(?<!\s)(?:[*_~]|</[A-Za-z0-9]+>)+(?=\s|$))?")  # an emphasis
+_ROW, _TABS = re.compile(r"([|\t])"), re.compile(r"(\t)")  # what separates cells
+_MARK = re.compile(r"[^\w\s]")  # without one, a line is one sentence
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _ADDRESS = re.compile(
     r"<?(?:(?:[a-z][a-z0-9+.-]*://|www\.|mailto:)\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+[>.,;]*)",
@@ -54,8 +58,12 @@ _TORN = re.compile(
 WIDE = "\u2e80"  # the first of the characters of East Asia, which put no space after a mark
 
 
-@dataclass(frozen=True)
-class Span:
+# Characters of a line that the library sees at once; how many of them it sees again with those
+# that follow, since a quotation may go on; and how many before those, if there was no cut.
+_SEEN, _AHEAD, _BEHIND = 2_000, 500, 100
+
+
+class Span(NamedTuple):
     """A piece of a document: a sentence to translate, or what is kept."""
 
     text: str
@@ -79,7 +87,8 @@ def take_apart(text: str, language: str, context: int = 1) -> list[Span]:
     lines = text.splitlines(keepends=True)
     parts: list[Span] = []
     for line, is_code in zip(lines, _code(lines), strict=True):
-        parts += [Span(line, False)] if is_code else _line(line, code[0], context)
+        kept = is_code or line.isspace()
+        parts += [Span(line, False)] if kept else _line(line, code[0], context)
     return [part for part in parts if part.text]
 
 
@@ -121,8 +130,9 @@ def _code(lines: list[str]) -> Iterator[bool]:
 
 def _line(line: str, language: str, context: int) -> Iterator[Span]:
     rest = _MARKS.sub("", line, count=1)
-    yield Span(line.removesuffix(rest), False)
-    for cell in re.split(r"([|\t])" if rest.startswith("|") else r"(\t)", rest):  # a row
+    if len(rest) < len(line):
+        yield Span(line.removesuffix(rest), False)
+    for cell in (_ROW if rest.startswith("|") else _TABS).split(rest):
         yield from _cell(cell, language, context)
 
 
@@ -131,15 +141,7 @@ def _cell(cell: str, language: str, context: int) -> Iterator[Span]:
     if not _is_text(cell.strip()):
         yield Span(cell, False)
         return
-    # The library fails at spaces such as U+00A0 and at lone surrogates.
-    plain = re.sub(r"\s", " ", cell).encode("utf-8", "replace").decode()
-    try:
-        sizes = [len(sentence) for sentence in sentencex.segment(language, plain)]
-    except BaseException as error:  # a panic of Rust is no Exception
-        if type(error).__name__ != "PanicException":
-            raise
-        sizes = []  # the line is one sentence, so that nothing is lost
-    cuts = itertools.accumulate(sizes[:-1]) if sum(sizes) == len(cell) else ()
+    cuts = _cuts(cell, language) if _MARK.search(cell) else ()
     found = (_CLOSE.match(cell, cut) for cut in cuts if not _goes_on(cell, cut, language))
     ends = [0, *(match.end() for match in found if match), len(cell)]
     for first in range(0, len(ends) - 1, context):
@@ -149,6 +151,37 @@ def _cell(cell: str, language: str, context: int) -> Iterator[Span]:
         yield Span(piece[:start], False)
         yield Span(sentence, _is_text(sentence))
         yield Span(piece[start + len(sentence) :], False)
+
+
+def _cuts(text: str, language: str) -> Iterator[int]:
+    """Yields where the library cuts a text, of which it sees `_SEEN` characters at a time.
+
+    Each piece begins at a cut of the one before, unless that is too far back.
+    """
+    start = end = 0
+    while end < len(text):
+        piece, begin, end = text[start : start + _SEEN], end, start + _SEEN - _AHEAD
+        if start + _SEEN >= len(text):
+            end = len(text)
+        elif piece.count('"') % 2:  # where one has no other, the library doubts them all
+            piece = piece[: max(piece.rindex('"'), _SEEN - _AHEAD)]
+        found = (start + cut for cut in _cuts_seen(piece, language))
+        cuts = [cut for cut in found if begin < cut <= end]
+        yield from cuts
+        start = cuts[-1] if cuts and cuts[-1] > end - _SEEN // 2 else end - _BEHIND
+
+
+def _cuts_seen(text: str, language: str) -> Iterable[int]:
+    """Returns where the library cuts a text that it sees as a whole."""
+    # The library fails at spaces such as U+00A0 and at lone surrogates.
+    plain = re.sub(r"\s", " ", text).encode("utf-8", "replace").decode()
+    try:
+        sizes = [len(sentence) for sentence in sentencex.segment(language, plain)]
+    except BaseException as error:  # a panic of Rust is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        sizes = []  # the text is one sentence, so that nothing is lost
+    return itertools.accumulate(sizes[:-1]) if sum(sizes) == len(text) else ()
 
 
 def _goes_on(text: str, cut: int, language: str) -> bool:

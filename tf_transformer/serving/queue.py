@@ -58,7 +58,7 @@ class Telemetry:
         self.refused = counter("refused", "Requests that were not computed.", ["reason"])
         text = "Time from a complete request to its answer."
         self.request_seconds = histogram("request_seconds", text, ["endpoint"])
-        self.waiting_rows = gauge("waiting_rows", "Rows in the queue.")
+        self.waiting_rows = gauge("waiting_rows", "Rows in the queue, but for documents'.")
         self.batch_rows = histogram("batch_rows", "Rows of a batch.", buckets=_ROWS)
         self.batch_seconds = histogram("batch_seconds", "Time to compute a batch.")
         self.tokens_read = counter("tokens_read", "Tokens of queued requests.")
@@ -129,11 +129,13 @@ class TokenCounter:
 
 @dataclass(eq=False)
 class _Request:
-    kind: tuple  # a batch is of one kind: signature, whether above `SHORT`, widths of ids
+    kind: tuple  # a batch is of one kind: see `submit`
     inputs: Mapping[str, np.ndarray]
     rows: int
     longest: int
     is_long: bool
+    is_document: bool
+    seconds: float  # to compute it
     until: float  # nobody waits for the answer after this time
     answer: Future = field(default_factory=Future)
 
@@ -143,7 +145,8 @@ class RequestQueue:
 
     A request is long if it has more positions than the model computes together, so that it is a
     batch of its own and takes longer than others. There are at most `max_waiting` rows in the
-    queue; an empty queue takes any request.
+    queue; an empty queue takes any request. Batches of documents do not count, and wait as long
+    as it takes. While other requests wait too, every other batch computed is a document's.
     """
 
     def __init__(
@@ -157,6 +160,7 @@ class RequestQueue:
         self._max_waiting, self._refuses = max_waiting, False
         self._queue: list[_Request] = []
         self._changed = threading.Condition()
+        self._after_document = False  # whether the last batch taken was a document's
         last = session.streams - 1
         self._threads = [
             threading.Thread(target=self._work, args=[i == last > 0], daemon=True)
@@ -172,29 +176,36 @@ class RequestQueue:
 
     @property
     def waiting(self) -> int:
-        """The number of rows in the queue."""
+        """The number of rows in the queue, without those of documents."""
         with self._changed:
             self._queue = [one for one in self._queue if not one.answer.cancelled()]
-            return sum(one.rows for one in self._queue)
+            return sum(one.rows for one in self._queue if not one.is_document)
 
     def submit(
-        self, signature: str, inputs: Mapping[str, np.ndarray], seconds: float
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+        seconds: float,
+        is_document: bool = False,
     ) -> Future[Arrays]:
         """Queues a request; returns a future of its outputs, which the client may cancel.
 
-        The client waits `seconds` for arrays that passed `rest.parse_request`. Raises
+        The client waits `seconds` for arrays that passed `rest.parse_request`; that of a
+        document waits until they are computed, for which they have this time. Raises
         QueueFullError, or ClosedError if requests are no longer accepted.
         """
         sizes = self._counter.read(inputs)
         rows, longest = len(next(iter(inputs.values()))), max(sizes, default=1)
         is_long = rows * longest > self._counter.positions
-        kind = (signature, longest > SHORT, [values.shape[1:] for values in inputs.values()])
-        until = time.monotonic() + seconds
-        request = _Request(kind, inputs, rows, longest, is_long, until)
+        widths = [values.shape[1:] for values in inputs.values()]
+        kind = (signature, is_document, longest > SHORT, widths)
+        until = float("inf") if is_document else time.monotonic() + seconds
+        request = _Request(kind, inputs, rows, longest, is_long, is_document, seconds, until)
         with self._changed:
             if self._refuses:
                 raise ClosedError
-            if (waiting := self.waiting) and waiting + rows > self._max_waiting:
+            waiting = self.waiting
+            if waiting and not is_document and waiting + rows > self._max_waiting:
                 raise QueueFullError
             self._queue.append(request)
             self._changed.notify_all()
@@ -236,10 +247,15 @@ class RequestQueue:
                     self._changed.wait()
 
     def _take(self, only_short: bool) -> list[_Request]:
-        """Takes the oldest request that a stream may take, and those that fit beside it."""
-        first = next((one for one in self._queue if not (only_short and one.is_long)), None)
-        if first is None:
+        """Takes the oldest request that a stream may take, and those that fit beside it.
+
+        Documents and other requests take turns.
+        """
+        able = [one for one in self._queue if not (only_short and one.is_long)]
+        able.sort(key=lambda one: one.is_document == self._after_document)
+        if not able:
             return []
+        first, self._after_document = able[0], able[0].is_document
         batch, rows, longest = [first], first.rows, first.longest
         for one in self._queue:
             more, most = rows + one.rows, max(longest, one.longest)
@@ -269,7 +285,7 @@ class RequestQueue:
         signature, names = batch[0].kind[0], batch[0].inputs
         inputs = {name: np.concatenate([one.inputs[name] for one in batch]) for name in names}
         start = time.monotonic()
-        timeout = max(one.until for one in batch) - start
+        timeout = max(min(one.until - start, one.seconds) for one in batch)
         outputs = self._session.run(signature, inputs, timeout=timeout)
         ends = np.cumsum([one.rows for one in batch]).tolist()
         self._telemetry.batch_rows.observe(ends[-1])

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 
-from tf_transformer.base.errors import UserError, shortened
+from tf_transformer.base.errors import UserError, quoted, shortened
 from tf_transformer.data.builtin import languages
 from tf_transformer.data.documents import NO_JOIN, Span, put_together, take_apart
 from tf_transformer.decoding.beam_search import length_penalty
@@ -39,7 +39,10 @@ _TYPES: dict[tf.DType, tuple[str, Callable[[Any], bool]]] = {
 
 
 class BadRequestError(ValueError):
-    """An invalid request; its message is meant for the client."""
+    """An invalid request; its message is meant for the client.
+
+    What the client sent comes after "Received:", where the access log ends.
+    """
 
 
 @dataclass(frozen=True)
@@ -138,8 +141,10 @@ def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
     if not isinstance(signature, str):
         raise BadRequestError('"signature_name" must be a string.')
     if signature not in session.signatures:
-        known = ", ".join(session.signatures)
-        raise BadRequestError(f"There is no signature {signature!r}. There are: {known}.")
+        raise BadRequestError(
+            f'"signature_name" must be one of {", ".join(session.signatures)}. Received: '
+            f"{quoted(signature)}."
+        )
     definition = session.signatures[signature]
     names, by_row = list(definition.inputs), "instances" in record
     if by_row:

@@ -11,11 +11,12 @@ import json
 import logging
 import re
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Callable
-from concurrent.futures import CancelledError
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, wait
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -25,7 +26,7 @@ import numpy as np
 from tf_transformer.base.errors import missing_extra, quoted
 from tf_transformer.data import builtin
 from tf_transformer.decoding.streams import at_once
-from tf_transformer.export.card import read_card, read_config
+from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import Arrays, ClosedError, column, plain_lists
 
 try:
@@ -58,6 +59,13 @@ except ImportError as error:
 
 logger = logging.getLogger(__name__)
 
+_DOCUMENTS = 16  # at a time, since each keeps a connection for long
+
+
+class ClientGoneError(Exception):
+    """The client of a document has closed its connection."""
+
+
 # By exception: the status, the message (by default its own), and the reason in the metrics.
 _ERRORS: dict[type[BaseException], tuple[int, str, str]] = {
     BadRequestError: (400, "", "bad request"),
@@ -67,6 +75,7 @@ _ERRORS: dict[type[BaseException], tuple[int, str, str]] = {
     BatchError: (503, "The server failed on this batch of requests. Try again.", "failure"),
     ClosedError: (503, "The server is stopping. Try again.", "stopping"),
     CancelledError: (503, "The server is stopping. Try again.", "stopping"),
+    ClientGoneError: (499, "The client has gone.", "client gone"),  # the number is nginx's
     TimeoutError: (504, "The answer took too long.", "deadline"),
 }
 
@@ -109,15 +118,8 @@ def _add_model(
     app: flask.Flask, model: ServedModel, telemetry: Telemetry, deadline: float
 ) -> None:
     """Adds the REST paths of TF Serving."""
-
-    def answer(version: LoadedVersion, signature: str, inputs: Arrays) -> Arrays:
-        queued = version.queue.submit(signature, inputs, deadline)
-        try:
-            outputs = queued.result(deadline)
-        finally:
-            queued.cancel()  # not computed if the client timed out in the queue
-        telemetry.tokens_written.inc(version.counter.written(outputs))
-        return outputs
+    places, splitting = threading.Semaphore(_DOCUMENTS), threading.Lock()
+    answer = functools.partial(_answer, telemetry, deadline)
 
     def count(remarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
         flask.g.doubtful = len(remarks) or None
@@ -134,10 +136,13 @@ def _add_model(
         return _reply(format_response(outputs, request.by_row, [*request.warnings, *remarks]))
 
     def translate_text(number=None):
-        with model.use(number) as version:
-            parts, warnings = parse_document(flask.request.get_data(), version.session)
+        gone = flask.request.environ.get("waitress.client_disconnected", lambda: False)
+        with _place(places), model.use(number) as version:
+            with splitting:  # one at a time, so that others never wait for several
+                parts, warnings = parse_document(flask.request.get_data(), version.session)
             sentences = [part.text for part in parts if part.is_sentence]
-            outputs = _translate(functools.partial(answer, version), version, sentences)
+            compute = functools.partial(answer, version, "serving_default", gone=gone)
+            outputs = _translate(compute, sentences, version.session.streams)
             remarks = count(doubts(version.counter, {"text": column(sentences)}, outputs))
         found = plain_lists(outputs["translation"].tolist())
         if cut := int(outputs["source_cut"].sum()):
@@ -164,8 +169,41 @@ def _add_model(
         app.add_url_rule(rule, "translateText", translate_text, methods=["POST"])
 
 
+@contextmanager
+def _place(places: threading.Semaphore) -> Iterator[None]:
+    """Takes a place for a document; raises QueueFullError, before any work, if none is free."""
+    if not places.acquire(blocking=False):
+        raise QueueFullError
+    try:
+        yield
+    finally:
+        places.release()
+
+
+def _answer(
+    telemetry: Telemetry,
+    deadline: float,
+    version: LoadedVersion,
+    signature: str,
+    inputs: Arrays,
+    gone: Callable[[], bool] | None = None,  # of a document's client
+) -> Arrays:
+    """Queues inputs, and waits for the outputs."""
+    queued = version.queue.submit(signature, inputs, deadline, gone is not None)
+    try:
+        while gone and not queued.done():
+            if gone():
+                raise ClientGoneError
+            wait([queued], 0.5)
+        outputs = queued.result(deadline)
+    finally:
+        queued.cancel()  # not computed if nobody waits for it any more
+    telemetry.tokens_written.inc(version.counter.written(outputs))
+    return outputs
+
+
 def _translate(
-    answer: Callable[[str, Arrays], Arrays], version: LoadedVersion, sentences: list[str]
+    compute: Callable[[Arrays], Arrays], sentences: list[str], streams: int
 ) -> Arrays:
     """Returns `translation`, `score` and `source_cut` of sentences.
 
@@ -177,11 +215,10 @@ def _translate(
     types = {"translation": object, "score": np.float32, "source_cut": bool}
     found = {name: np.zeros(len(sentences), dtype) for name, dtype in types.items()}
 
-    def compute(rows: list[int]) -> Arrays:
-        inputs = {"text": column([sentences[row] for row in rows])}
-        return answer("serving_default", inputs)
+    def compute_rows(rows: list[int]) -> Arrays:
+        return compute({"text": column([sentences[row] for row in rows])})
 
-    for rows, outputs in at_once(batches, compute, version.session.streams):
+    for rows, outputs in at_once(batches, compute_rows, streams):
         for name in found.keys() & outputs.keys():
             found[name][rows] = outputs[name]
     return found
@@ -211,6 +248,7 @@ def _observe(app: flask.Flask, name: str, telemetry: Telemetry, access_log: str)
     def finish(response):
         request, seen = flask.request, flask.g
         seconds, signature = time.monotonic() - seen.start, seen.get("signature")
+        why = seen.get("error", "").partition(" Received:")[0]  # texts are not logged
         endpoint = signature or request.endpoint or "unknown"
         telemetry.requests.labels(endpoint, response.status_code).inc()
         telemetry.request_seconds.labels(endpoint).observe(seconds)
@@ -226,7 +264,7 @@ def _observe(app: flask.Flask, name: str, telemetry: Telemetry, access_log: str)
                 "request_id": request_id, "client": request.remote_addr,
                 "method": request.method, "path": request.path, "signature": signature,
                 "milliseconds": round(1000 * seconds, 1), "bytes": response.content_length,
-                "doubtful": seen.get("doubtful"), "error": seen.get("error"),
+                "doubtful": seen.get("doubtful"), "error": why or None,
             }  # fmt: skip
             known = {name: value for name, value in record.items() if value is not None}
             logger.info("%s", json.dumps(known))
@@ -252,10 +290,9 @@ def _page(model: ServedModel) -> flask.Response:
     """Returns the page to try the model, with what the model's card says of it filled in."""
     facts: dict[str, Any] = {"name": model.name, "rows": MAX_ROWS}
     with suppress(NotReadyError), model.use() as version:
-        path = version.session.path
-        config, card = read_config(path), read_card(path)
-        tokens = card.get("sizes", {}).get("max_source_tokens")
-        task = card["config"].get("task", "") if config else ""
+        config, card = read_config(version.session.path), version.session.card
+        tokens = (card.get("sizes") or {}).get("max_source_tokens")
+        task = card.get("task", "") if config else ""
         facts |= {"version": version.number, "tokens": tokens, "task": task}
         if config and task == "translation" and not config.data.tag:
             facts["languages"] = builtin.languages(config)
@@ -326,6 +363,7 @@ class Listener(TcpWSGIServer):
             bind_socket=False,
             threads=connections,  # threads wait for the queue
             connection_limit=connections + 4,  # includes the server's sockets
+            channel_request_lookahead=1,  # reads on, and so sees that a client has gone
             channel_timeout=idle,
             cleanup_interval=max(1, idle // 4),
             max_request_body_size=max_body + 1,  # waitress refuses this size itself
