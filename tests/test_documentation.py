@@ -1,5 +1,6 @@
 """Links and commands of the pages, their Python, the examples and the site are right."""
 
+import inspect
 import io
 import json
 import re
@@ -114,6 +115,12 @@ def test_the_reference_has_every_public_name():
     page = (ROOT / "docs" / "reference" / "api.md").read_text("utf-8")
     documented = re.findall(r"(?m)^\.\. autoapi\w+:: tf_transformer\.[\w.]*\b(\w+)$", page)
     assert set(tf_transformer.__all__) <= set(documented)
+    public = (getattr(tf_transformer, name) for name in tf_transformer.__all__)
+    for function in filter(inspect.isfunction, public):
+        signature = inspect.signature(function)
+        plain = [it.replace(annotation=it.empty) for it in signature.parameters.values()]
+        written = signature.replace(parameters=plain, return_annotation=signature.empty)
+        assert f"\n{function.__name__}{written}\n" in re.sub(r"(?<=,)\n +", " ", page)
 
 
 @EACH

@@ -1,7 +1,9 @@
 """The Transformer ("Attention Is All You Need", 2017) in TensorFlow and Keras."""
 
 import importlib
-from typing import TYPE_CHECKING
+import sys
+from importlib.machinery import PathFinder
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in `_MODULES`
     from tf_transformer.api.train import train as train
@@ -66,14 +68,48 @@ __all__ = sorted(_PUBLIC)
 def __getattr__(name: str):
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _PUBLIC[name]
-    if module.startswith(("layers", "models")):
-        # All of them: Keras loads a saved model only if its classes have been imported.
-        for other in _MODULES:
-            if other.startswith(("layers", "models")):
-                importlib.import_module(f"{__name__}.{other}")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
 
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+# --- Keras finds the classes of a saved model, though nothing has imported them -----------
+
+
+class _Registry(dict):
+    """Keras's classes by registered name; imports this package's when one is looked up."""
+
+    def __contains__(self, name: object) -> bool:
+        if str(name).startswith(f"{__name__}>") and not super().__contains__(name):
+            for module in _MODULES:
+                if module.startswith(("layers", "models")):
+                    importlib.import_module(f"{__name__}.{module}")
+        return super().__contains__(name)
+
+
+class _KerasFinder(PathFinder):
+    """Finds Keras as Python does, and replaces its registry once it has been imported."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
+        """Returns the spec of Keras; None for all other modules."""
+        spec: Any = super().find_spec(name, path, target) if name == "keras" else None
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (execute(module), _replace_registry())
+        return spec
+
+
+def _replace_registry() -> None:
+    registration: Any = sys.modules.get("keras.src.saving.object_registration")
+    classes = getattr(registration, "GLOBAL_CUSTOM_OBJECTS", None)  # a private name of Keras
+    if classes is not None and not isinstance(classes, _Registry):
+        registration.GLOBAL_CUSTOM_OBJECTS = _Registry(classes)
+
+
+if "keras" in sys.modules:
+    _replace_registry()
+else:
+    sys.meta_path.insert(0, _KerasFinder)

@@ -17,21 +17,30 @@ except ImportError:  # TensorFlow includes the same interpreter
 PAD, BOS, EOS = 0, 2, 3
 
 
+def size(runner, name: str, otherwise: int) -> int:
+    """The last dimension of an input, which `--fixed-length` fixes in the file."""
+    fixed = int(runner.get_input_details()[name]["shape_signature"][-1])
+    return fixed if fixed > 0 else otherwise
+
+
 def translate(encode, step, source: list[int], longest: int) -> list[int]:
-    ids = np.array([source], np.int32)
+    ids = np.full([1, size(encode, "source", len(source))], PAD, np.int32)
+    ids[0, : len(source)] = source
     memory = encode(source=ids)
     mask = (ids != PAD)[:, None, None]
-    shape = [*memory["memory_keys"].shape[:3], longest]  # [1, layers, heads, cached steps]
+    beams = size(step, "tokens", 1)  # all of them take the same tokens: the first one counts
+    columns = size(step, "ancestry", longest + 1) - 1
+    shape = [*memory["memory_keys"].shape[:3], columns * beams]  # [1, layers, heads, rows]
     keys = np.zeros([*shape, memory["memory_keys"].shape[4]], np.float32)
     values = np.zeros([*shape, memory["memory_values"].shape[4]], np.float32)
-    # Which beam each cached step belongs to: 0, the only one, or -1 for steps not cached yet.
-    ancestry = np.full([1, 1, longest + 1], -1, np.int32)
-    ancestry[..., -1] = 0
+    # Which beam each cached step belongs to: 0, the first one, or -1 for steps not cached yet.
+    ancestry = np.full([1, beams, columns + 1], -1, np.int32)
+    ancestry[..., -1] = np.arange(beams)
     target = [BOS]
     while len(target) < longest and target[-1] != EOS:  # at the limit only EOS is left
         position = len(target) - 1
         outputs = step(
-            tokens=np.array([target[-1:]], np.int32),
+            tokens=np.full([1, beams], target[-1], np.int32),
             position=np.array([position], np.int32),
             ancestry=ancestry,
             memory_mask=mask,
@@ -39,12 +48,13 @@ def translate(encode, step, source: list[int], longest: int) -> list[int]:
             past_values=values,
             **memory,
         )
-        keys[:, :, :, position] = outputs["keys"][:, :, :, 0]
-        values[:, :, :, position] = outputs["values"][:, :, :, 0]
-        ancestry[..., position] = 0
-        banned = [PAD, BOS] if position else [PAD, BOS, EOS]  # a translation is not blank
-        outputs["logits"][..., banned] = -np.inf
-        target.append(int(outputs["logits"].argmax()))
+        column = position % columns  # with an attention window, the oldest is replaced
+        rows = slice(beams * column, beams * (column + 1))
+        keys[:, :, :, rows], values[:, :, :, rows] = outputs["keys"], outputs["values"]
+        ancestry[..., column] = 0
+        logits = outputs["logits"][0, 0]
+        logits[[PAD, BOS] if position else [PAD, BOS, EOS]] = -np.inf  # never blank
+        target.append(int(logits.argmax()))
     return target[1:]
 
 

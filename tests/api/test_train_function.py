@@ -57,13 +57,14 @@ def test_train_equals_the_command_and_resumes(text, capsys):
     ("arguments", "message"),
     [
         ({"model": "smal"}, "no model 'smal'. Did you mean 'small'"),
+        ({"epochs": 3}, "no setting 'epochs'. Did you mean 'steps'"),
         ({"droput": 0.3}, "no setting 'droput'. Did you mean 'dropout'"),
         ({"modle": "tiny"}, "no setting 'modle'. Did you mean 'model'"),
         ({"max_length": 9}, r"settings=\{'model.max_length': 9\}. There are: model.max_length"),
         ({"dropout": 3}, r"`model.dropout` must be in \[0, 1\). Received: 3"),
         ({"settings": {"model.droput": 0}}, "no setting 'model.droput'"),
-        ({"train": "my/train"}, "Your own data needs all of --train PREFIX --valid PREFIX"),
-        ({"train": "my/train", "task": "parsing"}, "Parsing needs --train FILE"),
+        ({"train": "my/train"}, "Your own data needs all of `train` PREFIX `valid` PREFIX"),
+        ({"train": "my/train", "task": "parsing"}, "Parsing needs `train` FILE"),
         ({"stop_after": "soon"}, "must be a time such as 2h"),
         ({"task": "chess"}, "There is no task 'chess'"),
         ({"config": "no.yaml"}, "no.yaml cannot be read"),
@@ -84,7 +85,10 @@ def test_mistakes_are_refused_as_by_the_command(arguments, message, tmp_path):
         ({"en": ["a"], "de": ["b"]}, "pairs or a DataFrame of two columns. Received: {"),
         ((("a", "b"), ("c", "d")), "must be a list of pairs, or .* Received: \\(\\('a', 'b'"),
         ((["a", "b"], ["c"]), "`train.0.` and `train.1.` must have the same number"),
-        ([("a", float("nan"))], "`train.1.` must be a list of strings. Received: .* nan"),
+        (
+            [("a", "b"), ("a", float("nan"))],
+            "`train.1.` must be a list .* nan at index 1, ",
+        ),
         ([("a\nb", "c")], "`train` must have no line breaks. Received: 'a\\\\nb'"),
     ],
 )

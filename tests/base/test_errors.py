@@ -6,8 +6,18 @@ import sys
 import pytest
 
 from tf_transformer.api.train import configure
-from tf_transformer.base.errors import one_line, one_or_more, pairs, quoted, shortened, strings
+from tf_transformer.base.errors import (
+    UserError,
+    names_arguments,
+    one_line,
+    one_or_more,
+    pairs,
+    quoted,
+    shortened,
+    strings,
+)
 from tf_transformer.base.output import ProgressBars
+from tf_transformer.base.system import import_tensorflow
 
 
 @pytest.mark.parametrize(
@@ -41,6 +51,18 @@ def test_short_values_are_quoted_whole():
     assert quoted(1e30) == "1e+30"
     assert shortened("x" * 80) == "x" * 80
     assert shortened("x" * 81) == "x" * 80 + "..."
+
+
+MESSAGE = "Use --set model.vocab_size=9. Or `doctor --clean`, --beam; tf-transformer x --text"
+
+
+def test_in_python_a_message_names_arguments_instead_of_options(monkeypatch):
+    arguments = "Use `vocab_size=9`. Or `doctor --clean`, `beam_size`; tf-transformer x --text"
+    for in_command, expected in ((False, arguments), (True, MESSAGE)):
+        monkeypatch.setattr(UserError, "in_command", in_command)
+        with pytest.raises(UserError) as caught, names_arguments():
+            raise UserError(MESSAGE)
+        assert str(caught.value) == expected
 
 
 @pytest.mark.parametrize("wrong", ["ab", b"ab", None, 1, {"a": 1}, {"a"}, [1], ["a", b"b"]])
@@ -84,6 +106,16 @@ def test_every_text_has_a_bar_that_vanishes_at_its_end(monkeypatch):
     frames = [frame for frame in output.split("\r") if frame.strip()]
     assert frames[0].startswith("reading: 0/40 |") and frames[-1].startswith("writing: ")
     assert output.split("\r")[-1].strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("KERAS_BACKEND", "jax"), ("TF_USE_LEGACY_KERAS", "1")]
+)
+def test_another_keras_is_refused_with_the_variable_to_set(monkeypatch, name, value):
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=f"et {name}.* Received: '{value}'"):
+        import_tensorflow()
 
 
 def test_nothing_is_shown_elsewhere(monkeypatch):

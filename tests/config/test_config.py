@@ -304,7 +304,7 @@ def test_a_task_or_preset_of_the_wrong_type_is_refused(name):
         Config.from_json(json.dumps(record))
 
 
-@pytest.mark.parametrize("text", ["", "{", "null", "3", "[]", '"preset"', "{}"])
+@pytest.mark.parametrize("text", ["", "{", "null", "3", "[]", '"preset"', "{}", "[" * 100_000])
 def test_a_damaged_file_is_refused(text):
     with pytest.raises(UserError, match="not a valid config.json"):
         Config.from_json(text)

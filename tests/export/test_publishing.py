@@ -144,7 +144,7 @@ def test_a_model_that_translates_differently_is_not_published(untested, translat
 @pytest.mark.parametrize("size", [1_000, 400_000])
 def test_a_full_disk_publishes_nothing(untested, tmp_path, largest_file, size):
     (tmp_path / "1").mkdir()
-    with largest_file(size), pytest.raises(UserError, match="Cannot write .*/2: .*"):
+    with largest_file(size), pytest.raises(UserError, match="/2: File too large.$"):
         publish(untested, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
 

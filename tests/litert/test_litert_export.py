@@ -25,9 +25,11 @@ from tf_transformer.litert.session import LiteSession
 EXAMPLE = Path(__file__).parents[2] / "examples" / "litert" / "translator.py"
 
 
-def test_the_example_translates_with_an_export(trained_run, translator, tmp_path):
+@pytest.mark.parametrize("sizes", [(), ("--fixed-length", "40", "--beam", "2")])
+def test_the_example_translates_with_an_export(trained_run, translator, tmp_path, sizes):
     output = tmp_path / "phone"
     export = ["export", str(trained_run.path), "--format", "litert", "--output", str(output)]
+    export += sizes
     assert main(export) == 0
     folder = output / "1"
     names = {"model.tflite", "model_card.json", "tokenizer.model"}

@@ -3,12 +3,15 @@
 import ast
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from trained import small_model
 
 import tf_transformer
 from tf_transformer import load
@@ -16,6 +19,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.export.saved_model import ExportEngine, SavedModelSession
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy, Perplexity
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 
@@ -65,6 +69,8 @@ def test_options_are_those_of_the_command(translator, texts):
     ("options", "message"),
     [
         ({"beam": 3}, "no option 'beam'. Did you mean 'beam_size'"),
+        ({"batch_size": 3}, "no option 'batch_size'. Did you mean 'batch_tokens'"),
+        ({"chess": 3}, "no option 'chess'. There are: n_best, prefix, sample, "),
         ({"beam_size": 0}, "`beam_size` must be an int from 1 to 1000. Received: 0"),
         ({"n_best": 5}, "`n_best` must be between 1 and the beam size, 4. Received: 5"),
         ({"n_best": 0}, "`n_best` must be between 1 and the beam size, 4. Received: 0"),
@@ -217,6 +223,26 @@ def test_a_keras_file_uses_the_tokenizer_beside_it(translator, texts, tmp_path):
         loaded = load(tmp_path / "model.keras", **options)
         assert isinstance(loaded.model, Transformer)
         assert loaded.translate(texts)[2] == translator.translate(texts)[2]
+
+
+def test_a_lambda_in_a_keras_file_is_not_run(tmp_path):
+    layer = keras.layers.Lambda(lambda x: x + 1)
+    keras.Sequential([keras.Input((3,)), layer]).save(tmp_path / "model.keras")
+    with pytest.raises(UserError, match="Keras can load: .*[lL]ambda"):
+        load(tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize("imports", ["tf_transformer, keras", "keras, tf_transformer"])
+def test_keras_finds_the_classes_of_a_file_after_an_import_of_the_package(imports, tmp_path):
+    model = small_model(20)
+    model.compile("adam", LabelSmoothedCrossEntropy(), metrics=[Perplexity()])
+    model.save(tmp_path / "model.keras")
+    code = (
+        f"import {imports}\nprint(keras.saving.load_model('model.keras').loss.label_smoothing)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "0.1\n", done.stderr
 
 
 def test_a_run_is_exported_with_its_card(translator, texts, tmp_path):

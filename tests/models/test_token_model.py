@@ -5,6 +5,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from replicas import (
     LOSS,
     batch,
@@ -21,6 +22,7 @@ from replicas import (
     transformer,
     weighted_batches,
 )
+from trained import small_model
 
 from tf_transformer.fast.optimizers import Adam
 from tf_transformer.models.losses import (
@@ -319,6 +321,24 @@ def test_predict_and_evaluate_know_adapters_that_came_after_them():
     one = check()
     model.encoder.enable_lora(2, b_initializer="ones")
     assert np.ptp(before - one) > 1e-3 < np.ptp(one - check())
+
+
+@pytest.mark.parametrize("options", [{}, {"chunked_loss": True}])
+@pytest.mark.parametrize("known", [True, False])
+def test_labels_of_another_length_than_the_target_are_refused(options, known):
+    model = small_model(20)
+    model.compile("sgd", LabelSmoothedCrossEntropy(), **options)
+    ids, labels = np.full([2, 4], 5, "int32"), np.full([2, 5], 5, "int32")
+    batch = ({"source": ids, "target": ids}, labels)
+    if known:
+        with pytest.raises(ValueError, match=r"need labels of the same rows .*, 5\)"):
+            model.fit(*batch, verbose=0)
+        return
+    any_length = tf.TensorSpec([None, None], tf.int32)
+    signature = ({"source": any_length, "target": any_length}, any_length)
+    dataset = tf.data.Dataset.from_generator(lambda: [batch], output_signature=signature)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be as long as the target"):
+        model.fit(dataset, verbose=0)
 
 
 def test_fit_takes_weights_of_rows_and_then_of_tokens():

@@ -1,6 +1,7 @@
 """Training in one call, like `tf-transformer train`, and the configuration of a run."""
 
 import hashlib
+import inspect
 import logging
 import signal
 import sys
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.base.errors import UserError, pairs, quoted
+from tf_transformer.base.errors import UserError, in_python, names_arguments, pairs, quoted
 from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SETTINGS, Config, presets
 from tf_transformer.config.config import read_settings_file
@@ -25,6 +26,7 @@ from tf_transformer.training.sessions import Budget, Interrupted
 logger = logging.getLogger("tf_transformer")
 
 
+@names_arguments()
 def train(
     model: str | None = None,
     *,
@@ -188,7 +190,7 @@ def _shown_log() -> Iterator[None]:
         yield
         return
     handler, before = logging.StreamHandler(sys.stdout), (logger.level, logger.propagate)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.format = lambda record: in_python(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -273,7 +275,7 @@ def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     by_name["batch_tokens"] = ["training.batch_tokens"]  # like the option of `train`
     for name in fields:
         if name not in by_name:
-            known = ["model", *(train.__kwdefaults__ or ()), *by_name]
+            known = [*inspect.signature(train).parameters, *by_name]
             raise UserError(f"There is no setting {quoted(name)}.{nearest(name, known)}")
         if len(by_name[name]) > 1:
             raise UserError(

@@ -2,13 +2,14 @@
 
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tf_transformer.base.errors import UserError
 
@@ -195,3 +196,11 @@ def watched(*files: Path) -> Callable[[], None]:
                 )
 
     return check
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """Parses JSON as `json.loads` does; ValueError also for text that is nested too deeply."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, Self
 
-from tf_transformer.base.errors import UserError
+from tf_transformer.base.errors import UserError, quoted
 
 PARENT = "TF_TRANSFORMER_PARENT"  # id of a process that a command must not outlive
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -134,12 +134,27 @@ def stderr_held_back() -> Iterator[None]:
 def import_tensorflow() -> None:
     """Imports TensorFlow and lists the devices, with stderr held back unless that fails.
 
-    No environment variable silences everything that its C++ code prints on import. Raises
-    UserError where it could not compute.
+    No environment variable silences everything that its C++ code prints on import.
+
+    Raises UserError where it could not compute, if Keras uses another backend, or if tf.keras
+    is another Keras.
     """
     refuse_in_fork()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    if keras := sys.modules.get("keras"):
+        backend = keras.config.backend()
+    if backend != "tensorflow":
+        raise UserError(
+            "Set KERAS_BACKEND=tensorflow, before Keras is imported: this needs its TensorFlow "
+            f"backend. Received: {quoted(backend)}."
+        )
+    legacy = os.environ.get("TF_USE_LEGACY_KERAS")
+    if legacy in ("1", "true", "True"):
+        raise UserError(
+            "Unset TF_USE_LEGACY_KERAS, or set TF_USE_LEGACY_KERAS=0: this needs Keras 3. "
+            f"Received: {quoted(legacy)}."
+        )
     with stderr_held_back():
         import tensorflow as tf
 

@@ -55,8 +55,6 @@ def run_tokenizer(options: argparse.Namespace) -> None:
             symbols=symbol_pieces(options.symbols),
         )
     except VocabularyTooLarge as error:
-        raise UserError(
-            f"--vocab-size must be at most {error.largest}, the number of pieces that this "
-            f"text has. Received: {options.vocab_size}."
-        ) from None
+        message = str(error).replace("`vocab_size`", "--vocab-size")
+        raise UserError(message.replace("--set model.vocab_size=", "--vocab-size ")) from None
     logger.info("%s: %s pieces", output, f"{options.vocab_size:,}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.files import parse_json
 from tf_transformer.base.position_kinds import POSITION_KINDS
 from tf_transformer.config.settings import (
     MAX_COUNT,
@@ -390,7 +391,7 @@ class Config:
     def from_json(cls, text: str) -> Self:
         """Parses config.json; raises UserError for an unknown or wrongly typed field."""
         try:
-            record = json.loads(text)
+            record = parse_json(text)
             record.pop("texts", None)  # the hashes of a run's text are no setting
             values = {name: record[name] for name in _NAMES} | flattened(record)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
@@ -481,7 +482,7 @@ def _parse_yaml(text: str) -> dict[str, Any]:
 
     try:
         record = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"The file is not valid YAML: {error}.") from None
     if not isinstance(record, dict):
         raise UserError(

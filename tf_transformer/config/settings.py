@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import json
 import numbers
 import re
 import types
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tf_transformer.base.errors import UserError, quoted, strings
+from tf_transformer.base.files import parse_json
 
 # Counts fit int32; the largest float is roughly that of float32.
 MAX_COUNT, MAX_FLOAT = 1_000_000_000, 1e38
@@ -220,13 +220,23 @@ def find_named(kind: str, name: str, known: Mapping[str, Any]) -> Any:
     return known[name]
 
 
+# Names in other libraries.
+_OF_OTHERS = {
+    "batch_size": "batch_tokens", "epochs": "steps", "learning_rate": "learning_rate_scale",
+    "length_penalty": "alpha", "max_new_tokens": "max_length", "max_steps": "steps",
+    "num_beams": "beam_size", "num_return_sequences": "n_best",
+}  # fmt: skip
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns a hint for an unknown name.
 
-    It names the fields of that name in any section, the nearest name, or all names.
+    It names the fields of that name in any section, what other libraries call so, the nearest
+    name, or all names.
     """
     known, field = list(known), name.rpartition(".")[2]
-    near = [full for full in known if full.endswith(f".{field}")]
+    fields = (field, _OF_OTHERS.get(field, field))
+    near = [full for full in known if full.rpartition(".")[2] in fields]
     near = near or difflib.get_close_matches(name, known, n=1)
     hint = " or ".join(map(repr, near))
     return f" Did you mean {hint}?" if near else f" There are: {', '.join(known)}."
@@ -246,7 +256,7 @@ def parse_value(setting: Setting, text: str) -> Any:
     if setting.type is str:
         return text
     try:
-        return json.loads({"None": "null", "True": "true", "False": "false"}.get(text, text))
+        return parse_json({"None": "null", "True": "true", "False": "false"}.get(text, text))
     except ValueError:  # not JSON, or too many digits
         return text
 

@@ -5,14 +5,13 @@ depends on the order of the D units between layers, so the conversion permutes t
 weight that reads or writes them, and the model needs no setting for that.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tf_transformer.base.errors import UserError, missing_extra, quoted
-from tf_transformer.base.files import new_folder, replacing
+from tf_transformer.base.files import new_folder, parse_json, replacing
 from tf_transformer.config import MAX_TOKENS, SETTINGS, Config, DecodingConfig
 from tf_transformer.config.settings import Bounds, Setting
 from tf_transformer.conversion.marian_vocabulary import (
@@ -117,7 +116,7 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
 def _read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object; raises UserError if the file cannot be read or holds no object."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
             f"{path} cannot be read: {error.strerror}. Expected a checkpoint folder as on "

@@ -14,13 +14,14 @@ import itertools
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.base.errors import Strings, pairs
+from tf_transformer.base.errors import Strings, names_arguments, pairs
 from tf_transformer.config import BOS_ID, PAD_ID, DataConfig, TrainingConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.plan import Batch, BatchPlan
@@ -39,17 +40,20 @@ def make_dataset(
     plan: BatchPlan,
     sampler: SubwordSampler | None = None,
     slots: SlotSampler | None = None,
+    fill: bool = True,
     **options,
 ) -> tf.data.Dataset:
     """Returns the batches of a corpus's plan for Keras's `fit`, with options of `dataset_of`.
 
     A sampler segments the sentences anew at every step, after `slots` has put slots into them.
+    Without `fill` a batch of fewer pairs than it has room for gets no rows of padding.
 
     Returns:
         `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32, as above.
     """
 
     def arrays(batch: Batch, at: StepAndReplica) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        batch = batch if fill else replace(batch, num_rows=len(batch.indices))
         tags = plan.tags(batch.indices)
         source = padded_rows(corpus, sampler, "source", batch, at, tags, slots)
         labels = padded_rows(corpus, sampler, "target", batch, at, tags, slots)
@@ -62,6 +66,7 @@ def make_dataset(
     return dataset_of(plan, arrays, ({"source": ids, "target": ids}, ids), **options)
 
 
+@names_arguments()
 def text_dataset(
     source: Strings,
     target: Strings,
@@ -99,7 +104,7 @@ def text_dataset(
         >>> tf_transformer.train_tokenizer(["a b", "c d"], "letters.model", vocab_size=268)
         >>> dataset = tf_transformer.text_dataset(["a b", "a"], ["c d", "c"], "letters.model")
         >>> [(inputs["source"].shape, labels.shape) for inputs, labels in dataset]
-        [(TensorShape([512, 8]), TensorShape([512, 8]))]
+        [(TensorShape([2, 8]), TensorShape([2, 8]))]
     """
     _, sources, targets = pairs(source=source, target=target)
     with tempfile.TemporaryDirectory() as folder:  # its files stay mapped when it is deleted
@@ -114,7 +119,7 @@ def text_dataset(
         logger.warning("text_dataset: %s", corpus.report.summary())
     lengths = corpus.source_lengths, corpus.target_lengths
     plan = BatchPlan(*lengths, batch_tokens=batch_tokens, max_length=max_length, seed=seed)
-    return make_dataset(corpus, plan, num_steps=plan.steps_per_epoch, advance=True)
+    return make_dataset(corpus, plan, num_steps=plan.steps_per_epoch, advance=True, fill=False)
 
 
 def padded_rows(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.files import new_folder, sha256
+from tf_transformer.base.files import new_folder, parse_json, sha256
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.text import SIDES, SideName, identity
 
@@ -305,7 +305,7 @@ def _write_info(directory: Path, info: dict[str, Any]) -> None:
 
 def _read_info(directory: Path) -> dict[str, Any]:
     """Reads INFO_FILE and verifies the checksums of all files of the corpus."""
-    info = json.loads((directory / INFO_FILE).read_text("utf-8"))
+    info = parse_json((directory / INFO_FILE).read_text("utf-8"))
     if info["checksum"] != _checksum(info):
         raise ValueError(f"{INFO_FILE} is damaged")
     for name, recorded in info["checksums"].items():

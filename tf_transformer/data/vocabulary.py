@@ -19,7 +19,7 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
-from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.errors import UserError, names_arguments, quoted
 from tf_transformer.base.files import replacing
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
 from tf_transformer.config.config import SETTINGS
@@ -40,6 +40,7 @@ _RESERVED = "\N{LOWER FIVE EIGHTHS BLOCK}"  # it silently skips lines with this 
 logger = logging.getLogger(__name__)
 
 
+@names_arguments()
 def train_tokenizer(
     lines: Iterable[str],
     path: str | Path,
@@ -177,10 +178,10 @@ class VocabularyTooLarge(UserError):
     """Raised for a text that yields at most `largest` pieces, fewer than requested."""
 
     def __init__(self, largest: int, vocab_size: int) -> None:
-        self.largest = largest
         super().__init__(
-            f"`vocab_size` must be at most {largest}, the number of pieces that this text has. "
-            f"Received: vocab_size={vocab_size}. Use --set model.vocab_size={largest} or less."
+            f"`vocab_size` must be at most {largest}, all pieces that this text has, down to "
+            f"those that it has once. Received: vocab_size={vocab_size}. To split rare words "
+            f"use far fewer: --set model.vocab_size={max(largest // 10, min(largest, 500))}."
         )
 
 

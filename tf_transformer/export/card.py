@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.base.errors import UserError, quoted
-from tf_transformer.base.files import write_text
+from tf_transformer.base.files import parse_json, write_text
 from tf_transformer.config import Config
 from tf_transformer.config.config import flattened
 
@@ -17,7 +17,7 @@ _TYPES = {"task": str, "config": dict, "decoding": dict, "sizes": dict, "longest
 def read_card(path: Path) -> dict[str, Any]:
     """Returns the model card of an export; {} if it is missing or cannot be read."""
     try:
-        card = json.loads((path / CARD).read_text("utf-8"))
+        card = parse_json((path / CARD).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return card if isinstance(card, dict) else {}

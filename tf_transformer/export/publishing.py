@@ -163,8 +163,9 @@ def _save(exportable: Exportable, path: Path) -> None:
     try:
         tf.saved_model.save(module, os.fspath(path), signatures=concrete)
     except tf.errors.OpError as error:
-        # TensorFlow's file system raises this instead of an OSError.
-        raise OSError(error.message.splitlines()[0]) from error
+        # TensorFlow's file system raises this instead of an OSError: "its file; reason [Op...".
+        reason = error.message.splitlines()[0].rpartition("; ")[2].partition(" [Op")[0]
+        raise OSError(reason) from error
 
 
 def facts(

@@ -25,6 +25,7 @@ from tf_transformer.decoding.plausibility import add_warnings
 from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
 from tf_transformer.decoding.text_codec import Translation, warn_of_long
 from tf_transformer.export.card import checked_card, read_card, read_config
+from tf_transformer.export.operations import check_operations
 from tf_transformer.export.versions import check_readable
 from tf_transformer.fast.int8 import INT8_PRODUCT, int8_works
 from tf_transformer.run.checkpoints import Arrays
@@ -54,6 +55,7 @@ class SavedModelSession(InOneProcess):
         check_readable(path)
         self.card = checked_card(path)
         load_text_operations()
+        check_operations(path)
         self.path, self.streams = path, most_streams()
         graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=graph, config=_quick_start())
@@ -204,18 +206,27 @@ def load_text_operations() -> None:
 # --- Translating with an export ---------------------------------------------------------
 
 
-def open_export(path: Path, output: str) -> SavedModelSession:
+# What `ExportEngine` asks of signatures and their outputs; those of 1.0.0 have no more.
+_OF_TRANSLATORS = {
+    "with_options": ("translations", "scores", "log_probs", "num_tokens", "count"),
+    "score": ("score", "log_prob", "num_tokens"),
+}
+
+
+def open_export(path: Path, output: str, **others: Sequence[str]) -> SavedModelSession:
     """Loads an export that takes text and gives `output` in its signature `serving_default`.
 
-    Raises UserError if it cannot be loaded, or has no such output.
+    Raises UserError if it cannot be loaded, or lacks it or outputs of `others`, by signature.
     """
     session = SavedModelSession(path)
-    default = session.signatures.get("serving_default")
-    if default is None or output not in default.outputs:
-        raise UserError(
-            f"{path} must be an export of this package that takes text and gives `{output}`. "
-            f"Received: one with the signatures {', '.join(session.signatures)}."
-        )
+    for name, outputs in ({"serving_default": [output]} | others).items():
+        signature = session.signatures.get(name)
+        if not signature or {*outputs} - signature.outputs.keys():
+            raise UserError(
+                f"{path} must be an export of this package that takes text and gives "
+                f"`{output}`. Received: one with the signatures "
+                f"{', '.join(session.signatures)}, without {', '.join(outputs)} in `{name}`."
+            )
     return session
 
 
@@ -237,7 +248,7 @@ class ExportEngine(Engine):
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, f"The export {path}"
-        self._session = open_export(path, "translation")
+        self._session = open_export(path, "translation", **_OF_TRANSLATORS)
         models = self._session.tokenizers
         self.has_slots = bool(models) and all(
             len(slot_ids(pieces_of(model))) for model in models

@@ -57,8 +57,9 @@ class Dense(keras.layers.Dense):
 
     def quantize(self, mode=None, type_check=True, config=None):
         raise ValueError(
-            f"{self.name} cannot be quantized: it computes in floating point only, bfloat16 "
-            f"included. Received: mode={mode!r}."
+            "Keras cannot quantize a layer of this package, which computes in floating point, "
+            "bfloat16 included. A trained run is loaded in int8 by "
+            f"`tf_transformer.load(run, precision='int8')`. Received: mode={mode!r}."
         )
 
 

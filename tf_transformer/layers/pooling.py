@@ -23,7 +23,7 @@ class MeanPooling(keras.layers.Layer):
     def call(self, inputs, mask=None):
         if mask is None:
             return ops.mean(inputs, axis=1)
-        weights = ops.cast(mask, "float32")[..., None]  # [B, S, 1]
+        weights = ops.expand_dims(ops.cast(mask, "float32"), -1)  # [B, S, 1]
         count = ops.maximum(ops.sum(weights, axis=1), 1.0)
         return ops.sum(inputs * weights, axis=1) / count
 

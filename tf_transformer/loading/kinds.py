@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from tf_transformer.base.errors import Strings, UserError, quoted, strings
+from tf_transformer.base.errors import Strings, UserError, names_arguments, quoted, strings
 from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SEARCH
 from tf_transformer.config.combinations import check
@@ -118,6 +118,7 @@ def load(path: str | Path, *, task: Literal["classification"],
          checkpoint: str | int | None = None,
          precision: str = "float32") -> "SentenceClassifier": ...
 # fmt: on
+@names_arguments()
 def load(
     path: str | Path,
     *,

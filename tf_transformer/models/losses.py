@@ -14,7 +14,8 @@ from tf_transformer.layers.feed_forward import require_positive
 def labels_of(logits, labels):
     """Returns the labels of logits [B, T, V] as [B, T], without a trailing axis of size 1.
 
-    Logits [B, V] have labels [B]. Raises ValueError if the labels have another rank.
+    Logits [B, V] have labels [B]. Raises ValueError if the labels have another rank, or a
+    size that is known to differ.
     """
     rank = len(logits.shape) - 1
     if len(labels.shape) == rank + 1 and labels.shape[-1] in (1, None):  # a column of a table
@@ -24,6 +25,13 @@ def labels_of(logits, labels):
             f"Logits {tuple(logits.shape)} need one label for each row of logits: labels of "
             f"rank {rank}. Received: labels {tuple(labels.shape)}."
         )
+    for size, expected in zip(labels.shape, logits.shape, strict=False):
+        if None not in (size, expected) and size != expected:
+            raise ValueError(
+                f"Logits {tuple(logits.shape)} need labels of the same rows and length, as "
+                "many as positions of the target that was fed. "
+                f"Received: labels {tuple(labels.shape)}."
+            )
     return labels
 
 

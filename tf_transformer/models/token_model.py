@@ -136,13 +136,13 @@ class TokenModel(KerasModel):
 
     def get_compile_config(self):
         config = super().get_compile_config()
-        if not config:  # not compiled
-            return config
-        return config | {
-            "max_tokens_per_device": self.max_tokens_per_device,
-            "chunked_loss": self._chunked_loss is not None,
-            "jit_compile": self.jit_compile or self.programs is not None,
-        }
+        if config:
+            config["jit_compile"] = self.jit_compile or self.programs is not None
+        if config and self.max_tokens_per_device:
+            config["max_tokens_per_device"] = self.max_tokens_per_device
+        if config and self._chunked_loss:
+            config["chunked_loss"] = True
+        return config  # a clone by Keras, a plain model, takes only Keras's own arguments
 
     def compile_from_config(self, config):
         # Keras compiles a loaded model itself only if its class does not override `compile`.
@@ -221,8 +221,18 @@ class TokenModel(KerasModel):
         """Returns inputs, labels [B, T] or [B], their weights, and the sum of the weights."""
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         labels = labels_of(self.output, labels)
+        self._check_lengths(inputs, labels)
         weights = token_weights(labels, sample_weight)
         return inputs, labels, weights, tf.reduce_sum(weights)
+
+    def _check_lengths(self, inputs, labels):
+        """Raises an error if labels are unlike the target: now, or if unknown, in the step."""
+        if isinstance(inputs, dict) and "target" in inputs and len(labels.shape) == 2:
+            target = inputs["target"]
+            labels_of(tf.TensorSpec([*target.shape, self.output.shape[-1]]), labels)
+            tf.debugging.assert_equal(
+                tf.shape(labels), tf.shape(target), "Labels must be as long as the target."
+            )
 
     def _gradients(self, inputs, labels, weights, count):
         """Returns the sum of the loss, and the gradients of that sum (scaled) over `count`."""

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.files import locked, new_folder, sha256, write_text
+from tf_transformer.base.files import locked, new_folder, parse_json, sha256, write_text
 from tf_transformer.base.output import Table, bar
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
@@ -172,7 +172,7 @@ def remembered(path: Path, functions: Measures) -> dict[str, Measure]:
     known: dict[str, dict[str, float]] = {}
     if path.exists():
         try:
-            known = json.loads(path.read_text("utf-8"))
+            known = parse_json(path.read_text("utf-8"))
         except ValueError as error:
             raise UserError(
                 f"{path} cannot be read as measurements: {error}. Delete it to measure again, "

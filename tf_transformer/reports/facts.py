@@ -1,13 +1,12 @@
 """Facts about a run that its cards state: its text, its best evaluation, its origin."""
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.files import sha256
+from tf_transformer.base.files import parse_json, sha256
 from tf_transformer.data.text import (
     ROLES,
     Role,
@@ -94,7 +93,7 @@ def describe_origin(run: Run) -> list[str]:
         return []
     lines = [f"It began with the weights of {training.init_from}."]
     if run.origin.exists():
-        origin = json.loads(run.origin.read_text(encoding="utf-8"))
+        origin = parse_json(run.origin.read_text(encoding="utf-8"))
         before = origin.get("evaluation") or {}
         known = described(before) or "not evaluated"
         lines.append(f"Their SHA-256 is {origin['sha256']}; on that run's dev set: {known}.")

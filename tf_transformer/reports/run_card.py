@@ -1,13 +1,12 @@
 """A run's card in Markdown: model, departures from the paper, data, scores and cost."""
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.files import write_text
+from tf_transformer.base.files import parse_json, write_text
 from tf_transformer.base.output import MARKDOWN, Part, Table, joined
 from tf_transformer.config import SETTINGS, Config, settings_with
 from tf_transformer.config.presets import TABLE3, train_command
@@ -224,7 +223,7 @@ def _devices(run: Run) -> int:
 
 def _versions(run: Run) -> str:
     try:
-        versions = json.loads((run.path / "versions.json").read_text(encoding="utf-8"))
+        versions = parse_json((run.path / "versions.json").read_text(encoding="utf-8"))
         return ", ".join(f"{name} {version}" for name, version in versions.items())
     except (OSError, ValueError, AttributeError):
         return "versions.json is missing or damaged."

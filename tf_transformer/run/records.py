@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.base.errors import UserError, shortened
-from tf_transformer.base.files import write_text
+from tf_transformer.base.files import parse_json, write_text
 
 Record = dict[str, Any]
 
@@ -138,7 +138,7 @@ def _read_lines(
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
         except ValueError:
             record = None
         expected = f"a JSON object with {', '.join(names)}"

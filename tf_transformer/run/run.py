@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from tf_transformer.base.errors import UserError, quoted
-from tf_transformer.base.files import LOCK_FILE, write_text
+from tf_transformer.base.files import LOCK_FILE, parse_json, write_text
 from tf_transformer.config import Config, settings_with
 from tf_transformer.data.text import ROLES, Role, identity, text_files
 from tf_transformer.run.best import BestWeights, Marks, read_marks, record_in
@@ -70,7 +70,7 @@ class Run:
                 "Expected the --output of `train`."
             ) from None
         try:
-            config, texts = Config.from_json(text), json.loads(text).get("texts", {})
+            config, texts = Config.from_json(text), parse_json(text).get("texts", {})
             if not (isinstance(texts, dict) and {*map(type, texts.values())} <= {str}):
                 raise UserError(f"`texts` must hold two hashes. Received: {quoted(texts)}.")
             return cls(Path(path), config, texts)
@@ -151,7 +151,7 @@ class Run:
         """Writes versions.json; in a begun run, announces and records those that changed."""
         path, now = self.path / "versions.json", package_versions()
         try:
-            before = dict(json.loads(path.read_text(encoding="utf-8")))
+            before = dict(parse_json(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):  # none yet, or damaged
             before = {}
         for name in now if self.checkpoints.state_steps() else ():

@@ -14,6 +14,7 @@ import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 
 from tf_transformer.base.errors import UserError, quoted, shortened
+from tf_transformer.base.files import parse_json
 from tf_transformer.data.builtin import languages
 from tf_transformer.data.documents import NO_JOIN, Span, put_together, take_apart
 from tf_transformer.decoding.beam_search import length_penalty
@@ -119,8 +120,8 @@ def doubts(counter: TokenCounter, inputs: Arrays, outputs: Arrays) -> list[dict[
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        return parse_json(body, parse_constant=_refuse_constant)
+    except ValueError as error:
         raise BadRequestError(f"The body must be JSON: {error}") from None
 
 

@@ -1,9 +1,9 @@
 """The workers that TF_CONFIG names, and which of them this process is; without TensorFlow."""
 
-import json
 import os
 
 from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.files import parse_json
 
 
 def num_workers() -> int:
@@ -20,7 +20,7 @@ def is_chief() -> bool:
 def _tf_config() -> dict:
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
-        config = json.loads(text)
+        config = parse_json(text)
         cluster = config.get("cluster", {})
         workers = cluster.get("worker", [])
         if set(cluster) - {"worker"} or not isinstance(workers, list):

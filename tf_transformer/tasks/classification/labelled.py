@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tf_transformer.base.errors import UserError, quoted, shortened
-from tf_transformer.base.files import write_text
+from tf_transformer.base.files import parse_json, write_text
 from tf_transformer.base.output import Table
 from tf_transformer.data.text import blank_line, read_lines
 from tf_transformer.run import Run
@@ -98,7 +98,7 @@ def read_labels(run: Run) -> list[str]:
     """Reads a run's labels, in class order; UserError if they are missing or damaged."""
     file = run.path / LABELS_FILE
     try:
-        return [str(label) for label in json.loads(file.read_text(encoding="utf-8"))]
+        return [str(label) for label in parse_json(file.read_text(encoding="utf-8"))]
     except FileNotFoundError:
         raise UserError(
             f"{run.path} has no labels in {LABELS_FILE}. Expected a run of --task "

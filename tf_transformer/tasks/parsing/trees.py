@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from tf_transformer.base.errors import UserError, shortened
-from tf_transformer.base.files import write_text
+from tf_transformer.base.files import parse_json, write_text
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import read_lines
 
@@ -441,7 +441,7 @@ class Lexicon:
     def load(cls, path: Path) -> Self:
         """Reads a lexicon file; UserError if it is missing or damaged."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"))
             words = {word: tuple(tags.split()) for word, tags in content["words"].items()}
             return cls(tuple(content["tags"].split()), words)
         except OSError as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.files import locked, replacing, write_text
+from tf_transformer.base.files import locked, parse_json, replacing, write_text
 from tf_transformer.config import UNK_ID, SamplingConfig
 from tf_transformer.data.text import NOT_TEXT, is_visible
 from tf_transformer.decoding.text_codec import Translation
@@ -118,7 +118,7 @@ def generate(
             shards.append(folder / f"{number:06d}.tsv")
             if not shards[-1].exists():
                 _make_shard(translator, chunk, shards[-1], settings)
-            total.update(json.loads(shards[-1].with_suffix(".json").read_text("utf-8")))
+            total.update(parse_json(shards[-1].with_suffix(".json").read_text("utf-8")))
             if progress is not None:
                 progress(total["read"])
         _join(shards, output)
@@ -138,7 +138,7 @@ def _check_settings(folder: Path, settings: GenerationSettings) -> None:
     if not file.exists():
         write_text(file, text)
         return
-    before, now = json.loads(file.read_text("utf-8")), json.loads(text)
+    before, now = parse_json(file.read_text("utf-8")), parse_json(text)
     if different := [name for name in now if before.get(name) != now[name]]:
         raise UserError(
             f"{folder} holds shards generated with a different {different[0]}. Give the same "

@@ -3,14 +3,22 @@
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from tf_transformer.base.errors import Strings, UserError, one_or_more, pairs, quoted, strings
+from tf_transformer.base.errors import (
+    Strings,
+    UserError,
+    names_arguments,
+    one_or_more,
+    pairs,
+    quoted,
+    strings,
+)
 from tf_transformer.config import SAMPLING, SEARCH, DecodingConfig, SamplingConfig
 from tf_transformer.config.combinations import check
-from tf_transformer.config.settings import Bounds, Setting, find_named
+from tf_transformer.config.settings import Bounds, Setting, nearest
 from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
 from tf_transformer.data.spans import (
     NO_SLOTS,
@@ -186,7 +194,8 @@ class Translator:
         prefixes = None
         if prefix is not None:
             one, sources, prefixes = pairs(texts=texts, prefix=prefix)
-        decoding, sampling = search_settings(options, self.decoding, sample)
+        own = ("n_best", "prefix", "sample", "word_probs", "progress")
+        decoding, sampling = search_settings(options, self.decoding, sample, own)
         number = 1 if n_best is None else Setting(int).check("n_best", n_best)
         if number < 1 or (number > decoding.beam_size and not sample):
             raise UserError(
@@ -387,6 +396,7 @@ class Translator:
         results = compute(sources, targets, self.decoding)
         return results[0] if one else results
 
+    @names_arguments()
     def export(
         self,
         output: str | Path,
@@ -462,19 +472,25 @@ def _check_export(
 
 
 def search_settings(
-    options: Mapping[str, Any], decoding: DecodingConfig, sample: bool = False
+    options: Mapping[str, Any],
+    decoding: DecodingConfig,
+    sample: bool = False,
+    own: Sequence[str] = (),
 ) -> tuple[DecodingConfig, SamplingConfig | None]:
     """Returns `decoding` with `options` applied and, with `sample`, the sampling settings.
+
+    `own` are the other arguments of the caller, which may have been meant.
 
     Raises:
         UserError: if there is no such option, a value is out of range, a sampling option is
             given without `sample`, or a beam-search option with it.
     """
     known = SEARCH | SAMPLING
-    values = {
-        name: find_named("option", name, known).check(name, value)
-        for name, value in options.items()
-    }
+    if unknown := next((name for name in options if name not in known), ""):
+        raise UserError(
+            f"There is no option {quoted(unknown)}.{nearest(unknown, [*own, *known])}"
+        )
+    values = {name: known[name].check(name, value) for name, value in options.items()}
     sampling = {name: value for name, value in values.items() if name in SAMPLING}
     check(values | ({"sample": True} if sample else {}))
     search = {name: value for name, value in values.items() if name in SEARCH}
