@@ -98,7 +98,12 @@ class _KerasFinder(PathFinder):
         spec: Any = super().find_spec(name, path, target) if name == "keras" else None
         if spec and spec.loader:
             execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (execute(module), _replace_registry())
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                _replace_registry()
+
+            spec.loader.exec_module = exec_module
         return spec
 
 
