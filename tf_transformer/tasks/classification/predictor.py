@@ -109,7 +109,8 @@ class ExportClassifier(InOneProcess):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self._session = path, open_export(path, "label")
+        outputs = ("label", "labels", "probabilities")
+        self.path, self._session = path, open_export(path, "label", serving_default=outputs)
         (answer,) = self._session.answers(SIGNATURE, {"text": column(["a"])})
         self.labels = [label.decode() for label in answer["labels"][0]]
 
