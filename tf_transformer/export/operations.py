@@ -1,4 +1,4 @@
-"""What a SavedModel may do when it is loaded and run: compute, and restore its own weights.
+"""Refuses SavedModels that may do more than compute and restore their own weights.
 
 TensorFlow runs any operation of a SavedModel, also those that read and write files.
 """
@@ -33,7 +33,7 @@ def check_operations(path: Path) -> None:
     Any operation may turn numbers into numbers; all others must be those of exports.
     """
     try:
-        graphs = SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
+        graphs = SavedModel.FromString(Path(path, "saved_model.pb").read_bytes()).meta_graphs
     except (OSError, DecodeError) as error:  # TensorFlow might read another file instead
         raise UserError(f"{path} holds no SavedModel that can be loaded: {error}.") from None
     if found := sorted({name for graph in graphs for name in _refused(graph)}):
