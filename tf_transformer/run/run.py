@@ -223,7 +223,7 @@ class Run:
     def begins_complete(self) -> bool:
         """Tells whether all weights that it began with are of the run `training.init_from`."""
         begun = bool(self.config.training.init_from) and self.origin.exists()
-        return begun and not json.loads(self.origin.read_text("utf-8"))["anew"]
+        return begun and not parse_json(self.origin.read_text("utf-8"))["anew"]
 
     def dev_set(self, text: str) -> str:
         """Returns the identity of the dev set: that of its text, and a changed tokeniser."""
