@@ -24,10 +24,12 @@ from tf_transformer.doctor import (
     Survey,
     check_control_characters,
     check_copies,
+    check_duplicates,
     check_empty,
     check_encoding,
     check_entities,
     check_filters,
+    check_languages,
     check_length,
     check_overlap,
     check_ratio,
@@ -192,7 +194,7 @@ def test_clean_text_passes_every_check(surveys):
         f"ok       {check}: none"
         for check in (
             "encoding", "control characters", "HTML entities", "empty lines", "length",
-            "length ratio", "copies", "overlap",
+            "length ratio", "copies", "languages", "duplicates", "overlap",
         )
     ]  # fmt: skip
 
@@ -283,6 +285,39 @@ def test_untranslated_copies_are_found(surveys):
 def test_numbers_and_punctuation_may_be_equal(surveys):
     splits = surveys([("1984", "1984"), ("...", "..."), ("", "")])
     assert not check_copies(splits, DATA)[0].warning
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [lambda pair, _: pair[::-1], lambda pair, other: (other[1], pair[1]),
+     lambda pair, other: (pair[0], other[0])],
+    ids=["swapped", "source", "target"],
+)  # fmt: skip
+@pytest.mark.parametrize("share", [0.02, 0.3])
+def test_sides_in_the_other_language_are_found(surveys, plant, share):
+    """Even when they are many, without knowing any language."""
+    planted = {round(n / share) for n in range(int(share * 1_000))}
+    pairs = [plant(it, PAIRS[n + 50]) if n in planted else it for n, it in enumerate(TRAIN)]
+    (finding,) = check_languages(surveys(pairs), DATA)
+    found = int(finding.text.split()[0])
+    assert finding.warning and 0.97 * len(planted) <= found <= len(planted)
+    assert finding.text.endswith("train.en:1.")
+    (in_dev,) = check_languages(surveys(TRAIN, pairs), DATA)
+    assert in_dev.text.split(" (")[0] == f"{len(planted)} of 1,000 pairs of dev"
+
+
+def test_sides_in_one_language_are_not_told_apart(surveys):
+    sources = [source for source, _ in TRAIN]
+    (finding,) = check_languages(surveys([*zip(sources, sources[1:], strict=False)]), DATA)
+    assert finding.text.startswith("not checked") and not finding.warning
+
+
+def test_pairs_that_were_there_before_are_counted(surveys):
+    again = [(f" {source}  ", target) for source, target in TRAIN[:100]]
+    (finding,) = check_duplicates(surveys(TRAIN + again, DEV), DATA)
+    assert finding.warning and finding.text.startswith("100 of 1,100 pairs of train (9.1%)")
+    assert finding.text.endswith("train.en:1001.")
+    assert not check_duplicates(surveys(TRAIN + again[:50]), DATA)[0].warning
 
 
 def test_shifted_lines_are_found_by_their_lengths(surveys):
@@ -477,7 +512,7 @@ def test_the_built_in_corpus_passes_every_check(tmp_path):
     test = [str(run.data / "builtin" / "test")]
     findings = diagnose(TranslationTask, run.config, task.data, task, test=test)
     assert {finding.check for finding in findings if finding.warning} == {"variety"}
-    assert len({finding.check for finding in findings}) == 12
+    assert len({finding.check for finding in findings}) == 14
     assert quick_findings(task) == []
 
 

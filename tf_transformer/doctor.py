@@ -7,15 +7,14 @@ docs/guides/doctor.md lists the limits and the clean corpora that pass.
 """
 
 import itertools
-import math
 import re
 import tempfile
 import unicodedata
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +22,23 @@ import numpy as np
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import NamedProgress
 from tf_transformer.config import UNK_ID, Config, DataConfig
+from tf_transformer.data.defects import (
+    MAX_SKEW,
+    Languages,
+    is_copy,
+    is_skewed,
+    line_defects,
+    usual_ratio,
+)
 from tf_transformer.data.encoded_corpus import EncodedCorpus
-from tf_transformer.data.text import SIDES, ParallelText, Reservoir, SideName, corpora
+from tf_transformer.data.text import (
+    SIDES,
+    ParallelText,
+    Reservoir,
+    SideName,
+    corpora,
+    text_key,
+)
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE, symbol_pieces, symbols_of
 from tf_transformer.run.run_tokenizer import train_configured_tokenizer
@@ -34,21 +48,12 @@ SAMPLE_PAIRS = 100_000  # pairs of a split held in memory
 PROGRESS_EVERY = 10_000
 QUICK_PAIRS = 50_000  # training pairs to examine when training starts
 BROKEN = 0.001  # share of lines without a warning, for three checks of characters
-MAX_SKEW = 3.0  # factor by which a pair's length ratio may differ from the median
-SKEW_FROM = 20  # characters; in shorter pairs a single word changes the ratio too much
+LANGUAGES = 0.005  # share of pairs with sides in the wrong language
 LINES = 5_000  # lines per side to tokenise
 SHOWN = 8  # unknown characters to name in a message
 
-# U+FFFD replaces bytes that could not be decoded. The rest is UTF-8 decoded as Latin-1 or
-# Windows-1252: the lead byte of a Latin, Greek or Cyrillic letter, then a continuation byte.
-_SECOND = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
-_BROKEN = re.compile(f"\ufffd|[ÂÃÄÅÎÏÐÑ][{_SECOND}]|â€[{_SECOND}]|ï»¿")
-# Control characters of ASCII and Latin-1 except the tab, and Unicode's line separators.
-_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
-_ENTITY = re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,5});")
 # The end of a sentence and another one, but not "Mr. Smith."
 _SENTENCES = re.compile(r"\w{4}[.!?…]\W*\s\W*\w.*[.!?…]|[。！？].*[。！？]")
-_NOT_MOSES = re.compile(rf"(?!&(?:amp|apos|quot|lt|gt|#124|#91|#93);){_ENTITY.pattern}")
 
 _BYTE = re.compile("<0x.*>")  # a piece for a byte, such as <0xE4>
 
@@ -87,6 +92,7 @@ class Survey:
     pairs: int = 0  # number of examined pairs
     # A uniform sample of these in order, or all if they are few.
     sample: Reservoir[Pair] = field(default_factory=lambda: Reservoir(SAMPLE_PAIRS))
+    keys: array = field(default_factory=lambda: array("Q"))  # hashes of examined pairs
     # Keys of examined pairs that the samples of other splits have too.
     shared: set[Key] = field(default_factory=set)
     _starts: list[int] = field(default_factory=list)
@@ -98,6 +104,14 @@ class Survey:
         if self.files:
             return f"{self.files[corpus]}, pair {number}"
         return f"{self.corpora[corpus].file(side)}:{number}"
+
+    def in_languages(self) -> dict[tuple[str, str], list[Pair]]:
+        """Returns pairs of the sample by their languages, `LINES` to twice as many in all."""
+        found: dict[tuple[str, str], list[Pair]] = {}
+        for pair in self.sample[:: max(1, len(self.sample) // LINES)]:
+            corpus = self.corpora[bisect_right(self._starts, pair.number) - 1]
+            found.setdefault(corpus.languages, []).append(pair)
+        return found
 
     def read(self, progress: NamedProgress, wanted: Set[Key] = frozenset()) -> None:
         """Reads the corpora, without tags; `shared` becomes the keys that are `wanted`."""
@@ -113,6 +127,7 @@ class Survey:
                     if wanted:
                         self.shared.update(key for key in pair.keys if key in wanted)
                     self.sample.offer(pair)
+                    self.keys.append(text_key("\n".join(texts)))
                     self.pairs += 1
         self.sample.sort(key=lambda pair: pair.number)
 
@@ -219,7 +234,7 @@ def check_encoding(surveys: Surveys, data: DataConfig) -> list[Finding]:
         'contain U+FFFD or wrongly decoded text, such as "Ã¤" for "ä". The model would learn '
         "it: convert the original to UTF-8 again."
     )
-    return judge("encoding", _lines_with(surveys, _BROKEN.search), BROKEN, message)
+    return judge("encoding", _lines_with(surveys, data, "encoding"), BROKEN, message)
 
 
 def check_control_characters(surveys: Surveys, data: DataConfig) -> list[Finding]:
@@ -228,7 +243,8 @@ def check_control_characters(surveys: Surveys, data: DataConfig) -> list[Finding
         "contain control characters or line separators. They come from a wrong encoding or a "
         "faulty extraction, and can shift lines in other tools: remove them."
     )
-    return judge("control characters", _lines_with(surveys, _CONTROL.search), BROKEN, message)
+    counts = _lines_with(surveys, data, "control characters")
+    return judge("control characters", counts, BROKEN, message)
 
 
 def check_entities(surveys: Surveys, data: DataConfig) -> list[Finding]:
@@ -237,8 +253,7 @@ def check_entities(surveys: Surveys, data: DataConfig) -> list[Finding]:
         'contain entities such as "&amp;". The model would learn to write them: unescape the '
         "text."
     )
-    pattern = _NOT_MOSES if data.bleu_tokenizer == "none" else _ENTITY
-    return judge("HTML entities", _lines_with(surveys, pattern.search), BROKEN, message)
+    return judge("HTML entities", _lines_with(surveys, data, "HTML entities"), BROKEN, message)
 
 
 def check_empty(surveys: Surveys, data: DataConfig) -> list[Finding]:
@@ -256,7 +271,7 @@ def check_empty(surveys: Surveys, data: DataConfig) -> list[Finding]:
         "are empty. Such pairs are dropped in training and lower BLEU in a dev set: check "
         "whether the files still match line by line."
     )
-    counts = _lines_with(surveys, lambda line: not line.strip())
+    counts = _lines_with(surveys, data, "empty lines")
     return findings or judge("empty lines", counts, 0.01, message)
 
 
@@ -271,13 +286,12 @@ def check_length(surveys: Surveys, data: DataConfig) -> list[Finding]:
         "training (cut, in classification): split them into sentences, or raise "
         "data.max_length."
     )
-    counts = _lines_with(surveys, lambda line: len(line.split()) >= limit)
-    return judge("length", counts, 0.05, message)
+    return judge("length", _lines_with(surveys, data, "length"), 0.05, message)
 
 
-def _lines_with(surveys: Surveys, defective: Callable[[str], object]) -> list[Count]:
-    """Counts the defective lines of each survey's sample, per side."""
-    counts = []
+def _lines_with(surveys: Surveys, data: DataConfig, defect: str) -> list[Count]:
+    """Counts the lines of each survey's sample that have one of `line_defects`, per side."""
+    defective, counts = line_defects(data)[defect], []
     for survey, side in itertools.product(surveys, SIDES):
         bad = [pair for pair in survey.sample if defective(pair.text(side))]
         counts.append(_count(survey, bad, len(survey.sample), f"{side} lines", side))
@@ -297,26 +311,13 @@ def _count(
 
 def check_ratio(surveys: Surveys, data: DataConfig) -> list[Finding]:
     """Checks for pairs with an unusual length ratio, such as after a shift of lines."""
-    ratios = [_log_ratio(pair) for pair in surveys[0].sample]
-    usual = median([ratio for ratio in ratios if ratio is not None] or [0.0])
-
-    def skewed(pair: Pair) -> bool:
-        ratio = _log_ratio(pair)
-        return ratio is not None and abs(ratio - usual) > math.log(MAX_SKEW)
-
+    usual = usual_ratio(surveys[0].sample)
     message = (
         f"have a length ratio that is off the median by a factor of {MAX_SKEW:g} or more. They "
         "are unlikely to be translations: check whether lines have shifted, or filter them."
     )
-    return judge("length ratio", _pairs_with(surveys, skewed), 0.02, message)
-
-
-def _log_ratio(pair: Pair) -> float | None:
-    """Returns log(source characters / target characters); None for short or empty text."""
-    source, target = len(pair.source), len(pair.target)
-    if max(source, target) < SKEW_FROM or not min(source, target):
-        return None
-    return math.log(source / target)
+    counts = _pairs_with(surveys, lambda pair: is_skewed(pair.source, pair.target, usual))
+    return judge("length ratio", counts, 0.02, message)
 
 
 def check_copies(surveys: Surveys, data: DataConfig) -> list[Finding]:
@@ -325,17 +326,49 @@ def check_copies(surveys: Surveys, data: DataConfig) -> list[Finding]:
         "have the same text on both sides. A few of them teach a model to copy (Khayrallah and "
         "Koehn 2018): remove them, and check that no file was given twice."
     )
-    return judge("copies", _pairs_with(surveys, _is_copy), 0.01, message)
+    counts = _pairs_with(surveys, lambda pair: is_copy(pair.source, pair.target))
+    return judge("copies", counts, 0.01, message)
 
 
-def _is_copy(pair: Pair) -> bool:
-    source = pair.source.strip()
-    return source == pair.target.strip() and any(map(str.isalpha, source))
+def check_languages(surveys: Surveys, data: DataConfig) -> list[Finding]:
+    """Checks for sides in the other one's language, as most pairs of train have them."""
+    learnt = {each: Languages(pairs) for each, pairs in surveys[0].in_languages().items()}
+    models = {each: model for each, model in learnt.items() if model.known}
+    if not models:
+        text = "not checked: words do not tell the sides apart, as in few pairs or one language"
+        return [Finding("languages", text)]
+    counts = []
+    for survey in surveys:
+        found = survey.in_languages()
+        known = [(pair, models[each]) for each in models for pair in found.get(each, ())]
+        wrong = [pair for pair, model in known if model.fault(pair.source, pair.target)]
+        bad = sorted(wrong, key=lambda pair: pair.number)
+        counts.append(_count(survey, bad, len(known), "pairs"))
+    message = "have a side in the other's language, or both: doctor --clean leaves them out."
+    return judge("languages", counts, LANGUAGES, message)
+
+
+def check_duplicates(surveys: Surveys, data: DataConfig) -> list[Finding]:
+    """Checks for pairs that were there before, anywhere in their split."""
+    counts = []
+    for survey in surveys:
+        repeated = np.ones(survey.pairs, bool)
+        repeated[np.unique(survey.keys, return_index=True)[1]] = False
+        first = survey.location(int(repeated.argmax()) * survey.every) if repeated.any() else ""
+        total = int(repeated.sum()), survey.pairs
+        counts.append(Count(*total, f"pairs of {survey.name}", first))
+    message = (
+        "repeat an earlier one. They count as often in training, and any that is also set "
+        "aside for dev or test is known: doctor --clean leaves them out."
+    )
+    return judge("duplicates", counts, 0.05, message)
 
 
 def check_overlap(surveys: Surveys, data: DataConfig) -> list[Finding]:
     """Checks for pairs and source sentences of dev and test in the training text."""
     train, *others = surveys
+    if not others:
+        return []
     where = "train" if train.every == 1 else f"a sample of train (1 pair in {train.every})"
     message = (
         f"are also in {where}. The score would count memorised sentences: split the text by "
@@ -496,6 +529,8 @@ TEXT_CHECKS: dict[Callable[[Surveys, DataConfig], list[Finding]], bool] = {
     check_length: False,
     check_ratio: True,
     check_copies: True,
+    check_languages: True,
+    check_duplicates: True,
     check_overlap: False,
     check_variety: True,
 }

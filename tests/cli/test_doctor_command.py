@@ -1,16 +1,20 @@
 """`tf-transformer doctor`: a line for each check, a count, and status 0."""
 
 import re
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from command_line import assert_refused, tree
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import Config
+from tf_transformer.data import builtin
+from tf_transformer.data.text import write_pairs
 
 TEXT = [
     "encoding", "control characters", "HTML entities", "empty lines", "length", "length ratio",
-    "copies", "overlap", *["variety"] * 2,
+    "copies", "languages", "duplicates", "overlap", *["variety"] * 2,
 ]  # fmt: skip
 OPTIONS = "--train train --valid fresh --source en --target de"
 
@@ -23,6 +27,14 @@ def texts(workplace):
         (workplace / f"train.{language}").write_text("".join(lines[:250]), "utf-8")
         (workplace / f"fresh.{language}").write_text("".join(lines[250:]), "utf-8")
     return workplace
+
+
+def lines_of(file: Path) -> list[str]:
+    return file.read_text("utf-8").split("\n")[:-1]
+
+
+def pairs_of(prefix: str) -> list[tuple[str, str]]:
+    return [*zip(*(lines_of(Path(f"{prefix}.{side}")) for side in ("en", "de")), strict=True)]
 
 
 def doctor(capsys, arguments: str) -> list[tuple[str, str, str]]:
@@ -102,14 +114,112 @@ def test_an_existing_tokenizer_is_checked_against_the_text(texts, capsys):
 def test_test_text_is_compared_with_train(texts, capsys):
     found = doctor(capsys, f"{OPTIONS} --test train --set data.join=0.1 --set data.caps=0.1")
     assert [(check, text) for verdict, check, text in found if verdict == "warning"] == [
-        ("overlap", found[7][2])
+        ("overlap", found[9][2])
     ]
-    assert found[7][2].startswith("250 of 250 pairs of test (100%)")
+    assert found[9][2].startswith("250 of 250 pairs of test (100%)")
 
 
 def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):
     found = doctor(capsys, "")
     assert {check for verdict, check, _ in found if verdict != "ok"} == {"variety"}
+
+
+DEFECTS = {
+    "empty lines": lambda source, target: [(source, "\u200b")],
+    "encoding": lambda source, target: [(source, f"{target} Ã¤")],
+    "control characters": lambda source, target: [(f"{source}\x07", target)],
+    "HTML entities": lambda source, target: [(source, f"{target} &amp;")],
+    "length": lambda source, target: [(f"{source} a" * 100, target)],
+    "length ratio": lambda source, target: [(source, f"{target} " * 5)],
+    "copies": lambda source, target: [(source, f" {source}")],
+    "languages (swapped)": lambda source, target: [(target, source)],
+    "languages (target)": lambda source, target: [(source, f"The {source}")],
+    "duplicates": lambda source, target: [(source, target)] * 2,
+}
+
+
+@pytest.fixture
+def dirty(tmp_path, monkeypatch) -> list[tuple[str, str]]:
+    """Pairs in dirty.en and dirty.de: 50 of each of `DEFECTS` among the first 1,000."""
+    monkeypatch.chdir(tmp_path)
+    rows = []
+    for n, pair in enumerate(builtin.pairs(1_500)):
+        defect = [*DEFECTS, *[""] * 10][n % 20] if n < 1_000 else ""
+        rows += DEFECTS[defect](*pair) if defect else [pair]
+    write_pairs(Path("dirty"), ("en", "de"), rows)
+    return rows
+
+
+CLEAN = "doctor --train dirty --source en --target de --set data.max_length=128"
+
+
+def test_clean_writes_each_good_pair_once_and_says_why_not_the_others(dirty, capsys):
+    assert main([*CLEAN.split(), "--clean", "out"]) == 0
+    *_, written, rejected = capsys.readouterr().out.splitlines()
+    splits = {name: pairs_of(f"out/{name}") for name in ("train", "dev", "test")}
+    kept = [pair for pairs in splits.values() for pair in pairs]
+    rows = [line.split("\t") for line in lines_of(Path("out/rejected.tsv"))]
+    reasons, places, *sides = zip(*rows, strict=True)
+    assert Counter(reasons) == dict.fromkeys(DEFECTS, 50)
+    assert sorted([*kept, *zip(*sides, strict=True)]) == sorted(dirty)
+    for place, *pair in zip(places, *sides, strict=True):
+        file, number = place.split(":")
+        assert (file, dirty[int(number) - 1]) == ("dirty.en", tuple(pair))
+    size = int(0.05 * len(kept))
+    assert len(splits["dev"]) == len(splits["test"]) == size
+    assert written == f"out: {len(splits['train']):,} of train, {size} of dev, {size} of test"
+    assert rejected.startswith(f"rejected 500 of {len(dirty):,} pairs (")
+    for side in (0, 1):
+        train, dev, test = ({pair[side] for pair in pairs} for pairs in splits.values())
+        assert not train & dev and not train & test and not dev & test
+    for seed in (1, 2):
+        words = ["--clean", f"out{seed}", "--set", f"training.seed={seed}"]
+        assert main([*CLEAN.split(), *words]) == 0
+    assert pairs_of("out1/dev") == splits["dev"] != pairs_of("out2/dev")
+
+
+def test_clean_keeps_train_apart_from_given_sets(dirty, capsys):
+    same_source = [(source, "Nein.") for source, _ in dirty[1_100:1_110]]
+    same_target = [("No.", target) for _, target in dirty[1_110:1_120]]
+    write_pairs(Path("dev"), ("en", "de"), same_source)
+    write_pairs(Path("test"), ("en", "de"), same_target)
+    assert main([*CLEAN.split(), *["--valid", "dev", "--test", "test", "--clean", "out"]]) == 0
+    assert re.search(r"out: [\d,]+ of train\n.*overlap 20", capsys.readouterr().out)
+    assert {file.name for file in Path("out").iterdir()} == {
+        "train.en",
+        "train.de",
+        "rejected.tsv",
+    }
+    assert not {*dirty[1_100:1_120]} & {*pairs_of("out/train")}
+    assert main([*CLEAN.split(), *["--valid", "dev", "--clean", "more"]]) == 0
+    assert {*pairs_of("more/test")} < {*pairs_of("out/train"), *dirty[1_110:1_120]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("--train dirty --clean .", "--clean must name a new folder. Received: ."),
+        ("--train dirty --clean dirty", "--clean must name a new folder. Received: dirty"),
+        ("--train dirty --clean dirty.en/out", "--clean must be in a writable folder"),
+        ("--clean out", "--clean is for translation, and needs --train"),
+        (
+            "--train dirty --train dirty:de-en --clean out",
+            "languages at a time. Received: de-en, en-de",
+        ),
+        (
+            "--train few --clean out",
+            "--clean needs more pairs that pass. Received: 3, of which 3",
+        ),
+        ("--train no --clean out", "There is no no.en"),
+    ],
+)
+def test_clean_refuses_what_it_cannot_write_or_divide(dirty, capsys, arguments, expected):
+    write_pairs(Path("few"), ("en", "de"), dirty[-3:])
+    languages = "--source en --target de --set model.vocab_size=300" * ("train" in arguments)
+    before = tree(Path())
+    assert main(["doctor", *arguments.split(), *languages.split()]) == 1
+    assert expected in capsys.readouterr().err.splitlines()[-1]
+    assert tree(Path()) == before
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ import tempfile
 from pathlib import Path
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.console import import_tensorflow_quietly, print_line
-from tf_transformer.cli.options import RUN_HELP, open_run
+from tf_transformer.cli.options import RUN_HELP, open_run, require_writable
 from tf_transformer.cli.training_options import add_run_settings, config_of
+from tf_transformer.config import Config
 from tf_transformer.data.text import read_lines, text_files
 from tf_transformer.run import Run
 from tf_transformer.tasks.checks import check_training
@@ -21,6 +23,9 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     add("checked_run", metavar="RUN", nargs="?", help=RUN_HELP)
     text = "test text, in the form of --train; repeatable"
     add("--test", action="append", metavar="PREFIX", default=[], help=text)
+    text = "write the training pairs that pass, each once, to a new folder, with dev and test "
+    text += "sets apart, and the others with their reasons; needs no --valid"
+    add("--clean", metavar="DIR", help=text)
     add_run_settings(parser)
 
 
@@ -35,7 +40,7 @@ def run_doctor(options: argparse.Namespace) -> None:
     if run and run.has_no_text:
         raise UserError(f"doctor checks text. Received: {run.path}, which has none.")
     config = run.config if run else config_of(options)
-    check_training(config)
+    check_training(_to_clean(config, options.clean) if options.clean else config)
     for file in text_files(config.replace({"data.train": (*options.test,)}).data, "train"):
         next(read_lines(file), None)  # refuses what cannot be read
     import_tensorflow_quietly()
@@ -50,6 +55,24 @@ def run_doctor(options: argparse.Namespace) -> None:
         print_line(str(finding), 9 * " ", finding.warning)
     warnings = sum(finding.warning for finding in findings)
     print(f"{warnings} {'warning' if warnings == 1 else 'warnings'}")
+    if options.clean:
+        from tf_transformer.cleaning import clean
+
+        seed, output = config.training.seed, Path(options.clean)
+        with ProgressBars() as bars:
+            lines = clean(config.data, options.test, output, seed, bars)
+        print("\n".join(lines))
+
+
+def _to_clean(config: Config, output: str) -> Config:
+    """Returns what to check before --clean, whose dev set may be missing."""
+    folder, data = Path(output), config.data
+    if config.task != "translation" or not data.train:
+        raise UserError("--clean is for translation, and needs --train.")
+    if folder.exists() or output in data.train:
+        raise UserError(f"--clean must name a new folder. Received: {output}.")
+    require_writable("--clean", folder)
+    return config.replace({"data.valid": data.valid or data.train})
 
 
 def _link(run: Path, folder: Path) -> None:

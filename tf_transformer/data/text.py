@@ -386,6 +386,12 @@ def identity(files: Sequence[Path]) -> str:
     return hashlib.sha256("\n".join(map(content_hash, files)).encode()).hexdigest()[:16]
 
 
+def text_key(text: str) -> int:
+    """Returns 64 bits of a hash of a text, whatever its spaces; the same in every process."""
+    words = utf8(" ".join(text.split()))
+    return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
+
+
 Item = TypeVar("Item")
 
 
