@@ -101,7 +101,7 @@ class Languages:
 
     @property
     def known(self) -> bool:
-        """Whether the sides can be told apart."""
+        """Tells whether the sides can be told apart."""
         return bool(self._weights)
 
     def fault(self, source: str, target: str) -> str:
