@@ -42,6 +42,7 @@ class NextToken(NamedTuple):
     must_continue: tf.Tensor | None = None  # bool [B], EOS must not come
     forced: tf.Tensor | None = None  # int32 [B], the token that must come, PAD if any may
     slot: tf.Tensor | None = None  # int32 [B, W], the slot that must come, PAD if any may
+    wrong: tf.Tensor | None = None  # int32 [B, W, 9 F + 1], other slots, EOS before all, or PAD
     forbidden: tf.Tensor | None = None  # int32 [B, W, R], tokens that must not come, or PAD
     allowed: tf.Tensor | None = None  # bool [B, W, V] or [V]; by a grammar, or in training
 
@@ -103,12 +104,10 @@ def next_token(
     slot_ids: np.ndarray | None = None,
 ) -> NextToken:
     """Returns the constraints on the token after `tokens`, int32 [B, W, t], at t = `index`."""
-    forced = slot = None
-    forbidden = repeating(tokens, no_repeat_ngram) if no_repeat_ngram else None
+    forced = slot = wrong = None
     if slot_ids is not None:
         left = rules["slots"][:, tf.newaxis] - slot_counts(tokens, slot_ids)
-        slot, excluded = _next_slot(left, rules["max_lengths"] - index, slot_ids)
-        forbidden = excluded if forbidden is None else tf.concat([forbidden, excluded], axis=-1)
+        slot, wrong = _next_slot(left, rules["max_lengths"] - index, slot_ids)
     if "prefix" in rules:
         last = tf.shape(rules["prefix"])[1] - 1
         forced = tf.gather(rules["prefix"], tf.minimum(index, last), axis=1)
@@ -117,7 +116,8 @@ def next_token(
         must_continue=rules["min_lengths"] > index + 1 if "min_lengths" in rules else None,
         forced=forced,
         slot=slot,
-        forbidden=forbidden,
+        wrong=wrong,
+        forbidden=repeating(tokens, no_repeat_ngram) if no_repeat_ngram else None,
         allowed=grammar(tokens, rules["context"]) if grammar else None,
     )
 
@@ -271,12 +271,26 @@ def _best_tokens(
     k = min(count + len(BANNED_IDS) + 1, logits.shape[-1])
     possible = _without_excluded(logits, next_token)
     best_logits, tokens = blocked_top_k(possible, k)  # [B, W, V] -> [B, W, k]
-    free = possible is logits
-    likely = tokens[..., :1] if free else tf.argmax(logits, -1, tf.int32)[..., tf.newaxis]
+    if possible is logits:
+        likely = tokens[..., :1]
+    elif next_token.forbidden is None and next_token.allowed is None:
+        likely = _most_probable(logits, tokens[..., :1], next_token.wrong)
+    else:
+        likely = tf.argmax(logits, -1, tf.int32)[..., tf.newaxis]
     normaliser = log_sum_exp(logits, likely)  # -> [B, W, 1]
     banned = _banned(tokens, next_token)
     log_probs = tf.where(banned, -float("inf"), best_logits - normaliser)
     return _force_tokens(tokens, log_probs, logits, normaliser, next_token)
+
+
+def _most_probable(logits: tf.Tensor, best: tf.Tensor, wrong: tf.Tensor) -> tf.Tensor:
+    """Returns the most probable token [B, W, 1]: the best possible, or one of the wrong ones.
+
+    It is that of a search without slots, so both compute the same bits.
+    """
+    tokens = tf.concat([best, wrong], axis=-1)
+    index = tf.argmax(tf.gather(logits, tokens, batch_dims=2), axis=-1)[..., tf.newaxis]
+    return tf.gather(tokens, index, batch_dims=2)
 
 
 def _banned(tokens: tf.Tensor, next_token: NextToken) -> tf.Tensor:
@@ -290,14 +304,14 @@ def _banned(tokens: tf.Tensor, next_token: NextToken) -> tf.Tensor:
 
 def _without_excluded(logits: tf.Tensor, next_token: NextToken) -> tf.Tensor:
     """Sets to -inf the logits [B, W, V] of forbidden tokens and those outside the grammar."""
-    if next_token.forbidden is not None:
+    given = (next_token.forbidden, next_token.wrong)
+    if lists := [tokens for tokens in given if tokens is not None]:
+        excluded = tf.concat(lists, axis=-1)
         vocabulary_size = logits.shape[-1]
         flat = tf.reshape(logits, [-1])
         starts = tf.range(tf.size(flat) // vocabulary_size)[:, tf.newaxis] * vocabulary_size
-        forbidden = tf.reshape(
-            next_token.forbidden, [tf.shape(starts)[0], tf.shape(next_token.forbidden)[-1]]
-        )
-        positions = tf.reshape(starts + forbidden, [-1, 1])
+        excluded = tf.reshape(excluded, [tf.shape(starts)[0], tf.shape(excluded)[-1]])
+        positions = tf.reshape(starts + excluded, [-1, 1])
         impossible = tf.fill([tf.shape(positions)[0]], -float("inf"))
         flat = tf.tensor_scatter_nd_update(flat, positions, impossible)
         logits = tf.reshape(flat, tf.shape(logits))
