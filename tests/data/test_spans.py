@@ -112,7 +112,7 @@ def test_a_file_of_patterns_replaces_the_kinds_unless_it_names_them(tmp_path):
         ("{name} at a.b@c.de", "{name} {name}",
          ["placeholder doubled: {name}", "address missing: a.b@c.de"]),
         ("<b>Two</b> men, 5 dogs", "Zwei Männer, fünf <b>Hunde", ["tag missing: </b>"]),
-        ("@tom", "@Tom", ["name missing: @tom", "name new: @Tom"]),
+        ("@tom", "@Tom", ["@name missing: @tom", "@name new: @Tom"]),
     ],
 )  # fmt: skip
 def test_what_is_missing_doubled_or_new_is_named(source, translation, expected):

@@ -410,6 +410,12 @@ def test_a_blank_sentence_has_a_blank_parse():
         ("Frankfurt am Main", "Frankfurt am Main", -0.1, []),
         ("A dog.", "Ein Hund.", -1.6, ["improbable"]),
         ("A dog.", " \0", -0.1, ["blank"]),
+        (
+            "Order 4711 {x}",
+            "4711 4711 @x",
+            0.0,
+            ["placeholder missing", "number doubled", "@name new"],
+        ),
         ("", "", 0.0, []),
     ],
 )

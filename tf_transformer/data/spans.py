@@ -44,12 +44,13 @@ _PATTERNS = {
     r"|(?<![\w%])%(?:L?\d{1,2}|n)(?![\w%])|&(?:[A-Za-z]\w{1,30}|\#\w{1,8});",
     "tag": r"</?[A-Za-z][\w:.-]{0,60}(?:\s[^<>]{0,2000})?/?>|<!--[^<>]{0,2000}-->",
     "code": r"`[^`\n]{1,300}`",
-    "name": r"(?<![\w@.])@[A-Za-z_]\w{0,60}",
+    "@name": r"(?<![\w@.])@[A-Za-z_]\w{0,60}",
     "number": r"(?<![\w.,])(?:\d{1,4}(?:[-/:]\d{1,4}){1,3}(?!\w)"
     rf"|[€$£¥]\s?{_NUMBER}|[-+±]?{_NUMBER}\s?(?:{_UNITS})(?!\w)"
     r"|\d{4,40}(?!\w|[.,]\d)|\d{1,4}(?:\.\d{1,5}){2,4}(?!\w))",
 }
 KINDS = tuple(_PATTERNS)
+CHANGES = ("missing", "doubled", "new")  # of a span in a translation
 _DEFAULT = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS.items())
 _ANY_NUMBER = re.compile(
     r"(?<![\d.,])\d{1,3}(?:[ \u00a0\u202f'’]\d{3}){1,6}(?!\d)|\d{1,40}(?:[.,:]\d{1,40}){0,9}"
@@ -84,7 +85,7 @@ def differences(source: str, translation: str) -> list[str]:
 
 
 def _change(before: int, after: int) -> str:
-    return "missing" if after < before else "doubled" if before else "new"
+    return CHANGES[0 if after < before else 1 if before else 2]
 
 
 def _compared(text: str) -> tuple[Counter[tuple[str, str]], dict[tuple[str, str], str]]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from tf_transformer.data.documents import WIDE
+from tf_transformer.data.spans import CHANGES, KINDS, differences
 from tf_transformer.data.text import is_visible
 from tf_transformer.decoding.text_codec import Translation
 
@@ -21,6 +22,9 @@ REASONS: dict[str, Callable[[str, Translation], bool]] = {
     "copied": lambda source, found: _letters(source) > 20 and found.copies(source),
     "improbable": lambda source, found: found.is_less_probable_than(-1.5),
 }
+# Of spans that only one side has, or that the translation has more often: "number missing".
+OF_SPANS = tuple(f"{kind} {change}" for kind in KINDS for change in CHANGES)
+ALL = (LONG, *REASONS, *OF_SPANS)
 
 
 def looks_wrong(
@@ -31,7 +35,8 @@ def looks_wrong(
     `is_long` tells whether the source has more tokens than any in training.
     """
     found = (name for name, applies in REASONS.items() if applies(source, translation))
-    return *([LONG] if is_long else []), *found
+    spans = dict.fromkeys(each.partition(":")[0] for each in differences(source, translation))
+    return *([LONG] if is_long else []), *found, *spans
 
 
 def add_warnings(

@@ -20,7 +20,7 @@ import numpy as np
 import prometheus_client as prometheus
 
 from tf_transformer.config import DecodingConfig
-from tf_transformer.decoding.plausibility import LONG, REASONS
+from tf_transformer.decoding.plausibility import ALL
 from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import Arrays, ClosedError, SavedModelSession
 
@@ -64,7 +64,7 @@ class Telemetry:
         self.tokens_read = counter("tokens_read", "Tokens of queued requests.")
         self.tokens_written = counter("tokens_written", "Tokens of answers that count them.")
         self.doubtful = counter("doubtful", "Translations that look wrong.", ["reason"])
-        for reason in (LONG, *REASONS):  # an alert must see the first increase
+        for reason in ALL:  # an alert must see the first increase
             self.doubtful.labels(reason)
         self.version = gauge("version", "The loaded version; 0: none.")
         text = "Versions that are there but cannot be used; the log says why."
