@@ -47,7 +47,9 @@ def setup(work: str, precision: str, lookahead: int = 0, streams: int = 1) -> di
         limits = {"min_length": forced, "max_length": forced} if forced else {}
         limits["lookahead"] = 0 if forced else lookahead
         decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
-        vocabulary = SimpleNamespace(vocab_size=model.vocab_size)  # enough to search over ids
+        vocabulary = SimpleNamespace(  # enough to search over ids
+            vocab_size=model.vocab_size, model_bytes=b"", slots=lambda side: ()
+        )
         engine = GraphEngine(model, vocabulary)
         if lite:
             engine = LiteEngine(model, vocabulary, lite)

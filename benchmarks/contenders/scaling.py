@@ -31,7 +31,9 @@ def setup(**settings) -> dict:
     def searcher(model: Transformer, beam: int, output: int):
         limits = {"min_length": output, "max_length": output, "max_source_length": 2048}
         decoding = DecodingConfig(beam_size=beam, max_extra_length=output, **limits)
-        vocabulary = SimpleNamespace(vocab_size=model.vocab_size)  # enough to search over ids
+        vocabulary = SimpleNamespace(  # enough to search over ids
+            vocab_size=model.vocab_size, model_bytes=b"", slots=lambda side: ()
+        )
         return GraphEngine(model, vocabulary).compiled(SearchPlan(decoding))
 
     def work(
