@@ -115,10 +115,12 @@ def compilation(options: argparse.Namespace) -> None:
     """Prints the seconds of the first step of each shape, and of the later ones."""
     model, clock = compiled(options, True), Clock()
     for shape in options.shapes:
-        data = batches(options, shape, STEPS)
+        data, start = batches(options, shape, STEPS), sum(os.times()[:2])
         model.fit(data, shuffle=False, verbose=0, callbacks=[clock])
         first, later = clock.seconds[0], np.median(clock.seconds[1:])
-        print(f"{shape}: first step {first:.1f} s, later ones {later:.3f} s", flush=True)
+        cpu = sum(os.times()[:2]) - start
+        times = f"first step {first:.1f} s, later ones {later:.3f} s"
+        print(f"{shape}: {times}; all {STEPS} took {cpu:.1f} s of CPU time", flush=True)
 
 
 def profile(options: argparse.Namespace) -> None:

@@ -13,12 +13,13 @@ from replicas import strategy_of
 from test_trainer import assert_same_training, open_run, train_run
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.models.sums import in_parts
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_progress
 from tf_transformer.training.devices import Workers
 from tf_transformer.training.sessions import Budget, Interrupted, Stopper
-from tf_transformer.training.trainer import CPU_POSITIONS, Trainer
+from tf_transformer.training.trainer import CPU_POSITIONS, Trainer, part_shapes
 
 PLENTY = 1_000
 TOO_MUCH = 2**45  # numbers: more than a process can address
@@ -140,3 +141,13 @@ def test_several_workers_are_told_which_size_to_give(tmp_path):
     trainer = Trainer(open_run(tmp_path), CrampedTask(5, (4, 5)), workers)
     with pytest.raises(UserError, match="all workers with --max-tokens-per-device 5"):
         trainer.train()
+
+
+def test_parts_have_the_shapes_that_a_step_computes():
+    shapes = [(10, 8), (10, 6), (1, 90)]
+    assert part_shapes(shapes, 1, None) == set(shapes)
+    for replicas, most in ((1, 32), (2, 30), (4, 1_000)):
+        for rows, length in shapes:
+            share = tf.zeros([-(-rows // replicas), length])
+            _, part = in_parts(share, max(most // length, 1))
+            assert {tuple(part.shape[1:])} == part_shapes([(rows, length)], replicas, most)

@@ -69,7 +69,8 @@ def hashed_bits(shape, seed):
     XLA computes them inside of what uses them, in both passes: no mask is stored. As plain
     operations they are slower than a generator. The hash is "lowbias32" (C. Wellons,
     "Prospecting for hash functions", 2018), once for each half of the seed. Indices count up
-    to 2^32.
+    to 2^32. Seeds must be random: those with the same upper half give the same bits in another
+    order.
     """
     *outer, width = shape
     rows = ops.cast(ops.arange(math.prod(outer), dtype="int32"), "uint32")

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -232,9 +233,11 @@ class StepWatch(keras.callbacks.Callback):
             return
         self.timed.append(seconds)
         later = self.timed[1:]
-        if sum(later) >= ESTIMATE_SECONDS or len(later) == ESTIMATE_STEPS:
+        compiled = self.progress.compiled  # where a new shape takes long, now and then
+        if (sum(later) >= ESTIMATE_SECONDS and not compiled) or len(later) == ESTIMATE_STEPS:
             left = self.training.steps - step
-            expected = duration(sum(later) / len(later) * left)
+            each = statistics.median(later) if compiled else sum(later) / len(later)
+            expected = duration(each * left)
             logger.info("%s steps to go, about %s", f"{left:,}", expected)
             self.timed = None
 
