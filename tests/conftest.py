@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 from command_line import ROOT, TrainedRun, run_command, run_here, train_command
 from helpers import made_once, toy_labels, toy_trees
+from trained import with_slots
 
 from tf_transformer import load
 from tf_transformer.base.system import keep_freed_memory
@@ -305,3 +306,9 @@ def classification_run(tmp_path_factory) -> TrainedRun:
     return _task_run(
         tmp_path_factory, "classification", "tsv", toy_labels, 40, _CLASSIFIER_SETTINGS
     )
+
+
+@pytest.fixture(scope="session")
+def keeper(tmp_path_factory) -> Translator:
+    """A translator with weights at random, whose vocabulary has slots."""
+    return with_slots(tmp_path_factory.mktemp("keeper") / "tokenizer.model")

@@ -3,9 +3,12 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tf_transformer.config import DecodingConfig
+from tf_transformer.data.spans import SLOTS
+from tf_transformer.data.vocabulary import symbol_pieces, train_tokenizer
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.export.publishing import publish
@@ -53,3 +56,16 @@ SIZES = {"num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2, "dropout": 
 
 def small_model(vocab_size: int, **arguments) -> Transformer:
     return Transformer(vocab_size, **(SIZES | arguments))
+
+
+def with_slots(path: Path) -> Translator:
+    """A translator with weights at random, and a tokenizer with slots, which goes to a path."""
+    lines = [
+        "two dogs and no span at all",
+        "zwei Hunde und gar nichts",
+        "write to order, net of",
+    ]
+    train_tokenizer(lines, path, vocab_size=330, symbols=symbol_pieces(SLOTS))
+    model, random = small_model(330), np.random.default_rng(3)
+    model.set_weights([random.normal(0, 0.7, w.shape) for w in model.get_weights()])
+    return Translator(model, path, dataclasses.replace(DECODING, max_extra_length=20))

@@ -1,7 +1,6 @@
 """Text in, text out, with a trained model: what a translation depends on, and its options."""
 
 import copy
-import dataclasses
 import io
 import json
 import os
@@ -25,8 +24,6 @@ from trained import (
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID
-from tf_transformer.data.spans import SLOTS
-from tf_transformer.data.vocabulary import symbol_pieces, train_tokenizer
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.plausibility import LONG, looks_wrong
 from tf_transformer.decoding.text_codec import Translation
@@ -492,22 +489,6 @@ KEPT = {
     "write to a@b.de, a@b.de": ["a@b.de", "a@b.de"],
     "the net and <3> of <3>": ["<3>", "<3>", "Netz"],
 }
-
-
-@pytest.fixture(scope="module")
-def keeper(tmp_path_factory) -> Translator:
-    """A translator with weights at random, whose vocabulary has slots."""
-    path = tmp_path_factory.mktemp("keeper") / "tokenizer.model"
-    lines = [
-        "two dogs and no span at all",
-        "zwei Hunde und gar nichts",
-        "write to order, net of",
-    ]
-    train_tokenizer(lines, path, vocab_size=330, symbols=symbol_pieces(SLOTS))
-    model = small_model(330)
-    random = np.random.default_rng(3)
-    model.set_weights([random.normal(0, 0.7, w.shape) for w in model.get_weights()])
-    return Translator(model, path, dataclasses.replace(DECODING, max_extra_length=20))
 
 
 def test_each_span_comes_once_in_the_graph_in_an_export_and_in_litert(keeper, tmp_path):

@@ -17,6 +17,7 @@ import pytest
 from helpers import assert_nothing_moved, hostile_lines
 from http_calls import PREDICT, body_of, call, one_version, predict
 from prometheus_client.parser import text_string_to_metric_families
+from trained import quick_export
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.serve import bound_socket
@@ -103,6 +104,36 @@ def test_texts_of_several_lines_are_named_in_the_answer(port):
     assert (status, len(answer["predictions"])) == (200, 3)
     warning, *_ = answer["warnings"]
     assert warning.startswith("Texts of several lines: 2, taken as one sentence each.")
+
+
+def test_documents_keep_spans_and_the_terms_of_a_glossary(keeper, session, client_of, tmp_path):
+    with_slots = SavedModelSession(quick_export(keeper, tmp_path / "e", "serving_default"))
+    counter, telemetry = TokenCounter(with_slots), Telemetry()
+    queue = RequestQueue(with_slots, counter, telemetry)
+    model = one_version(with_slots, counter, queue, telemetry)
+    client = make_app(model, telemetry).test_client()
+    text, terms = "Order 4711 and <b>two</b> nets.\n\nTo <3>\n", {"nets": "Netze"}
+    body = {"text": text, "language": "en", "glossary": terms}
+    answer = client.post(TRANSLATE, data=json.dumps(body)).json
+    expected = keeper.translate_text(text, language="en", glossary=terms)
+    assert answer["text"] == expected
+    for span in ("4711", "<b>", "</b>", "Netze", "<3>"):
+        assert answer["text"].count(span) == 1
+    raw = client.post(
+        TRANSLATE, data=json.dumps(body | {"glossary": {}, "protect": "none"})
+    ).json
+    assert raw["text"] == keeper.translate_text(text, language="en", protect="none")
+    other = client_of(session)
+    for asked, wrong, message in (
+        (client, {"glossary": ["a"]}, '"glossary" must be an object of terms'),
+        (client, {"glossary": {"a": " "}}, '"glossary" must have a term and its translation'),
+        (client, {"protect": "all"}, '"protect" "default" or "none"'),
+        (other, {"glossary": terms}, '"glossary" needs a model trained with data.slots'),
+    ):
+        answer = asked.post(TRANSLATE, data=json.dumps(body | {"glossary": {}} | wrong))
+        assert answer.status_code == 400 and message in answer.json["error"]
+    queue.close(60)
+    with_slots.close()
 
 
 def test_every_door_gives_the_same_reasons_of_what_looks_wrong(

@@ -78,6 +78,9 @@ class SavedModelSession(InOneProcess):
             require_int8(str(path))
         models = (node.attr["model"].s for node in nodes if node.op == "SentencepieceOp")
         self.tokenizers = list(dict.fromkeys(models))
+        slots = [len(slot_ids(pieces_of(model))) for model in self.tokenizers]
+        self.has_slots = bool(slots) and all(slots)
+        self.symbols = frozenset().union(*map(symbols_in, self.tokenizers))
         card, config = read_card(path), read_config(path)
         self.alpha = (config.decoding if config else DecodingConfig()).alpha
         longest, tag = card.get("longest_source"), utf8(card.get("tag") or "")
@@ -249,11 +252,7 @@ class ExportEngine(Engine):
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, f"The export {path}"
         self._session = open_export(path, "translation", **_OF_TRANSLATORS)
-        models = self._session.tokenizers
-        self.has_slots = bool(models) and all(
-            len(slot_ids(pieces_of(model))) for model in models
-        )
-        self.symbols = frozenset().union(*map(symbols_in, models))
+        self.has_slots, self.symbols = self._session.has_slots, self._session.symbols
         config = read_config(path)
         self.decoding = config.decoding if config else DecodingConfig()
         self.gives_word_probs = "word_probs" in self._session.signatures["score"].outputs

@@ -6,7 +6,7 @@ https://www.tensorflow.org/tfx/serving/api_rest
 import base64
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,6 +17,7 @@ from tf_transformer.base.errors import UserError, quoted, shortened
 from tf_transformer.base.files import parse_json
 from tf_transformer.data.builtin import languages
 from tf_transformer.data.documents import NO_JOIN, Span, put_together, take_apart
+from tf_transformer.data.spans import NO_SLOTS, Glossary, Protection, protection
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.plausibility import looks_wrong
 from tf_transformer.decoding.text_codec import Translation
@@ -56,12 +57,17 @@ class PredictRequest:
     warnings: list[str]  # for the client, since the request is valid
 
 
-def parse_document(body: bytes, session: SavedModelSession) -> tuple[list[Span], list[str]]:
-    """Returns the parts and warnings of a translateText call; raises BadRequestError."""
+def parse_document(
+    body: bytes, session: SavedModelSession
+) -> tuple[list[Span], Protection, list[str]]:
+    """Returns the parts, what to keep in them, and warnings of a translateText call.
+
+    Raises BadRequestError.
+    """
     record = _json(body)
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
         raise BadRequestError('The body must be an object with a string, "text".')
-    _refuse_unknown(record, '"text", "language" and "context"')
+    _refuse_unknown(record, '"text", "language", "context", "glossary" and "protect"')
     default = session.signatures.get("serving_default")
     if not default or "translation" not in default.outputs:
         raise BadRequestError("This model does not translate.")
@@ -71,9 +77,27 @@ def parse_document(body: bytes, session: SavedModelSession) -> tuple[list[Span],
         raise BadRequestError('"language" must be a string, "context" a number from 1.')
     try:
         parts = take_apart(record["text"], language, context)
+        kept = _protection(record, session)
     except UserError as error:
         raise BadRequestError(str(error)) from None
-    return parts, [NO_JOIN] if context > 1 and config and not config.data.join else []
+    return parts, kept, [NO_JOIN] if context > 1 and config and not config.data.join else []
+
+
+def _protection(record: dict[str, Any], session: SavedModelSession) -> Protection:
+    """Returns what a translateText call keeps: by default all kinds, if the model has slots."""
+    terms, protect = record.get("glossary"), record.get("protect", "default")
+    is_dict = isinstance(terms, dict) and all(isinstance(each, str) for each in terms.values())
+    if not (is_dict or terms is None) or protect not in ("default", "none"):
+        raise BadRequestError(
+            '"glossary" must be an object of terms and their translations, "protect" "default" '
+            'or "none".'
+        )
+    if not session.has_slots:
+        if terms or record.get("protect") == "default":
+            raise UserError(NO_SLOTS.format('"glossary"' if terms else '"protect"'))
+        return Protection(())
+    glossary = Glossary(terms.items(), '"glossary"') if terms else None
+    return replace(protection(protect), glossary=glossary, symbols=session.symbols)
 
 
 def format_document(

@@ -25,6 +25,7 @@ import numpy as np
 
 from tf_transformer.base.errors import missing_extra, quoted
 from tf_transformer.data import builtin
+from tf_transformer.data.spans import notes
 from tf_transformer.decoding.streams import at_once
 from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import Arrays, ClosedError, column, plain_lists
@@ -139,12 +140,20 @@ def _add_model(
         gone = flask.request.environ.get("waitress.client_disconnected", lambda: False)
         with _place(places), model.use(number) as version:
             with splitting:  # one at a time, so that others never wait for several
-                parts, warnings = parse_document(flask.request.get_data(), version.session)
+                parts, kept, warnings = parse_document(
+                    flask.request.get_data(), version.session
+                )
             sentences = [part.text for part in parts if part.is_sentence]
             compute = functools.partial(answer, version, "serving_default", gone=gone)
-            outputs = _translate(compute, sentences, version.session.streams)
+            slotted = [kept.protect(sentence) for sentence in sentences]
+            sent = [one.text for one in slotted]
+            outputs = _translate(compute, sent, version.session.streams)
+            found = plain_lists(outputs["translation"].tolist())
+            warnings += notes(slotted, found)
+            outputs["num_tokens"] = np.array([*map(version.counter.count, column(found))])
+            found = [one.fill(text) for one, text in zip(slotted, found, strict=True)]
+            outputs["translation"] = column(found)
             remarks = count(doubts(version.counter, {"text": column(sentences)}, outputs))
-        found = plain_lists(outputs["translation"].tolist())
         if cut := int(outputs["source_cut"].sum()):
             warnings.append(f"Sentences that were too long and were cut: {cut}")
         return _reply(format_document(parts, found, warnings, remarks))
@@ -293,7 +302,12 @@ def _page(model: ServedModel) -> flask.Response:
         config, card = read_config(version.session.path), version.session.card
         tokens = (card.get("sizes") or {}).get("max_source_tokens")
         task = card.get("task", "") if config else ""
-        facts |= {"version": version.number, "tokens": tokens, "task": task}
+        facts |= {
+            "slots": version.session.has_slots,
+            "version": version.number,
+            "tokens": tokens,
+            "task": task,
+        }
         if config and task == "translation" and not config.data.tag:
             facts["languages"] = builtin.languages(config)
     html = resources.files("tf_transformer.serving").joinpath("page.html").read_text("utf-8")
