@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from harness.environments import FOLDER, python_of
 from tf_transformer.base.errors import UserError
+from tf_transformer.base.system import KEPT_MEMORY, MALLOC
 
 _QUOTED_LINES = 12  # of output, when a contender fails
 
@@ -119,7 +120,10 @@ def _source(script: str) -> Path:
 
 
 def environment(threads: int, gpu: bool) -> dict[str, str]:
-    """Returns environment variables that give every library the same threads and devices."""
+    """Returns environment variables that give every library the same threads and devices.
+
+    All keep freed memory, as this package's commands do, unless TF_TRANSFORMER_MALLOC is 0.
+    """
     path = [str(FOLDER), os.environ.get("PYTHONPATH", "")]
     settings = {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
@@ -132,6 +136,8 @@ def environment(threads: int, gpu: bool) -> dict[str, str]:
     }
     if not gpu:
         settings["CUDA_VISIBLE_DEVICES"] = ""
+    if os.environ.get(MALLOC) != "0":
+        settings |= {f"MALLOC_{name}_": str(value) for name, value in KEPT_MEMORY.items()}
     return os.environ | settings
 
 

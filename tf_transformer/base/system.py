@@ -18,8 +18,8 @@ BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
 
 MALLOC = "TF_TRANSFORMER_MALLOC"  # 0 leaves glibc's allocator as it is
 # Of glibc's malloc.h: https://man7.org/linux/man-pages/man3/mallopt.3.html
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
-_KEPT_MEMORY = ((_M_MMAP_MAX, 0), (_M_TOP_PAD, 64 << 20), (_M_TRIM_THRESHOLD, 2**31 - 1))
+KEPT_MEMORY = {"MMAP_MAX": 0, "TOP_PAD": 64 << 20, "TRIM_THRESHOLD": 2**31 - 1}
+_NUMBERS = {"TRIM_THRESHOLD": -1, "TOP_PAD": -2, "MMAP_MAX": -4}
 
 
 def ending_signals() -> list[int]:
@@ -108,8 +108,8 @@ def keep_freed_memory() -> None:
         return
     library = ctypes.CDLL(None)
     if hasattr(library, "gnu_get_libc_version"):
-        for name, value in _KEPT_MEMORY:
-            library.mallopt(name, value)
+        for name, value in KEPT_MEMORY.items():
+            library.mallopt(_NUMBERS[name], value)
 
 
 @contextmanager
