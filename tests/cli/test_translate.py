@@ -50,6 +50,27 @@ def test_translations_begin_with_the_lines_of_the_prefix_file(
     assert begun[3].startswith("Die Frau")
 
 
+@pytest.mark.parametrize(
+    ("widest", "lines", "options", "said"),
+    [
+        (8, "A dog .\n", ["--line-buffered"], 1),
+        (8, "A dog .\nA cat .\n", [], 0),
+        (8, "A dog .\n", ["--precision", "bfloat16"], 0),
+        (8, "A dog .\n", ["--sample"], 0),
+        (512, "A dog .\n", [], 0),
+    ],
+)
+def test_single_sentences_of_a_wide_model_are_said_to_be_faster_in_litert(
+    trained_run, tmp_path, monkeypatch, widest, lines, options, said
+):
+    monkeypatch.setattr("tf_transformer.cli.options._WIDE", widest)
+    (file := tmp_path / "in.txt").write_text(lines)
+    with stdin_of(file):
+        done = run_here(["translate", str(trained_run.path), *options])
+    assert done.returncode == 0
+    assert done.stderr.count("faster with --litert --precision int8") == said
+
+
 def test_a_document_keeps_its_lines_and_marks(trained_run, four_lines, tmp_path, capsys):
     document, lines = tmp_path / "document.txt", four_lines.read_text().splitlines()
     document.write_bytes(f"\ufeff* {lines[0]}\r\n\n\t{lines[2]}  ".encode())

@@ -75,6 +75,7 @@ _MODEL: dict[str, dict[str, Any]] = {
     },
 }
 
+_WIDE = 512  # d_model
 _SEARCH = options_of("search")
 _SAMPLING = options_of("sampling")
 
@@ -219,6 +220,21 @@ def open_model(options: argparse.Namespace, task: str = "translation", **more: A
     model = source.task.loader(source.prefix)(source.path)
     model.decoding = dataclasses.replace(model.decoding, **decoding_options(options))
     return model
+
+
+def advise_litert(options: argparse.Namespace, run: Run | None) -> None:
+    """Says that LiteRT is faster, where a wide model takes single sentences on a CPU."""
+    import tensorflow as tf
+
+    names = ("litert", "ensemble", "sample")
+    chosen = any(getattr(options, name, None) for name in names)
+    if chosen or options.precision not in (None, "float32") or not run:
+        return
+    if run.config.model.d_model >= _WIDE and not tf.config.list_physical_devices("GPU"):
+        message = (
+            "one sentence at a time: this model is faster with %s, evaluate it on your text"
+        )
+        logger.info(message, "--litert --precision int8")
 
 
 def refuse_unsuited(options: argparse.Namespace, source: Source, *names: str) -> None:

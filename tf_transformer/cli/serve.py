@@ -15,7 +15,12 @@ from typing import NoReturn
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import ending_signals
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.options import add_model_options, open_source, refuse_unsuited
+from tf_transformer.cli.options import (
+    add_model_options,
+    advise_litert,
+    open_source,
+    refuse_unsuited,
+)
 from tf_transformer.cli.parser import float_from, given_options, int_from
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import is_version, version_folders
@@ -213,6 +218,7 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[P
     with tempfile.TemporaryDirectory() as parent:
         folder = load_run(run, **loading).export(Path(parent) / "model")
         if not options.litert:
+            advise_litert(options, run)
             yield folder, SavedModelSession
             return
         searching = given_options(options, "precision", "litert", "tag", "threads")

@@ -22,6 +22,7 @@ from tf_transformer.cli.options import (
     add_run_options,
     add_sampling_options,
     add_search_options,
+    advise_litert,
     chosen_protection,
     decoding_config,
     open_model,
@@ -173,6 +174,8 @@ def _translate_lines(
     done, alignments, suspects = 0, list[str](), list[Suspect]()
     with stdin_bars() as bars:
         for texts, prefixes in _chunks(options):
+            if not done and len(texts) == 1:
+                advise_litert(options, open_source(options.run, "translation").run)
             translations = translator.translate(
                 texts,
                 n_best=options.n_best or 1,
