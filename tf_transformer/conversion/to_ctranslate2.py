@@ -54,6 +54,8 @@ def to_ctranslate2(
             model.longest_source,
             model.longest_target,
         )
+    if len(tokenizer.slots()):
+        logger.warning("CTranslate2 may lose or double slots: its search lacks their rule")
     spec = _spec(model, tokenizer)
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
