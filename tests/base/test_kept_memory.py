@@ -28,14 +28,29 @@ run_process(lambda: exec({CHURN!r}) or 0)
 """
 
 
-def page_faults(code: str, **more: str) -> int:
+RESIDENT = f"""
+import pathlib
+from tf_transformer.base.system import keep_freed_memory, return_freed_memory
+def pages():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+keep_freed_memory()
+before = pages()
+bytearray(b"x") * ({PAGES} * 4096)
+kept = pages() - before
+return_freed_memory()
+print(pages() - before if kept > {PAGES} / 2 else "nothing was kept")
+"""
+
+
+def number_from(code: str, **more: str) -> int:
+    """Returns the number that a process prints."""
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment() | more, capture_output=True, check=True)
     return int(done.stdout)
 
 
 def test_a_command_takes_memory_from_the_kernel_once():
-    assert page_faults(AS_A_COMMAND) < 3 * PAGES
+    assert number_from(AS_A_COMMAND) < 3 * PAGES
 
 
 @pytest.mark.parametrize(
@@ -44,4 +59,8 @@ def test_a_command_takes_memory_from_the_kernel_once():
     ids=["import", "switched off"],
 )
 def test_an_import_and_the_switch_leave_the_allocator_as_it_is(code, more):
-    assert page_faults(code, **more) > ROUNDS * PAGES / 2
+    assert number_from(code, **more) > ROUNDS * PAGES / 2
+
+
+def test_kept_memory_can_be_returned():
+    assert number_from(RESIDENT) < PAGES / 4

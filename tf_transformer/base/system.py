@@ -104,12 +104,20 @@ def keep_freed_memory() -> None:
     ones to the kernel at once, and the next step takes them again, page by page: over a third
     of the processor time of a small model's training. Does nothing with another C library.
     """
-    if os.environ.get(MALLOC) == "0" or not sys.platform.startswith("linux"):
-        return
-    library = ctypes.CDLL(None)
-    if hasattr(library, "gnu_get_libc_version"):
+    if (library := _glibc()) and os.environ.get(MALLOC) != "0":
         for name, value in KEPT_MEMORY.items():
             library.mallopt(_NUMBERS[name], value)
+
+
+def return_freed_memory() -> None:
+    """Returns kept memory to the kernel, after work that needed far more than the rest."""
+    if library := _glibc():
+        library.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+    return library if hasattr(library, "gnu_get_libc_version") else None
 
 
 @contextmanager

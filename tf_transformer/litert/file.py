@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import cache_folder, replacing, sha256
-from tf_transformer.base.system import stderr_held_back
+from tf_transformer.base.system import return_freed_memory, stderr_held_back
 from tf_transformer.models.transformer import Transformer
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,10 @@ def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
         if precision == "int8":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         with stderr_held_back():
-            return converter.convert()
+            content = converter.convert()
+    del converter
+    return_freed_memory()  # of the conversion: more than decoding ever needs
+    return content
 
 
 def cached_lite_file(model: Transformer, precision: str, weights: Path) -> bytes:
