@@ -151,7 +151,7 @@ def test_settings_can_be_corrected_before_the_first_row(arguments, tmp_path, cap
     output = tmp_path / "rows"
     command = [*arguments, "--rows", "base", "--output", str(output)]
     assert main([*command, "--set", "model.vocab_size=30000"]) == 1
-    assert "Use --set model.vocab_size=" in capsys.readouterr().err
+    assert ": --set model.vocab_size=" in capsys.readouterr().err
     stop = ["--stop-after", "0.0000001s"]  # after the tokenizer, before the row
     for size in (400, 360):
         assert main([*command, "--set", f"model.vocab_size={size}", *stop]) == 0

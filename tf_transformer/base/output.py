@@ -104,5 +104,8 @@ def joined(parts: Sequence[Part], style: str = "simple") -> str:
 
 
 def single_line(text: str) -> str:
-    """Replaces line breaks, which byte pieces can spell, so output stays aligned with input."""
-    return text.replace("\r", " ").replace("\n", " ") if {*"\r\n"} & {*text} else text
+    """Replaces line breaks, which byte pieces can spell, so output stays aligned with input.
+
+    A space at the end goes: in a translation that was cut off, it preceded a word.
+    """
+    return text.replace("\r", " ").replace("\n", " ").rstrip(" ")

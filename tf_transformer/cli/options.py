@@ -158,7 +158,11 @@ def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
 
 
 def chosen_protection(options: argparse.Namespace) -> Protection | None:
-    """Reads the files of --protect and --glossary; None without these options."""
+    """Reads the files of --protect and --glossary; None without these options.
+
+    Raises:
+        UserError: if one cannot be used, or RUN is a run without slots.
+    """
     if options.protect is None and options.glossary is None:
         return None
     if options.protect not in (None, "none", "default") and not Path(options.protect).exists():
@@ -166,16 +170,26 @@ def chosen_protection(options: argparse.Namespace) -> Protection | None:
             "--protect must be none, default or a file of regular expressions. Received: "
             f"{options.protect}, which does not exist."
         )
-    return protection(options.protect, options.glossary)
+    chosen = protection(options.protect, options.glossary)
+    if run := open_source(options.run, "translation").run:
+        from tf_transformer.data.vocabulary import read_proto, slot_ids
+
+        pieces = [each.piece for each in read_proto(run.require_tokenizer()).pieces]
+        _require_slots(len(slot_ids(pieces)) > 0, options)
+    return chosen
 
 
 def protect(translator: Any, options: argparse.Namespace, chosen: Protection | None) -> None:
     """Gives a translator the chosen protection; UserError if its model has no slots."""
     if chosen is None:
         return
-    if not translator.engine.has_slots and (options.glossary or options.protect != "none"):
-        raise UserError(NO_SLOTS.format("--glossary" if options.glossary else "--protect"))
+    _require_slots(translator.engine.has_slots, options)
     translator.protection = chosen
+
+
+def _require_slots(there: bool, options: argparse.Namespace) -> None:
+    if not there and (options.glossary or options.protect != "none"):
+        raise UserError(NO_SLOTS.format("--glossary" if options.glossary else "--protect"))
 
 
 def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run:

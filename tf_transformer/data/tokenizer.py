@@ -103,7 +103,7 @@ class Tokenizer(tf.Module):
     def detokenize(self, ids: MaybeRagged) -> tf.Tensor:
         """Maps ids of targets, int32 [B, T], to strings [B].
 
-        Strings end before the first EOS; PAD and BOS are dropped, and a space at the end.
+        Strings end before the first EOS; PAD and BOS are dropped.
 
         Raises:
             ValueError: as `pieces` does.
@@ -113,8 +113,7 @@ class Tokenizer(tf.Module):
             ids = ids.to_tensor(PAD_ID)
         ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
         # PAD and BOS are control symbols, which SentencePiece decodes to nothing.
-        texts = self._call("detokenize", tf.ragged.boolean_mask(ids, ~ended), "target")
-        return tf.strings.regex_replace(texts, " +$", "")
+        return self._call("detokenize", tf.ragged.boolean_mask(ids, ~ended), "target")
 
     def pieces(self, ids: MaybeRagged, side: SideName = "source") -> MaybeRagged:
         """Returns the subword of each id, as strings with the shape of `ids`.
@@ -147,8 +146,7 @@ class Tokenizer(tf.Module):
         for row in rows:
             self._require_known(row)
             ids = row.tolist()
-            text = decode(ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids)
-            texts.append(text.rstrip(" "))  # it would precede a word that was cut off
+            texts.append(decode(ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids))
         return texts
 
     def vocabulary(self, side: SideName = "source") -> list[str]:
