@@ -50,7 +50,7 @@ if [ $device = gpu ]; then
     gpu=--gpu base=base big=big vocabulary=37000 base_tokens=25000 big_tokens=16384 sizes='1 32 256'
     shapes='780x32 390x64 200x124' step=
 else
-    gpu='' base=tiny big=tiny vocabulary=500 base_tokens=256 big_tokens=256 sizes='1 2'
+    gpu='' base=tiny big=tiny vocabulary=2000 base_tokens=256 big_tokens=256 sizes='1 2'
     shapes='8x8 4x16' step='--set training.jit_compile=true --batch-tokens 512'
 fi
 common="$gpu --peers none --rounds 2 --corpus $corpus --vocab-size $vocabulary"

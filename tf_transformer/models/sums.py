@@ -202,7 +202,7 @@ class ChunkedLoss:
         compiled = self.compiled is not None
         num_chunks, chunks = in_parts(rows, _logit_rows(), always=compiled)
         kernel, bias = self._projection(rows[0].dtype)
-        state = list(self.compiled.state()) if compiled else []
+        state = list(self.compiled.state()) if self.compiled else []
 
         def add_chunk(index, total, sums, written, values):
             arguments = [c[index] for c in chunks], kernel, bias, scale, sums, values
