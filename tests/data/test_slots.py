@@ -65,6 +65,17 @@ def with_slots(sampler, corpus, tokenizer, indices, step, tags=0) -> list[tuple[
     return list(zip(*sides, strict=True))
 
 
+def test_text_without_words_in_common_has_no_slots(tmp_path, tokenizer, caplog):
+    options = {"max_length": LENGTH, "max_ratio": 9.0}
+    corpus = encode_corpus([[("...", "!!!")] * 3], tokenizer, tmp_path / "c", **options)
+    sampler = SlotSampler.mined(corpus, tokenizer, tmp_path / "s", 1.0, seed=1)
+    assert caplog.messages == [
+        "data.slots has no effect: no words of the pairs could be aligned"
+    ]
+    assert with_slots(sampler, corpus, tokenizer, np.arange(3), 1) == [("...", "!!!")] * 3
+    assert sampler.summary() == "slots: 0.0 aligned words a pair, slots in 100% of the pairs"
+
+
 def test_words_that_belong_together_are_mined(corpus, sampler, tokenizer):
     pieces, found = tokenizer.vocabulary(), []
     for row in range(len(corpus)):

@@ -8,7 +8,6 @@ All words of a chunk of pairs stand in flat arrays. P pairs, L links: possible o
 the source with one of the target of its pair.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -16,7 +15,7 @@ import numpy as np
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.data.encoded_corpus import EncodedCorpus
-from tf_transformer.data.text import SIDES, SideName
+from tf_transformer.data.text import SIDES
 from tf_transformer.data.vocabulary import SPACE_PIECE
 
 _ROUNDS = 5  # of expectation and maximisation
@@ -93,8 +92,13 @@ def mined_spans(
         those of each pair begin.
     """
     pieces = {side: _pieces(models.get(side, models["source"])) for side in SIDES}
-    words = functools.partial(_both_words, corpus, pieces)
-    sizes = _possible_links(corpus)
+
+    def words(rows: np.ndarray) -> list[_Words]:
+        return [_words(*corpus.flat(side, rows), pieces[side]) for side in SIDES]
+
+    # Of pieces, so more than the links, of words.
+    lengths = [corpus.lengths(side).astype(np.int64) for side in SIDES]
+    sizes = lengths[0] * lengths[1] // 2
     step = -(-int(sizes.sum()) // _LINKS)
     model = _estimated(words(np.arange(0, len(corpus), step)))
     counts = np.zeros(len(corpus), np.int64)
@@ -109,21 +113,9 @@ def mined_spans(
     return np.concatenate([[0], np.cumsum(counts)]), np.concatenate(spans)
 
 
-def _possible_links(corpus: EncodedCorpus) -> np.ndarray:
-    """Returns an upper bound on the number of links of each pair, int64 [P]."""
-    sides = (corpus.lengths(side).astype(np.int64) for side in SIDES)
-    return functools.reduce(np.multiply, sides) // 2
-
-
 def _chunks(sizes: np.ndarray) -> Iterator[np.ndarray]:
     chunk = np.cumsum(sizes) // _CHUNK
     yield from np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(chunk)) + 1)
-
-
-def _both_words(
-    corpus: EncodedCorpus, pieces: dict[SideName, _Pieces], rows: np.ndarray
-) -> list[_Words]:
-    return [_words(*corpus.flat(side, rows), pieces[side]) for side in SIDES]
 
 
 def _words(ids: np.ndarray, lengths: np.ndarray, pieces: _Pieces) -> _Words:
@@ -139,7 +131,7 @@ def _words(ids: np.ndarray, lengths: np.ndarray, pieces: _Pieces) -> _Words:
     word = np.cumsum(begins) - 1
     inner = np.flatnonzero(pieces.joins[ids])
     present, first = np.unique(word[inner], return_index=True)
-    last = np.append(first[1:], len(inner)) - 1
+    last = np.append(first, len(inner))[1:] - 1
     first, last = inner[first], inner[last] + 1
     before = np.maximum(first - 1, 0)  # the mark of a space may be a piece of its own
     lone = pieces.begins[ids[before]] & (pieces.sizes[ids[before]] == 0)
@@ -197,8 +189,9 @@ def _estimated(words: list[_Words]) -> _Model:
     number = int(max((side.pairs.max(initial=-1) for side in words), default=-1)) + 1
     links = _links(words[0], words[1], number)
     types = [inverse[side] for (_, inverse, _), side in zip(known, links, strict=True)]
-    cells, cell = np.unique(types[0] * len(known[1][0]) + types[1], return_inverse=True)
-    of_cell = divmod(cells, len(known[1][0]))
+    width = len(known[1][0]) + 1
+    cells, cell = np.unique(types[0] * width + types[1], return_inverse=True)
+    of_cell = divmod(cells, width)
     tables = []
     for given, word in ((0, links[1]), (1, links[0])):
         table = np.ones(len(cells), np.float32)
@@ -207,9 +200,13 @@ def _estimated(words: list[_Words]) -> _Model:
             expected /= np.bincount(word, expected)[word]
             counts = np.bincount(cell, expected, len(cells))
             table = (counts / np.bincount(of_cell[given], counts)[of_cell[given]]).astype("f4")
-        tables.append(table)
+        tables.append(np.append(table, 0))
     frequent = known[0][2] > _FREQUENT * known[0][2].sum()
-    return _Model([one for one, _, _ in known], frequent, cells, *tables)
+    # The largest number ends each, so that what is unknown is found there.
+    last = [
+        np.append(one, np.iinfo(one.dtype).max) for one in (known[0][0], known[1][0], cells)
+    ]
+    return _Model(last[:2], np.append(frequent, False), last[2], *tables)
 
 
 def _aligned(source: _Words, target: _Words, model: _Model) -> tuple[Spans, np.ndarray]:
@@ -218,10 +215,10 @@ def _aligned(source: _Words, target: _Words, model: _Model) -> tuple[Spans, np.n
     links = _links(source, target, number)
     known = []
     for side, types in zip((source, target), model.types, strict=True):
-        at = np.minimum(np.searchsorted(types, side.types), len(types) - 1)
+        at = np.searchsorted(types, side.types)
         known.append(np.where(types[at] == side.types, at, -1))
     cell = model.cell_of(*(types[side] for types, side in zip(known, links, strict=True)))
-    at = np.minimum(np.searchsorted(model.cells, cell), len(model.cells) - 1)
+    at = np.searchsorted(model.cells, cell)
     unknown = model.cells[at] != cell
     for word, types in zip(links, known, strict=True):
         unknown |= types[word] < 0

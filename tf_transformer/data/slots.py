@@ -98,7 +98,16 @@ class SlotSampler:
                     np.save(temporary / f"{name}.npy", array)
                 (temporary / note.name).write_text(made_from, "utf-8")
         starts, spans = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in names)
+        if not len(spans):
+            logger.warning("data.slots has no effect: no words of the pairs could be aligned")
         return cls(corpus, starts, spans, tokenizer, rate, seed)
+
+    def summary(self) -> str:
+        """Describes in a line how many words can become slots."""
+        found = len(self._spans) / len(self._corpus)
+        return (
+            f"slots: {found:.1f} aligned words a pair, slots in {self._rate:.0%} of the pairs"
+        )
 
     def put(
         self,

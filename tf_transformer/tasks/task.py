@@ -266,6 +266,7 @@ class SequenceTask:
         train, valid = self.train.report.summary(), self.valid.report.summary()
         mix = [self.mixture.summary(self.run.config.data.train)] if self.mixture else []
         sampling = [self.sampler.summary()] if self.sampler else []
+        sampling += [self.slots.summary()] if self.slots else []
         lines = [f"train: {train}", *mix, *sampling, f"valid: {valid}", self.plan.summary()]
         return "\n".join(lines)
 
