@@ -1,7 +1,6 @@
 """The size of requests, and the batches that a queue makes of them."""
 
 import dataclasses
-import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import Config, DecodingConfig
-from tf_transformer.export.card import CARD
 from tf_transformer.export.saved_model import ClosedError, column
 from tf_transformer.serving.queue import (
     SHORT,
@@ -49,24 +47,23 @@ def test_rows_count_only_up_to_the_limit_of_the_model(counter):
     assert first < 5 and second > 300
 
 
+def session_of(config: Config | None, **facts) -> SimpleNamespace:
+    decoding = config.decoding if config else DecodingConfig()
+    return SimpleNamespace(config=config, decoding=decoding, **facts)
+
+
 @pytest.mark.parametrize(
-    ("card", "longest", "positions"),
+    ("settings", "longest", "positions"),
     [
         (None, 1_074, 1_024),
-        ("damaged", 1_074, 1_024),
         ({"decoding.beam_size": 2, "decoding.max_source_length": 100}, 150, 2_048),
         ({"model.positions": "learned", "model.max_length": 50}, 50, 1_024),
     ],
-    ids=["none", "damaged", "search", "learned positions"],
+    ids=["none", "search", "learned positions"],
 )
-def test_limits_come_from_the_card(tmp_path, card, longest, positions):
-    if isinstance(card, dict):
-        config = dataclasses.asdict(Config().replace(card))
-        card = json.dumps({"config": config, "decoding": config["decoding"]})
-    if card is not None:
-        (tmp_path / CARD).parent.mkdir()
-        (tmp_path / CARD).write_text(card, "utf-8")
-    counter = TokenCounter(SimpleNamespace(path=tmp_path, alpha=0, longest_trained=None))
+def test_limits_come_from_the_card(settings, longest, positions):
+    config = None if settings is None else Config().replace(settings)
+    counter = TokenCounter(session_of(config, longest_trained=None))
     assert (counter.longest, counter.positions) == (longest, positions)
 
 
@@ -75,9 +72,9 @@ def test_an_export_has_the_limits_of_its_translator(translator, counter):
     assert counter.longest == translator.codec.target_limit
 
 
-def test_texts_longer_than_in_training_are_logged_once(session, tmp_path, caplog):
-    facts = {"alpha": 0.6, "longest_trained": 90, "count_tokens": session.count_tokens}
-    counter = TokenCounter(SimpleNamespace(path=tmp_path, **facts))
+def test_texts_longer_than_in_training_are_logged_once(session, caplog):
+    facts = {"longest_trained": 90, "count_tokens": session.count_tokens}
+    counter = TokenCounter(session_of(None, **facts))
     for texts in (["Good morning."], *[["A day.", "A day and " * 200]] * 2):
         counter.read({"text": column(texts)})
     assert caplog.messages == ["a text is longer than any in training, 90 tokens (logged once)"]
@@ -353,8 +350,10 @@ def test_cancelled_requests_are_not_computed_and_take_no_room(gate):
     assert all(answer.cancel() for answer in cancelled)
     kept = [gate.ask(*"ab") for _ in range(3)]
     assert kept.pop(0).cancel()
+    assert gate.ask("gone", document=True).cancel()
+    kept.append(gate.ask("document", document=True))
     gate.finish(first, *kept)
-    assert gate.rows == [1, 4]
+    assert gate.rows == [1, 1, 4]  # a document's turn is not that of a cancelled one
 
 
 def test_closing_cancels_waiting_requests(gate):

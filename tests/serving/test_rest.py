@@ -88,7 +88,7 @@ WHOLE = r"must be a whole number \(int32\)"
         ('{"instances": [{"b64": "é"}]}'.encode(), '"b64" must be base64'),
         (b'{"instances": [{}]}', "inputs must be text. Received: none"),
         (b'{"instances": [{"text": "a", "beam": 9}]}', "inputs must be text. Received: beam"),
-        (b'{"signature_name": 1, "instances": []}', '"signature_name" must be a string'),
+        (b'{"signature_name": [], "instances": []}', '"signature_name" must be one of'),
         (b'{"signature_name": "x", "instances": []}', "must be one of .*score.* Received: 'x'"),
         (b'{"signature_name": "score", "instances": ["a"]}', "must be named: source, target"),
         (

@@ -6,6 +6,7 @@ import shutil
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
@@ -250,3 +251,23 @@ def test_a_version_with_a_damaged_card_is_refused(exported, telemetry, tmp_path,
     (path / CARD).write_text(card)
     with pytest.raises(UserError, match=r"card.json must be as `export` wrote it. Received: "):
         LoadedVersion(1, path, telemetry)
+
+
+def test_exports_of_classifiers_are_served(exported_classifier):
+    pytest.importorskip("flask")
+    pytest.importorskip("waitress")
+    from tf_transformer.serving.server import make_app
+
+    telemetry = Telemetry()
+    version = LoadedVersion(1, exported_classifier, telemetry)
+    model = ServedModel(
+        "other", lambda: {1: exported_classifier}, lambda *_: version, telemetry
+    )
+    model.update()
+    texts = ["the dog sees a cat .", "", "we saw the cat . " * 40]
+    client = make_app(model, telemetry).test_client()
+    answer = client.post("/v1/models/other:predict", json={"inputs": {"text": texts}})
+    expected = version.session.run("serving_default", {"text": np.array(texts, object)})
+    answers = [text.encode() for text in answer.json["outputs"]["label"]]
+    assert answers == expected["label"].tolist()
+    model.close()

@@ -10,7 +10,7 @@ from tf_transformer.base.output import Part, ProgressBars, single_line
 from tf_transformer.config.config import DataConfig
 from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.evaluation import SACREBLEU, make_metric, tokenizer_for
-from tf_transformer.export.card import read_config
+from tf_transformer.export.card import config_in, read_card
 from tf_transformer.export.versions import find_export
 from tf_transformer.loading.kinds import load
 from tf_transformer.reports.comparison import System, compare_outputs, shared_settings
@@ -31,24 +31,15 @@ def compare_systems(
     tokenize: str | None = None,
     most: int = 5,
 ) -> list[Part]:
-    """Compares each system with the first.
+    """Compares each system with the first; returns a report in Markdown, for `output.joined`.
 
-    Args:
-        paths: the systems; the first is the baseline.
-        texts: by path, the translations of those that are files.
-        runs: by path, the runs of the others, one per seed; none for an export.
-        sources: the text to translate; empty if `runs` is.
-        references: one or more sets of references.
-        tag: text to put before each source; exports have no tags.
-        metrics: names of metrics.
-        tokenize: sacreBLEU's tokeniser; by default that of the first run or export.
-        most: maximum gains, and maximum losses, to show.
-
-    Returns:
-        The parts of a report in Markdown, for `output.joined`.
+    By path, `texts` has the translations of the systems that are files, and `runs` the runs of
+    the others, one per seed, or none for an export. Without runs, `sources` is empty. The tag,
+    which exports lack, stands before each source. The default of `tokenize` is that of the
+    first run or export. At most `most` gains, and losses, are shown.
     """
     found = {path: find_export(Path(path)) for path, seeds in runs.items() if not seeds}
-    exports = {path: read_config(export) if export else None for path, export in found.items()}
+    exports = {path: config_in(read_card(one)) if one else None for path, one in found.items()}
     tags = {
         run.path: usable_tag(tag, run.config.data, run.require_tokenizer())
         for seeds in runs.values()

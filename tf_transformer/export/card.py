@@ -33,9 +33,8 @@ def checked_card(path: Path) -> dict[str, Any]:
     return card
 
 
-def read_config(path: Path) -> Config | None:
+def config_in(card: Mapping[str, Any]) -> Config | None:
     """Returns the configuration in the card of an export; None without a readable one."""
-    card = read_card(path)
     try:
         config = Config.from_json(json.dumps(card["config"]))
         return config.replace({f"decoding.{k}": v for k, v in card["decoding"].items()})

@@ -57,9 +57,7 @@ def _refused(graph: MetaGraphDef) -> Iterator[str]:
     yield from (name for name in others if not _is_numeric(name, registry))
     yield from calls.keys() - library.keys() - {""}
     restore, owned = _of_loader(graph)
-    for node in graph.graph_def.node:
-        if node.op in _OF_FILES:
-            yield node.op
+    yield from (node.op for node in graph.graph_def.node if node.op in _OF_FILES)
     for name, function in library.items():
         argument = next((each.name for each in function.signature.input_arg), "")
         for node in function.node_def:

@@ -104,7 +104,6 @@ class Gate:
         }
 
     def _answers(self, session: SavedModelSession) -> tuple[list[str], float]:
-        """Returns a model's answers, and the seconds they took."""
         begin = time.perf_counter()
         answers = session.answers("serving_default", {"text": column(self.dev.sources)})
         texts = [text.decode() for answer in answers for text in answer[self.dev.output]]

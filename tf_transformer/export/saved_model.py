@@ -24,7 +24,7 @@ from tf_transformer.decoding.engine import Engine, SearchPlan
 from tf_transformer.decoding.plausibility import add_warnings
 from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
 from tf_transformer.decoding.text_codec import Translation, warn_of_long
-from tf_transformer.export.card import checked_card, read_card, read_config
+from tf_transformer.export.card import checked_card, config_in
 from tf_transformer.export.operations import check_operations
 from tf_transformer.export.versions import check_readable
 from tf_transformer.fast.int8 import INT8_PRODUCT, int8_works
@@ -43,10 +43,11 @@ class SavedModelSession(InOneProcess):
     """Runs the signatures of a SavedModel, without Keras or TensorFlow's Python loader.
 
     It may be used from several threads. `signatures` are SignatureDefs by name, `tokenizers`
-    the distinct SentencePiece models in the graph, `card` the model card; `streams` is the
-    number of calls that can run at the same time without slowing each other down. By its card,
-    `alpha` is that of its search, and `longest_trained` the tokens of the longest source in
-    training without the tag that the graph adds, None if unknown.
+    the distinct SentencePiece models in the graph, `card` the model card and `config` the
+    configuration in it; `streams` is the number of calls that can run at the same time without
+    slowing each other down. `decoding` has the settings of its search, and `longest_trained`
+    the tokens of the longest source in training without the tag that the graph adds, None if
+    unknown.
 
     Raises UserError if `path` holds no SavedModel that can be loaded, or its card is damaged.
     """
@@ -81,9 +82,9 @@ class SavedModelSession(InOneProcess):
         slots = [len(slot_ids(pieces_of(model))) for model in self.tokenizers]
         self.has_slots = bool(slots) and all(slots)
         self.symbols = frozenset().union(*map(symbols_in, self.tokenizers))
-        card, config = read_card(path), read_config(path)
-        self.alpha = (config.decoding if config else DecodingConfig()).alpha
-        longest, tag = card.get("longest_source"), utf8(card.get("tag") or "")
+        self.config = config_in(self.card)
+        self.decoding = self.config.decoding if self.config else DecodingConfig()
+        longest, tag = self.card.get("longest_source"), utf8(self.card.get("tag") or "")
         self.longest_trained = longest and longest + 1 - self.count_tokens(tag)
         self._closed = False
 
@@ -242,7 +243,8 @@ class ExportEngine(Engine):
     """Translates and scores with an exported SavedModel.
 
     The export has fixed the search, except for `alpha` and `max_length`, which can only lower
-    the export's own limit; 0 leaves that limit. `decoding` has the settings of its search.
+    the export's own limit; 0 leaves that limit. `decoding` has the settings of its search,
+    and `config` the configuration in its card, if there is one.
 
     Raises UserError if it cannot be loaded, or does not translate text.
     """
@@ -253,8 +255,7 @@ class ExportEngine(Engine):
         self.path, self.name = path, f"The export {path}"
         self._session = open_export(path, "translation", **_OF_TRANSLATORS)
         self.has_slots, self.symbols = self._session.has_slots, self._session.symbols
-        config = read_config(path)
-        self.decoding = config.decoding if config else DecodingConfig()
+        self.config, self.decoding = self._session.config, self._session.decoding
         self.gives_word_probs = "word_probs" in self._session.signatures["score"].outputs
 
     def __repr__(self) -> str:

@@ -385,7 +385,6 @@ def _rows(tensor: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
 
 
 def _empty(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns an output without rows."""
     return tf.zeros([0, *(size or 0 for size in spec.shape[1:])], spec.dtype)
 
 

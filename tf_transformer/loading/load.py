@@ -18,7 +18,6 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import lite_threads
-from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import ExportEngine, require_int8
 from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
@@ -70,7 +69,8 @@ def load_translator(
 
 def load_exported_translator(path: Path) -> Translator:
     """Loads a translator from the folder of a SavedModel; UserError if it holds none."""
-    engine, config = ExportEngine(path), read_config(path)
+    engine = ExportEngine(path)
+    config = engine.config
     return Translator(
         decoding=engine.decoding,
         engine=engine,
@@ -82,15 +82,10 @@ def load_exported_translator(path: Path) -> Translator:
 
 
 def load_keras_translator(path: Path, tokenizer: str | Path | None = None) -> Translator:
-    """Loads a .keras file of a `Transformer`.
+    """Loads a .keras file of a `Transformer`; UserError if it holds none, or has no tokenizer.
 
-    Args:
-        path: the file.
-        tokenizer: its SentencePiece model, or the run that has it; by default tokenizer.model
-            beside the file.
-
-    Raises:
-        UserError: if the file does not hold such a model, or there is no tokenizer.
+    The tokenizer is a SentencePiece model, or the run that has it; by default tokenizer.model
+    beside the file.
     """
     try:
         model = keras.saving.load_model(path, compile=False)
@@ -166,22 +161,15 @@ def load_engine(
 ) -> GraphEngine:
     """Builds the model and the tokenizer of a run, and loads the weights of a checkpoint.
 
-    Args:
-        run: a run whose model has a decoder.
-        checkpoint: best, average, last or a step; None for each run's setting
-            `decoding.checkpoint`.
-        ensemble: further runs with the same tokenizer; the mean of all probabilities decides.
-        precision: float32, bfloat16 or int8, for computation and weights, regardless of the
-            training precision. With `litert` float32 or int8, while scores are in float32.
-        litert: whether to search in LiteRT; see `litert`.
-        threads: number of LiteRT threads; by default by the model's width.
-        tag: text to put before each source; "" if the sources already have their tags; see
-            `data.vocabulary`.
+    The checkpoint is best, average, last or a step; None for each run's own setting. The mean
+    of the probabilities of an ensemble decides. The precision is that of computation and
+    weights, regardless of training; `litert` searches in float32 or int8, and scores in
+    float32. The number of LiteRT threads is by default by the model's width. The tag stands
+    before each source; "" if the sources already have their tags; see `data.vocabulary`.
 
-    Raises:
-        UserError: if a run lacks the checkpoint or a tokenizer; if the tokenizers differ; if a
-            run was not trained with the tag; if TensorFlow cannot multiply int8 here; or if
-            training replaces the weights meanwhile.
+    Raises UserError if a run lacks the checkpoint or a tokenizer; if the tokenizers differ; if
+    a run was not trained with the tag; if TensorFlow cannot multiply int8 here; or if training
+    replaces the weights meanwhile.
     """
     file = run.weights(checkpoint)
     require_kept = watched(file)

@@ -19,9 +19,7 @@ from functools import partial
 import numpy as np
 import prometheus_client as prometheus
 
-from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.plausibility import ALL
-from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import Arrays, ClosedError, SavedModelSession
 
 logger = logging.getLogger(__name__)
@@ -83,13 +81,12 @@ class TokenCounter:
     """
 
     def __init__(self, session: SavedModelSession) -> None:
-        config = read_config(session.path)
-        decoding = config.decoding if config else DecodingConfig()
+        config, decoding = session.config, session.decoding
         # Maximum tokens in a row, EOS included.
         self.longest = decoding.max_source_length + decoding.max_extra_length
         if config and config.model.positions_are_limited:
             self.longest = min(self.longest, config.model.max_length)
-        self.alpha, self.longest_trained = session.alpha, session.longest_trained
+        self.decoding, self.longest_trained = decoding, session.longest_trained
         self._remarked = self.longest_trained or float("inf")
         # Maximum positions computed together: rows times the longest of them.
         self.positions = max(decoding.batch_tokens // decoding.beam_size, 1)
@@ -100,11 +97,12 @@ class TokenCounter:
         sizes: list[int] = []
         for name, values in inputs.items():
             if values.dtype == object:
-                sizes += map(self.count, values)
-                if name in ("text", "source") and max(sizes, default=0) > self._remarked:
+                counts = [*map(self.count, values)]
+                if name in ("text", "source") and max(counts, default=0) > self._remarked:
                     line = "a text is longer than any in training, %d tokens (logged once)"
                     logger.warning(line, self.longest_trained)
                     self._remarked = float("inf")
+                sizes += counts
             elif values.ndim == 2:
                 sizes += [values.shape[1]] * len(values)
         return [min(size, self.longest) for size in sizes]
@@ -178,8 +176,11 @@ class RequestQueue:
     def waiting(self) -> int:
         """The number of rows in the queue, without those of documents."""
         with self._changed:
-            self._queue = [one for one in self._queue if not one.answer.cancelled()]
+            self._forget_cancelled()
             return sum(one.rows for one in self._queue if not one.is_document)
+
+    def _forget_cancelled(self) -> None:
+        self._queue = [one for one in self._queue if not one.answer.cancelled()]
 
     def submit(
         self,
@@ -251,6 +252,7 @@ class RequestQueue:
 
         Documents and other requests take turns.
         """
+        self._forget_cancelled()
         able = [one for one in self._queue if not (only_short and one.is_long)]
         able.sort(key=lambda one: one.is_document == self._after_document)
         if not able:
@@ -281,7 +283,6 @@ class RequestQueue:
                 request.answer.set_result(outputs)
 
     def _outputs(self, batch: list[_Request]) -> list[Arrays]:
-        """Returns the outputs of each request in a batch."""
         signature, names = batch[0].kind[0], batch[0].inputs
         inputs = {name: np.concatenate([one.inputs[name] for one in batch]) for name in names}
         start = time.monotonic()

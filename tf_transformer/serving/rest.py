@@ -21,7 +21,6 @@ from tf_transformer.data.spans import NO_SLOTS, Glossary, Protection, protection
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.plausibility import looks_wrong
 from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import Arrays, SavedModelSession, column, plain_lists
 from tf_transformer.serving.queue import MAX_ROWS, TokenCounter
 
@@ -71,7 +70,7 @@ def parse_document(
     default = session.signatures.get("serving_default")
     if not default or "translation" not in default.outputs:
         raise BadRequestError("This model does not translate.")
-    config, context = read_config(session.path), record.get("context", 1)
+    config, context = session.config, record.get("context", 1)
     language = record.get("language", languages(config)[0] if config else "")
     if not isinstance(language, str) or type(context) is not int or context < 1:
         raise BadRequestError('"language" must be a string, "context" a number from 1.')
@@ -121,18 +120,15 @@ def doubts(counter: TokenCounter, inputs: Arrays, outputs: Arrays) -> list[dict[
     Where the answer lacks the log-probability, it follows from the score and the tokens of the
     text as the tokenizer spells it.
     """
-
-    def best(*names: str) -> list | None:
-        values = next((outputs[name] for name in names if name in outputs), None)
-        return None if values is None else values.reshape(len(values), -1)[:, 0].tolist()
-
-    found, scores = best("translation", "translations"), best("score", "scores")
+    best = {n: (v if v.ndim == 1 else v[:, 0]).tolist() for n, v in outputs.items()}
+    found = best.get("translation", best.get("translations"))
+    scores = best.get("score", best.get("scores"))
     if found is None or scores is None or "text" not in inputs:
         return []
-    sizes = best("num_tokens") or [*map(counter.count, found)]
-    penalties = [length_penalty(float(size), counter.alpha) for size in sizes]
+    sizes = best.get("num_tokens") or [*map(counter.count, found)]
+    penalties = [length_penalty(float(size), counter.decoding.alpha) for size in sizes]
     products = [score * penalty for score, penalty in zip(scores, penalties, strict=True)]
-    columns = (inputs["text"], found, scores, best("log_probs") or products, sizes)
+    columns = (inputs["text"], found, scores, best.get("log_probs") or products, sizes)
     remarks = []
     for row, (text, target, *figures) in enumerate(zip(*columns, strict=True)):
         translation = Translation(target.decode("utf-8", "replace"), *figures)
@@ -163,9 +159,7 @@ def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
         raise BadRequestError('The body must be an object with either "instances" or "inputs".')
     _refuse_unknown(record, '"signature_name" and either "instances" or "inputs"')
     signature = record.get("signature_name", "serving_default")
-    if not isinstance(signature, str):
-        raise BadRequestError('"signature_name" must be a string.')
-    if signature not in session.signatures:
+    if not isinstance(signature, str) or signature not in session.signatures:
         raise BadRequestError(
             f'"signature_name" must be one of {", ".join(session.signatures)}. Received: '
             f"{quoted(signature)}."

@@ -27,7 +27,6 @@ from tf_transformer.base.errors import missing_extra, quoted
 from tf_transformer.data import builtin
 from tf_transformer.data.spans import notes
 from tf_transformer.decoding.streams import at_once
-from tf_transformer.export.card import read_config
 from tf_transformer.export.saved_model import Arrays, ClosedError, column, plain_lists
 
 try:
@@ -140,6 +139,8 @@ def _add_model(
         gone = flask.request.environ.get("waitress.client_disconnected", lambda: False)
         with _place(places), model.use(number) as version:
             with splitting:  # one at a time, so that others never wait for several
+                if gone():
+                    raise ClientGoneError
                 parts, kept, warnings = parse_document(
                     flask.request.get_data(), version.session
                 )
@@ -197,7 +198,6 @@ def _answer(
     inputs: Arrays,
     gone: Callable[[], bool] | None = None,  # of a document's client
 ) -> Arrays:
-    """Queues inputs, and waits for the outputs."""
     queued = version.queue.submit(signature, inputs, deadline, gone is not None)
     try:
         while gone and not queued.done():
@@ -299,15 +299,11 @@ def _page(model: ServedModel) -> flask.Response:
     """Returns the page to try the model, with what the model's card says of it filled in."""
     facts: dict[str, Any] = {"name": model.name, "rows": MAX_ROWS}
     with suppress(NotReadyError), model.use() as version:
-        config, card = read_config(version.session.path), version.session.card
+        config, card = version.session.config, version.session.card
         tokens = (card.get("sizes") or {}).get("max_source_tokens")
         task = card.get("task", "") if config else ""
-        facts |= {
-            "slots": version.session.has_slots,
-            "version": version.number,
-            "tokens": tokens,
-            "task": task,
-        }
+        facts |= {"version": version.number, "tokens": tokens, "task": task}
+        facts["slots"] = version.session.has_slots
         if config and task == "translation" and not config.data.tag:
             facts["languages"] = builtin.languages(config)
     html = resources.files("tf_transformer.serving").joinpath("page.html").read_text("utf-8")
