@@ -22,15 +22,12 @@ from tf_transformer.doctor import (
     Count,
     Finding,
     Survey,
-    check_control_characters,
     check_copies,
     check_duplicates,
     check_empty,
-    check_encoding,
-    check_entities,
     check_filters,
     check_languages,
-    check_length,
+    check_lines,
     check_overlap,
     check_ratio,
     check_size,
@@ -199,17 +196,11 @@ def test_clean_text_passes_every_check(surveys):
     ]  # fmt: skip
 
 
-CHARACTERS = {
-    "encoding": check_encoding,
-    "control characters": check_control_characters,
-    "HTML entities": check_entities,
-}
-
-
 @pytest.mark.parametrize("line", RAW)
 def test_raw_text_of_any_language_is_not_a_defect(surveys, line):
     splits = surveys([(line, line)] * 30, [(line, line)] * 30)
-    findings = [finding for check in CHARACTERS.values() for finding in check(splits, DATA)]
+    names = ("encoding", "control characters", "HTML entities")
+    findings = [finding for name in names for finding in check_lines(name, splits, DATA)]
     assert not [str(finding) for finding in findings if finding.warning]
 
 
@@ -233,7 +224,7 @@ def test_raw_text_of_any_language_is_not_a_defect(surveys, line):
 )
 def test_broken_characters_are_found_with_their_first_line(surveys, check, defect, side):
     splits = surveys(edit(TRAIN, defect, side, every=100), DEV)
-    (finding,) = CHARACTERS[check](splits, DATA)
+    (finding,) = check_lines(check, splits, DATA)
     assert finding.warning and finding.check == check
     assert f"10 of 1,000 {side} lines of train (1%)" in finding.text
     language = {"source": "en", "target": "de"}[side]
@@ -243,8 +234,10 @@ def test_broken_characters_are_found_with_their_first_line(surveys, check, defec
 def test_entities_that_moses_writes_belong_to_tokenised_text(surveys):
     tokenised = DataConfig(bleu_tokenizer="none")
     moses = [("a &quot; b &apos;s &amp; &#91;", "c &lt; d &#124;")] * 30
-    assert not check_entities(surveys(moses), tokenised)[0].warning
-    (finding,) = check_entities(surveys([("a &quot; b", "c &#8217; d")] * 30), tokenised)
+    assert not check_lines("HTML entities", surveys(moses), tokenised)[0].warning
+    (finding,) = check_lines(
+        "HTML entities", surveys([("a &quot; b", "c &#8217; d")] * 30), tokenised
+    )
     assert finding.warning and "30 of 30 target lines of train" in finding.text
 
 
@@ -263,9 +256,11 @@ def test_a_split_without_any_text_is_a_warning(surveys, pairs):
 
 def test_lines_longer_than_the_limit_in_words_are_found(surveys):
     long = surveys(edit(TRAIN, lambda _: "word " * 32, "source", every=10))
-    (finding,) = check_length(long, DataConfig(max_length=32))
+    (finding,) = check_lines("length", long, DataConfig(max_length=32))
     assert finding.warning and "100 of 1,000 source lines of train (10%)" in finding.text
-    assert not check_length(long, DataConfig(max_length=33))[0].warning  # 32 words and EOS
+    assert not check_lines("length", long, DataConfig(max_length=33))[
+        0
+    ].warning  # 32 words and EOS
 
 
 # --- Pairs -------------------------------------------------------------------------------
@@ -318,6 +313,8 @@ def test_pairs_that_were_there_before_are_counted(surveys):
     assert finding.warning and finding.text.startswith("100 of 1,100 pairs of train (9.1%)")
     assert finding.text.endswith("train.en:1001.")
     assert not check_duplicates(surveys(TRAIN + again[:50]), DATA)[0].warning
+    other = [("A dog.", "Ein Hund."), ("A", "dog. Ein Hund.")]
+    assert check_duplicates(surveys(other), DATA)[0].text == "none"
 
 
 def test_shifted_lines_are_found_by_their_lengths(surveys):

@@ -4,6 +4,7 @@ The first pass over the text judges each pair and keeps two hashes and a number 
 second one writes. No text stays in memory, which grows by some 120 bytes for each pair.
 """
 
+import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from tf_transformer.base.output import NamedProgress
 from tf_transformer.config import DataConfig
 from tf_transformer.data.defects import Languages, is_copy, is_skewed, line_defects, usual_ratio
 from tf_transformer.data.text import ParallelText, corpora, text_key
-from tf_transformer.doctor import PROGRESS_EVERY, Count, Survey
+from tf_transformer.doctor import PROGRESS_EVERY, Count, Pair, Survey
 
 HELD_OUT = 2_000  # pairs of dev, and of test
 HELD_OUT_SHARE = 0.05  # of a small text
@@ -38,13 +39,8 @@ def clean(
 
     Unless `data.valid` and `test` name them, dev and test are drawn from the pairs whose source
     and target are in no other pair. A pair that shares a side with a given set does not pass.
-
-    Returns:
-        Lines that say how many pairs are where.
-
-    Raises:
-        UserError: if the corpora have several pairs of languages, a file cannot be read or
-            written, or too few pairs are left.
+    Returns lines that say how many pairs are where. Raises UserError if the corpora have
+    several pairs of languages, a file cannot be read or written, or too few pairs are left.
     """
     texts = corpora(data.train, data)
     if len(languages := {"-".join(text.languages) for text in texts}) > 1:
@@ -52,26 +48,30 @@ def clean(
             "--clean is for one pair of languages at a time. Received: "
             f"{', '.join(sorted(languages))}."
         )
-    defect_of = _judge(texts, data, progress)
+    survey = Survey("train", texts)
+    survey.read(progress)
+    defect_of = _judge(survey.sample, data)
     fates, numbers, keys = [*_LATER], array("B"), array("Q")
-    for *_, source, target in _read(texts, "checking", progress):
-        if defect := defect_of(source, target):
-            fates += [defect] * (defect not in fates)
-        else:
+    for source, target in _read(texts, "checking", progress):
+        defect = defect_of(source, target)
+        if not defect:
             keys.extend((text_key(source), text_key(target)))
+        elif defect not in fates:
+            fates.append(defect)
         numbers.append(fates.index(defect or "train"))
     fate = np.array(numbers)
     given = {"dev": corpora(data.valid, data), "test": corpora(test, data)}
     drawn = [name for name, its in given.items() if not its]
     held = array("Q")
-    for *_, source, target in _read([*given["dev"], *given["test"]], "reading", progress):
+    for source, target in _read([*given["dev"], *given["test"]], "reading", progress):
         held.extend((text_key(source), text_key(target)))
     fate[fate == 0] = _settle(keys, held, drawn, seed)
     del keys, held
     with new_folder(folder) as made:
-        names = map(fates.__getitem__, fate.tobytes())
-        _write(texts, made, ["train", *drawn], names, progress)
-    counts = {name: int(np.sum(fate == number)) for number, name in enumerate(fates)}
+        pairs = _read(texts, "writing", progress)
+        named = zip(map(fates.__getitem__, fate.tobytes()), pairs, strict=True)
+        _write(named, made, ["train", *drawn], texts[0].languages, survey.location)
+    counts = dict(zip(fates, np.bincount(fate, minlength=len(fates)).tolist(), strict=True))
     written = ", ".join(f"{counts[name]:,} of {name}" for name in ("train", *drawn))
     others = {name: n for name, n in counts.items() if name not in SPLITS and n}
     count = Count(sum(others.values()), len(fate), "pairs")
@@ -79,13 +79,9 @@ def clean(
     return [f"{folder}: {written}", f"rejected {count}: {reasons}"]
 
 
-def _judge(
-    texts: Sequence[ParallelText], data: DataConfig, progress: NamedProgress
-) -> Callable[[str, str], str]:
+def _judge(sample: Sequence[Pair], data: DataConfig) -> Callable[[str, str], str]:
     """Returns a function that names the defect of a pair; "" if it has none."""
-    survey = Survey("train", texts)
-    survey.read(progress)
-    usual, languages = usual_ratio(survey.sample), Languages(survey.sample)
+    usual, languages = usual_ratio(sample), Languages(sample)
     of_lines = line_defects(data)
 
     def defect_of(source: str, target: str) -> str:
@@ -135,38 +131,33 @@ def _settle(keys: array, given: array, drawn: Sequence[str], seed: int) -> np.nd
 
 def _read(
     texts: Sequence[ParallelText], step: str, progress: NamedProgress
-) -> Iterator[tuple[ParallelText, int, str, str]]:
-    """Yields the corpus, the line and the two sides of each pair."""
-    done = 0
-    for text in texts:
-        for line, (source, target) in enumerate(text.plain_pairs(), start=1):
-            yield text, line, source, target
-            done += 1
-            if done % PROGRESS_EVERY == 0:
-                progress(step, done)
+) -> Iterator[tuple[str, str]]:
+    pairs = itertools.chain.from_iterable(text.plain_pairs() for text in texts)
+    for done, pair in enumerate(pairs, start=1):
+        if done % PROGRESS_EVERY == 0:
+            progress(step, done)
+        yield pair
 
 
 def _write(
-    texts: Sequence[ParallelText],
+    named: Iterable[tuple[str, tuple[str, str]]],
     folder: Path,
     splits: Sequence[str],
-    fate: Iterable[str],
-    progress: NamedProgress,
+    languages: tuple[str, str],
+    location: Callable[[int], str],
 ) -> None:
-    """Writes each pair to its split, and rejected ones with their reasons and places."""
+    """Writes each pair to the split of its name; others with their names and locations."""
     with ExitStack() as stack:
 
         def new(name: str) -> TextIO:
             return stack.enter_context((folder / name).open("w", encoding="utf-8", newline=""))
 
-        ends = texts[0].languages
-        files = {name: [new(f"{name}.{end}") for end in ends] for name in splits}
+        files = {name: [new(f"{name}.{end}") for end in languages] for name in splits}
         rejected = new("rejected.tsv")
-        pairs = _read(texts, "writing", progress)
-        for name, (text, line, *sides) in zip(fate, pairs, strict=True):
+        for number, (name, sides) in enumerate(named):
             if name in files:
                 for file, side in zip(files[name], sides, strict=True):
                     file.write(f"{side}\n")
             else:
-                cells = (name, f"{text.source}:{line}", *sides)
+                cells = (name, location(number), *sides)
                 rejected.write("\t".join(cell.replace("\t", " ") for cell in cells) + "\n")

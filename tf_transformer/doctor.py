@@ -14,6 +14,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,7 +128,7 @@ class Survey:
                     if wanted:
                         self.shared.update(key for key in pair.keys if key in wanted)
                     self.sample.offer(pair)
-                    self.keys.append(text_key("\n".join(texts)))
+                    self.keys.append(text_key(" \0 ".join(texts)))
                     self.pairs += 1
         self.sample.sort(key=lambda pair: pair.number)
 
@@ -145,16 +146,9 @@ def take_surveys(
 ) -> list[Survey]:
     """Reads the text of each split once, and the training text last.
 
-    Args:
-        texts: names of corpora for "train", first, and for "dev" and "test"; a split without
-            any is left out.
-        data: settings of the corpora.
-        files: see `Survey`; by split.
-        every: examine only every `every`-th training pair.
-        progress: called with the name of the current step and the number of pairs read.
-
-    Raises:
-        UserError: see `corpora` and `ParallelText.plain_pairs`.
+    `texts` has the names of corpora for "train", first, and for "dev" and "test"; a split
+    without any is left out. Only every `every`-th training pair is examined. Raises UserError
+    as `corpora` and `ParallelText.plain_pairs` do.
     """
     train, *others = surveys = [
         Survey(name, corpora(names, data), files[name] if files else ())
@@ -228,32 +222,44 @@ def _first(count: Count) -> str:
 # --- Lines -------------------------------------------------------------------------------
 
 
-def check_encoding(surveys: Surveys, data: DataConfig) -> list[Finding]:
-    """Checks for bytes that are not UTF-8, and for UTF-8 read as something else."""
-    message = (
+# By defect of a line: the largest share without a warning, and the defect and its remedy.
+LINE_CHECKS = {
+    "encoding": (
+        BROKEN,
         'contain U+FFFD or wrongly decoded text, such as "Ã¤" for "ä". The model would learn '
-        "it: convert the original to UTF-8 again."
-    )
-    return judge("encoding", _lines_with(surveys, data, "encoding"), BROKEN, message)
-
-
-def check_control_characters(surveys: Surveys, data: DataConfig) -> list[Finding]:
-    """Checks for control characters, which are no text."""
-    message = (
+        "it: convert the original to UTF-8 again.",
+    ),
+    "control characters": (
+        BROKEN,
         "contain control characters or line separators. They come from a wrong encoding or a "
-        "faulty extraction, and can shift lines in other tools: remove them."
-    )
-    counts = _lines_with(surveys, data, "control characters")
-    return judge("control characters", counts, BROKEN, message)
-
-
-def check_entities(surveys: Surveys, data: DataConfig) -> list[Finding]:
-    """Checks for HTML entities; those of Moses's tokenizer are a part of tokenised text."""
-    message = (
+        "faulty extraction, and can shift lines in other tools: remove them.",
+    ),
+    "HTML entities": (
+        BROKEN,
         'contain entities such as "&amp;". The model would learn to write them: unescape the '
-        "text."
-    )
-    return judge("HTML entities", _lines_with(surveys, data, "HTML entities"), BROKEN, message)
+        "text.",
+    ),
+    "empty lines": (
+        0.01,
+        "are empty. Such pairs are dropped in training and lower BLEU in a dev set: check "
+        "whether the files still match line by line.",
+    ),
+    "length": (  # each word is at least one token, and EOS is one
+        0.05,
+        "have more words than data.max_length={} allows tokens, and are dropped in training "
+        "(cut, in classification): split them into sentences, or raise data.max_length.",
+    ),
+}
+
+
+def check_lines(defect: str, surveys: Surveys, data: DataConfig) -> list[Finding]:
+    """Checks both sides of each survey's sample for one of `line_defects`."""
+    limit, message = LINE_CHECKS[defect]
+    defective, counts = line_defects(data)[defect], []
+    for survey, side in itertools.product(surveys, SIDES):
+        bad = [pair for pair in survey.sample if defective(pair.text(side))]
+        counts.append(_count(survey, bad, len(survey.sample), f"{side} lines", side))
+    return judge(defect, counts, limit, message.format(data.max_length))
 
 
 def check_empty(surveys: Surveys, data: DataConfig) -> list[Finding]:
@@ -267,35 +273,7 @@ def check_empty(surveys: Surveys, data: DataConfig) -> list[Finding]:
         for survey in surveys
         if not any(pair.source.strip() and pair.target.strip() for pair in survey.sample)
     ]
-    message = (
-        "are empty. Such pairs are dropped in training and lower BLEU in a dev set: check "
-        "whether the files still match line by line."
-    )
-    counts = _lines_with(surveys, data, "empty lines")
-    return findings or judge("empty lines", counts, 0.01, message)
-
-
-def check_length(surveys: Surveys, data: DataConfig) -> list[Finding]:
-    """Checks for lines with too many words for any tokenizer, as a word is at least one token.
-
-    `data.max_length` is in tokens with EOS.
-    """
-    limit = data.max_length
-    message = (
-        f"have more words than data.max_length={limit} allows tokens, and are dropped in "
-        "training (cut, in classification): split them into sentences, or raise "
-        "data.max_length."
-    )
-    return judge("length", _lines_with(surveys, data, "length"), 0.05, message)
-
-
-def _lines_with(surveys: Surveys, data: DataConfig, defect: str) -> list[Count]:
-    """Counts the lines of each survey's sample that have one of `line_defects`, per side."""
-    defective, counts = line_defects(data)[defect], []
-    for survey, side in itertools.product(surveys, SIDES):
-        bad = [pair for pair in survey.sample if defective(pair.text(side))]
-        counts.append(_count(survey, bad, len(survey.sample), f"{side} lines", side))
-    return counts
+    return findings or check_lines("empty lines", surveys, data)
 
 
 def _count(
@@ -385,7 +363,6 @@ def check_overlap(surveys: Surveys, data: DataConfig) -> list[Finding]:
 def _pairs_with(
     surveys: Surveys, defective: Callable[[Pair], object], unit: str = "pairs"
 ) -> list[Count]:
-    """Counts the defective pairs of each survey's sample."""
     return [
         _count(survey, list(filter(defective, survey.sample)), len(survey.sample), unit)
         for survey in surveys
@@ -522,11 +499,11 @@ def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
 
 # Whether a check is for prose alone: sentences on both sides, rather than trees or labels.
 TEXT_CHECKS: dict[Callable[[Surveys, DataConfig], list[Finding]], bool] = {
-    check_encoding: True,
-    check_control_characters: True,
-    check_entities: True,
+    partial(check_lines, "encoding"): True,
+    partial(check_lines, "control characters"): True,
+    partial(check_lines, "HTML entities"): True,
     check_empty: False,
-    check_length: False,
+    partial(check_lines, "length"): False,
     check_ratio: True,
     check_copies: True,
     check_languages: True,
@@ -549,18 +526,9 @@ def diagnose(
 ) -> list[Finding]:
     """Reads the text and runs the checks.
 
-    Args:
-        task_class: class of the run's task.
-        config: configuration of the run.
-        data: settings of its data as parallel text.
-        task: the run's tokenizer and encoded corpora, if it has a tokenizer.
-        test: names of test corpora, in the same form as those of `data`.
-        test_files: the user's files from which these were made, if not parallel text.
-        every: see `take_surveys`.
-        progress: see `take_surveys`.
-
-    Raises:
-        UserError: see `take_surveys`.
+    `data` describes the run's data as parallel text, and `test` names test corpora in the same
+    form; `test_files` are the user's files from which these were made, if they had another. The
+    task is that of a run with a tokenizer. `every` and errors are those of `take_surveys`.
     """
     texts = {"train": data.train, "dev": data.valid, "test": test}
     files = {"train": config.data.train, "dev": config.data.valid, "test": test_files}
