@@ -73,7 +73,7 @@ def test_labelled_sentences_are_scored_as_in_training(classifier, capsys):
         ("serve run --litert", "--litert is not for a run of task classification", 1),
         ("classify run --labelled in", "in:1: .*no TAB", 1),
         ("classify run --labelled other", "other:1: .*label 'plant'. They have", 1),
-        ("classify run --n-best 4", "between 1 and 3, the labels of run", 1),
+        ("classify run --n-best 4", "from 1 to 3, the labels of run", 1),
         ("classify run --checkpoint 7", "no checkpoint '7'", 1),
     ],
 )

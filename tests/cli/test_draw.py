@@ -31,8 +31,8 @@ def test_draw_draws_the_trees_on_a_line(trees, capsys, line, word, differs):
     ("options", "expected"),
     [
         ("--output tree.txt", "must end in .png, .svg or .pdf. Received: tree.txt"),
-        ("--output tree.svg --line 4", "--line must be between 1 and 3 for gold. Received: 4"),
-        ("--output tree.svg --line 0", "--line must be between 1 and 3 for gold. Received: 0"),
+        ("--output tree.svg --line 4", "--line must be from 1 to 3, the lines of gold"),
+        ("--output tree.svg --line 0", "--line must be from 1 to 3, the lines of gold"),
         ("--output tree.svg --line 3", "gold:3: expected one tree. Received: 0"),
     ],
 )

@@ -142,7 +142,7 @@ def test_without_the_tokenised_corpus_the_training_length_is_unknown(texts, caps
     ("command", "options", "expected", "status"),
     [
         (HEADS, "--write new --keep 99", r"--keep must be from 0 to \d+. Received: 99", 1),
-        (HEADS, "--write thesis --keep 3", "thesis exists already. Give --write a new", 1),
+        (HEADS, "--write thesis --keep 3", "thesis exists already. Remove it", 1),
         (HEADS, "--write new --keep 3 --output new", "--write must not be the folder of", 1),
         (HEADS, "--write new --keep 3 --output new/heads", "or contain it. Received: new", 1),
         (HEADS, "--write dev.en/new --keep 3", "--write must be in a writable folder", 1),

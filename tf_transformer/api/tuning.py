@@ -5,7 +5,6 @@ import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import locked
 from tf_transformer.base.output import NamedProgress, ProgressBars, Table
-from tf_transformer.data.text import all_pairs, corpora, read_pairs
+from tf_transformer.data.text import all_pairs, corpora, read_some_pairs
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.evaluation import (
     SIGNIFICANT,
@@ -73,21 +72,13 @@ class Scored:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Result of a tuning.
-
-    Attributes:
-        tried: all choices.
-        present: the one with the run's current settings.
-        best: the one with the highest BLEU.
-        p_value: one-sided significance of the best's lead over the present.
-        signature: of BLEU.
-    """
+    """Result of a tuning."""
 
     tried: list[Scored]
-    present: Scored
-    best: Scored
-    p_value: float
-    signature: str
+    present: Scored  # with the run's current settings
+    best: Scored  # with the highest BLEU
+    p_value: float  # one-sided significance of the best's lead over the present
+    signature: str  # of BLEU
 
     @property
     def chosen(self) -> Scored:
@@ -120,15 +111,8 @@ def compare_settings(
 ) -> Tuning:
     """Translates a dev text with all combinations and the run's current settings.
 
-    Args:
-        run: a translation run.
-        sources: the dev text.
-        references: its translations.
-        checkpoints: weights to try.
-        beam_sizes: beam sizes to try.
-        alphas: exponents of the length penalty to try; one search serves all of them.
-        progress: called with the name of the current step and the number of sentences done.
-        tag: text to put before each source; "" if the sources already have their tags.
+    One search serves all `alphas`. The tag stands before each source; "" if the sources already
+    have their tags.
     """
     current = Choice.of(run)
     alphas = sorted({current.alpha, *alphas})
@@ -161,16 +145,10 @@ def tune(
 ) -> Tuning:
     """Compares settings of a run by BLEU on dev text, and writes significantly better ones.
 
-    Args:
-        run: a translation run, whose folder is locked meanwhile.
-        text: files of sources and references; by default the run's dev text.
-        tag: text to put before each source of `text`.
-        alphas: exponents of the length penalty to try.
-        beam_sizes: beam sizes to try besides the run's.
-        checkpoints: weights to try; by default best, and average if it differs.
-
-    Raises:
-        UserError: if there is no text, or the run lacks a checkpoint.
+    The run's folder is locked meanwhile. `text` names files of sources, which get the tag, and
+    references; by default it is the run's dev text. Beam sizes are tried besides the run's;
+    checkpoints are by default best, and average if it differs. Raises UserError if there is no
+    text, or the run lacks a checkpoint.
     """
     if lookahead := run.config.decoding.lookahead:
         message = "decoding.lookahead is %d, but tuning searches exactly, as with 0"
@@ -215,19 +193,15 @@ def _checkpoints(run: Run) -> list[str]:
 
 
 def _dev_text(run: Run, text: tuple[str, str] | None) -> tuple[str, list[tuple[str, str]]]:
-    """Returns the name of the dev text and its pairs."""
     if not text and run.has_no_text:
         raise UserError(
             f"{run.path} has no record of its text, like every converted or pruned run: give "
             "--source and --reference. Received: neither."
         )
     if text:
-        name, pairs = text[0], list(read_pairs(Path(text[0]), Path(text[1])))
-    else:
-        data = TranslationTask.effective_data(run)
-        texts = corpora(data.valid, data)
-        name = ", ".join(str(text.source) for text in texts)
-        pairs = list(all_pairs(texts))
-    if not pairs:
-        raise UserError(f"{name} must have at least one sentence. Received: none.")
-    return name, pairs
+        return text[0], read_some_pairs(*text)
+    data = TranslationTask.effective_data(run)
+    texts = corpora(data.valid, data)
+    for each in texts:
+        each.check()
+    return ", ".join(str(each.source) for each in texts), list(all_pairs(texts))

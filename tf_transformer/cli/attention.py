@@ -7,7 +7,13 @@ from pathlib import Path
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import write_text
-from tf_transformer.cli.options import add_run_options, open_model, picture, require_writable
+from tf_transformer.cli.options import (
+    add_run_options,
+    open_model,
+    picture,
+    require_between,
+    require_writable,
+)
 from tf_transformer.cli.parser import given_options, integer
 from tf_transformer.plots import Heatmaps, draw_attention
 
@@ -70,8 +76,7 @@ def _layer(options: argparse.Namespace, translator) -> int:
     layers = config.num_layers if encoder else config.num_decoder_layers
     for name, number in given_options(options, "layer", "head").items():
         most = layers if name == "layer" else config.num_heads
-        if not 1 <= number <= most:
-            raise UserError(f"--{name} must be from 1 to {most}. Received: {number}.")
+        require_between(f"--{name}", number, 1, most)
     return default_layer(layers) if options.layer is None else options.layer - 1
 
 

@@ -5,13 +5,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
 from tf_transformer.cli.options import (
     add_line_buffered_option,
     add_run_options,
     open_run,
+    require_between,
     stdin_bars,
     stdin_chunks,
 )
@@ -41,11 +41,9 @@ def run_classify(options: argparse.Namespace) -> None:
     """
     run = open_run(options.run, "classification")
     labels = read_labels(run)
-    most = len(labels)
-    if options.n_best is not None and not 1 <= options.n_best <= most:
-        raise UserError(
-            f"--n-best must be between 1 and {most}, the labels of {run.path}. "
-            f"Received: {options.n_best}."
+    if options.n_best is not None:
+        require_between(
+            "--n-best", options.n_best, 1, len(labels), f", the labels of {run.path}"
         )
     file = options.labelled
     examples = list(read_examples(Path(file), labels)) if file else []

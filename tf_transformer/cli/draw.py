@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.cli.options import picture
+from tf_transformer.cli.options import picture, require_between
 from tf_transformer.cli.parser import integer
 from tf_transformer.data.text import read_lines
 from tf_transformer.tasks.parsing.brackets import draw_trees
@@ -38,10 +38,7 @@ def run_draw(options: argparse.Namespace) -> None:
 def _tree(path: str, wanted: int) -> Tree:
     """Reads the tree on a line, counted from 1."""
     lines = list(read_lines(Path(path)))
-    if not 1 <= wanted <= len(lines):
-        raise UserError(
-            f"--line must be between 1 and {len(lines):,} for {path}. Received: {wanted}."
-        )
+    require_between("--line", wanted, 1, len(lines), f", the lines of {path}")
     trees = read_line(lines[wanted - 1], path, wanted)
     if len(trees) != 1:
         raise UserError(f"{path}:{wanted}: expected one tree. Received: {len(trees)}.")

@@ -14,12 +14,12 @@ from tf_transformer.cli.options import (
     decoding_config,
     decoding_options,
     open_run,
-    read_some_pairs,
     refuse_unsuited,
-    require_folder,
+    require_writable,
 )
 from tf_transformer.cli.parser import Replaced, float_from, given_options, int_from
 from tf_transformer.config.config import DECODING_PRECISIONS
+from tf_transformer.data.text import read_some_pairs
 from tf_transformer.export.versions import check_readable, find_export
 from tf_transformer.loading.kinds import load_run, of_run
 from tf_transformer.run import Run
@@ -72,7 +72,7 @@ def run_export(options: argparse.Namespace) -> None:
     """
     output = Path(options.output)
     check_readable(output)
-    require_folder("--output", output)
+    require_writable("--output", output, folder=True)
     runs = [open_run(options.run[0], EXPORTED)]
     task = runs[0].config.task
     runs += [open_run(path, task) for path in options.run[1:]]

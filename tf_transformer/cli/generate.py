@@ -19,7 +19,7 @@ from tf_transformer.cli.options import (
     open_model,
     open_run,
     protect,
-    require_writable,
+    require_new,
     sampling_config,
 )
 from tf_transformer.cli.parser import float_from, int_from, value_of
@@ -69,9 +69,7 @@ def run_generate(options: argparse.Namespace) -> None:
     output = Path(options.output)
     if not output.name.endswith((".tsv", ".tsv.gz")):
         raise UserError(f"--output must end in .tsv or .tsv.gz. Received: {options.output}.")
-    if output.exists():
-        raise UserError(f"{output} exists already. Remove it, or choose another --output.")
-    require_writable("--output", output)
+    require_new("--output", output)
     sampling = sampling_config(options)
     runs = [open_run(path) for path in (options.run, *options.ensemble)]
     data = runs[0].config.data

@@ -11,10 +11,11 @@ from tf_transformer.cli.options import (
     add_search_options,
     open_model,
     open_run,
-    read_some_pairs,
-    require_writable,
+    require_between,
+    require_new,
 )
 from tf_transformer.cli.parser import int_from, integer
+from tf_transformer.data.text import read_some_pairs
 from tf_transformer.plots import new_figure
 from tf_transformer.run import Run
 
@@ -73,15 +74,13 @@ def _check_heads(options: argparse.Namespace, run: Run, output: Path) -> None:
     """Refuses wrong options before anything slow."""
     model = run.config.model
     number = (model.num_layers + 2 * model.num_decoder_layers) * model.num_heads
-    if options.keep is not None and not 0 <= options.keep <= number:
-        raise UserError(f"--keep must be from 0 to {number}. Received: {options.keep}.")
+    if options.keep is not None:
+        require_between("--keep", options.keep, 0, number)
     if options.write:
         path = Path(options.write)
-        if path.exists():
-            raise UserError(f"{path} exists already. Give --write a new folder.")
+        require_new("--write", path)
         if path.resolve() in (output.resolve(), *output.resolve().parents):
             raise UserError(
                 f"--write must not be the folder of --output or contain it. Received: {path}."
             )
-        require_writable("--write", path)
     new_figure(1, 1)  # fails early without matplotlib

@@ -11,9 +11,9 @@ from tf_transformer.cli.options import (
     decoding_config,
     open_run,
     picture,
-    read_some_pairs,
 )
 from tf_transformer.cli.parser import int_from
+from tf_transformer.data.text import read_some_pairs
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.plots import save
 

@@ -27,7 +27,7 @@ from tf_transformer.cli.parser import (
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.spans import NO_SLOTS, Protection, protection
-from tf_transformer.data.text import arriving_lines, read_lines, read_pairs
+from tf_transformer.data.text import arriving_lines, read_lines
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import find_export
 from tf_transformer.loading.kinds import Source, load_run, of_export, of_run
@@ -271,22 +271,26 @@ def picture(output: str) -> Path:
     return path
 
 
-def require_writable(name: str, path: Path) -> None:
-    """Raises UserError if `path`, the value of option `name`, cannot be written."""
-    if path.exists() and not path.is_file():
-        raise UserError(f"{name} must not be a folder or a device. Received: {path}.")
-    _require_parent(name, path)
+def require_between(name: str, value: int, low: int, high: int, which: str = "") -> None:
+    """Raises UserError if the value of option `name` is out of range; `which` explains it."""
+    if not low <= value <= high:
+        raise UserError(f"{name} must be from {low} to {high:,}{which}. Received: {value}.")
 
 
-def require_folder(name: str, path: Path) -> None:
-    """Raises UserError if `path`, of option `name`, cannot be a folder to write in."""
-    if path.exists() and not path.is_dir():
-        raise UserError(f"{name} must be a folder. Received: {path}.")
-    _require_parent(name, path / "new")
+def require_new(name: str, path: Path) -> None:
+    """Raises UserError if `path`, the value of option `name`, exists or cannot be written."""
+    if path.exists():
+        raise UserError(f"{path} exists already. Remove it, or choose another {name}.")
+    require_writable(name, path)
 
 
-def _require_parent(name: str, path: Path) -> None:
-    nearest = next(folder for folder in path.absolute().parents if folder.exists())
+def require_writable(name: str, path: Path, *, folder: bool = False) -> None:
+    """Raises UserError if `path`, of option `name`, is no file, or folder, to be written."""
+    if path.exists() and not (path.is_dir() if folder else path.is_file()):
+        kind = "be a folder" if folder else "not be a folder or a device"
+        raise UserError(f"{name} must {kind}. Received: {path}.")
+    inside = path / "new" if folder else path
+    nearest = next(folder for folder in inside.absolute().parents if folder.exists())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         raise UserError(f"{name} must be in a writable folder. Received: {path}.")
 
@@ -351,14 +355,6 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     with replacing(path) as temporary:
         # No timestamp in the header, so that the same lines give the same bytes.
         temporary.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
-
-
-def read_some_pairs(source: str, target: str) -> list[tuple[str, str]]:
-    """Reads two files as pairs of lines; raises UserError if there are none."""
-    pairs = list(read_pairs(Path(source), Path(target)))
-    if not pairs:
-        raise UserError(f"{source} must have at least one sentence. Received: none.")
-    return pairs
 
 
 def require_equal_lengths(

@@ -10,10 +10,10 @@ from tf_transformer.cli.options import (
     add_run_options,
     add_search_options,
     open_model,
-    read_some_pairs,
     seen_before,
     spaced_probs,
 )
+from tf_transformer.data.text import read_some_pairs
 
 
 def add_score(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.cli.options import require_writable
+from tf_transformer.cli.options import require_new
 from tf_transformer.cli.parser import add_setting
 from tf_transformer.config import SETTINGS
 from tf_transformer.config.settings import require_words
@@ -39,9 +39,7 @@ def run_tokenizer(options: argparse.Namespace) -> None:
     Use it with `train --set data.tokenizer=FILE`; without it, every run trains its own.
     """
     output = Path(options.output)
-    if output.exists():
-        raise UserError(f"{output} exists already. Remove it, or choose another --output.")
-    require_writable("--output", output)
+    require_new("--output", output)
     require_words("--symbols", options.symbols)
     lines = (line for file in options.files for line in read_lines(Path(file)))
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.output import MARKDOWN
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
-from tf_transformer.cli.options import require_folder
+from tf_transformer.cli.options import require_writable
 from tf_transformer.cli.parser import value_of
 from tf_transformer.cli.process import must_end
 from tf_transformer.cli.training_options import (
@@ -51,7 +51,7 @@ def run_train(options: argparse.Namespace) -> int:
     """
     config = config_of(options)
     output = Path(options.output or f"runs/{config.preset or 'tiny'}")
-    require_folder("--output", output)
+    require_writable("--output", output, folder=True)
     if options.seeds:
         return _train_seeds(options, config, output)
     budget = Budget.parse(options.stop_after) if options.stop_after else None

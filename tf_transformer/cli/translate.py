@@ -129,13 +129,7 @@ def _translate_document(
     if lines := [line for line in document.splitlines() if _MARKUP.search(line)]:
         message = "lines that look like the markup of a file: %d, such as %s; --file keeps it"
         logger.warning(message, len(lines), quoted(lines[0].strip()))
-    with stdin_bars() as bars:
-        text = translator.translate_text(
-            document,
-            progress=functools.partial(bars, "translated"),
-            **given_options(options, "language", "context"),
-            **sampled,
-        )
+    text = _translated(translator, document, options, sampled, stdin_bars())
     sys.stdout.write(text)
     return [*_suspects(text.sentences)], len(text.sentences)
 
@@ -143,17 +137,10 @@ def _translate_document(
 def _translate_file(
     translator, options: argparse.Namespace, sampled: dict[str, Any]
 ) -> tuple[list[Suspect], int]:
-    """Translates --file; returns what looks wrong, and the number of sentences."""
     found: list[tuple] = []
 
     def translate(texts: list[str]) -> list[str]:
-        with ProgressBars() as bars:
-            results = translator.translate_text(
-                texts,
-                progress=functools.partial(bars, "translated"),
-                **given_options(options, "language"),
-                **sampled,
-            )
+        results = _translated(translator, texts, options, sampled, ProgressBars())
         found.extend(itertools.chain.from_iterable(each.sentences for each in results))
         return results
 
@@ -167,10 +154,20 @@ def _translate_file(
     return [*_suspects(found)], len(found)
 
 
+def _translated(
+    translator, texts: Any, options: argparse.Namespace, sampled: dict[str, Any],
+    bars: ProgressBars,
+) -> Any:  # fmt: skip
+    """Translates a document, or several, with the options for documents."""
+    settings = given_options(options, "language", "context") | sampled
+    with bars as shown:
+        progress = functools.partial(shown, "translated")
+        return translator.translate_text(texts, progress=progress, **settings)
+
+
 def _translate_lines(
     translator, options: argparse.Namespace, sampled: dict[str, Any]
 ) -> tuple[list[Suspect], int]:
-    """Translates stdin line by line; returns what looks wrong, and the number of lines."""
     done, alignments, suspects = 0, list[str](), list[Suspect]()
     with stdin_bars() as bars:
         for texts, prefixes in _chunks(options):

@@ -4,8 +4,9 @@ import argparse
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
-from tf_transformer.cli.options import RUN_HELP, add_model_options, open_run, read_some_pairs
+from tf_transformer.cli.options import RUN_HELP, add_model_options, open_run
 from tf_transformer.cli.parser import value_of
+from tf_transformer.data.text import read_some_pairs
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.loading.kinds import of_run
 

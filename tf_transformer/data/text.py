@@ -41,11 +41,7 @@ ROLES: dict[Role, str] = {"train": "training text", "valid": "dev text"}
 
 
 def resolve_prefix(prefix: str | Path, language: str) -> Path:
-    """Finds PREFIX.language, or else PREFIX.language.gz.
-
-    Raises:
-        UserError: if neither exists; the message names the languages that do.
-    """
+    """Finds PREFIX.language or PREFIX.language.gz; UserError names the languages there are."""
     plain, zipped = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
     for path in (plain, zipped):
         if path.is_file():
@@ -77,13 +73,10 @@ def well_formed(text: str) -> str:
 def read_lines(path: Path | int) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, plain or .gz, without line ends.
 
-    `path` may be an open file descriptor, such as 0 for stdin. Only "\n" and "\r\n" end a
-    line: the other line breaks of `str.splitlines` and text mode would misalign all later
-    pairs. A byte order mark at the start is dropped.
-
-    Raises:
-        UserError: if the file cannot be read, is a damaged gzip file, is not UTF-8, or has the
-            line ends of old Macs.
+    `path` may be an open file descriptor, such as 0 for stdin. Only "\n" and "\r\n" end a line:
+    the other line breaks of `str.splitlines` and text mode would misalign all later pairs. A
+    byte order mark at the start is dropped. Raises UserError if the file cannot be read, is a
+    damaged gzip file, is not UTF-8, or has the line ends of old Macs.
     """
     for number, line in enumerate(_read_raw(path), start=1):
         yield _decoded(path, number, line).removesuffix("\n").removesuffix("\r")
@@ -95,11 +88,7 @@ def read_text(path: Path | int) -> str:
 
 
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
-    """Yields lines of a pipe as they arrive: waits for one, then takes all that came with it.
-
-    Raises:
-        UserError: as `read_lines` does.
-    """
+    """Yields a pipe's lines as they arrive: waits for one, then takes all that came with it."""
     number = 0
     for lines in _read_arriving(descriptor):
         decoded = (_decoded(descriptor, number + i, line) for i, line in enumerate(lines, 1))
@@ -170,8 +159,7 @@ def _name(path: Path | int) -> str:
 def read_pairs(source_file: Path, target_file: Path) -> Iterator[tuple[str, str]]:
     """Yields pairs of line i of a source file and line i of its target file.
 
-    Raises:
-        UserError: if the files differ in their number of lines, or as `read_lines` does.
+    Raises UserError if the files differ in their number of lines, or as `read_lines` does.
     """
     sources, targets = read_lines(source_file), read_lines(target_file)
     for number, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
@@ -183,6 +171,14 @@ def read_pairs(source_file: Path, target_file: Path) -> Iterator[tuple[str, str]
                 f"{source_file} with {source_count:,} and {target_file} with {target_count:,}."
             )
         yield source, target
+
+
+def read_some_pairs(source: str | Path, target: str | Path) -> list[tuple[str, str]]:
+    """Returns the pairs of `read_pairs`; UserError also if there are none."""
+    pairs = list(read_pairs(Path(source), Path(target)))
+    if not pairs:
+        raise UserError(f"{source} must have at least one sentence. Received: none.")
+    return pairs
 
 
 def write_pairs(
@@ -243,9 +239,8 @@ class ParallelText:
     def plain_pairs(self) -> Iterator[tuple[str, str]]:
         """Reads the pairs without the tag.
 
-        Raises:
-            UserError: if a file cannot be read, the files differ in length, or a line of a
-                table does not have two columns.
+        Raises UserError if a file cannot be read, the files differ in length, or a line of a
+        table does not have two columns.
         """
         if is_table(self.source):
             return _read_table(self.source)
@@ -262,10 +257,8 @@ class ParallelText:
     def check(self, name: str = "") -> None:
         """Reads all pairs before any slow work; warns of byte order marks inside the text.
 
-        A refusal names it `name`, the user's file of another form, if given.
-
-        Raises:
-            UserError: if `plain_pairs` raises it, or no pair has text on both sides.
+        Raises UserError if `plain_pairs` does, or no pair has text on both sides; then it names
+        the text `name`, the user's file of another form, if given.
         """
         has_text, marked, first = False, 0, 0
         for number, (source, target) in enumerate(self.plain_pairs(), start=1):
@@ -321,12 +314,9 @@ def is_table(path: Path) -> bool:
 
 
 def corpora(names: Sequence[str], data: DataConfig) -> list[ParallelText]:
-    """Finds the files of corpora: PREFIX or FILE.tsv[.gz].
+    """Finds the files of corpora, PREFIX or FILE.tsv[.gz]; UserError if one is missing.
 
     ":SOURCE-TARGET" follows the name of one whose languages are not those of `data`.
-
-    Raises:
-        UserError: if a file is missing.
     """
     texts = []
     for name in names:
@@ -366,10 +356,7 @@ def content_hash(path: Path) -> str:
 def text_files(data: DataConfig, role: Role) -> list[Path]:
     """Lists the files of a configuration, sources before targets; none for the built-in corpus.
 
-    In a configuration without languages, the names are files, not corpora.
-
-    Raises:
-        UserError: if a corpus lacks a file.
+    Without languages, the names are files, not corpora. Raises UserError if a corpus lacks one.
     """
     names = getattr(data, role)
     if not data.source:

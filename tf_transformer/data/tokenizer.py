@@ -13,7 +13,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.text import SideName, is_visible, utf8
-from tf_transformer.data.vocabulary import SPECIAL_IDS, slot_ids
+from tf_transformer.data.vocabulary import SPECIAL_IDS, read_model, slot_ids
 
 # White space, control characters, and format characters such as U+200B.
 _NOTHING_VISIBLE = r"^[\p{Z}\p{Cc}\p{Cf}]+$"
@@ -216,14 +216,8 @@ def _load(model: bytes, side: str) -> tf_text.SentencepieceTokenizer:
 
 
 def _read_model(path: Path) -> bytes:
-    try:
-        model = path.read_bytes()
-        # An empty file would parse as an empty message.
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model or b"empty")
-    except OSError as error:
-        raise UserError(f"The tokenizer {path} cannot be read: {error.strerror}.") from None
-    except RuntimeError:
-        raise UserError(f"{path} is not a SentencePiece model.") from None
+    model = read_model(path)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     received = {name: getattr(processor, name)() for name in SPECIAL_IDS}
     if received != SPECIAL_IDS:
         raise UserError(

@@ -25,7 +25,7 @@ from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID
 from tf_transformer.config.config import SETTINGS
 from tf_transformer.config.settings import require_words, split_tags
 from tf_transformer.data.spans import SLOTS
-from tf_transformer.data.text import Reservoir, corpora, well_formed
+from tf_transformer.data.text import Reservoir, corpora, read_errors, well_formed
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
@@ -188,10 +188,8 @@ class VocabularyTooLarge(UserError):
 def tokenizer_settings(path: Path) -> dict[str, str | float]:
     """Reads the settings of `config.DataConfig` that a SentencePiece model holds.
 
-    They are empty if `path` does not exist, as in a run without a tokenizer yet.
-
-    Raises:
-        UserError: if `path` is not a SentencePiece model.
+    They are empty if `path` does not exist, as in a run without a tokenizer yet; see
+    `read_model` for errors.
     """
     if not path.exists():
         return {}
@@ -202,14 +200,20 @@ def tokenizer_settings(path: Path) -> dict[str, str | float]:
     }
 
 
-def read_proto(path: Path) -> sentencepiece_proto.ModelProto:
-    """Reads the protocol buffer of a SentencePiece model; UserError if `path` is not one."""
-    try:
-        return sentencepiece_proto.ModelProto.FromString(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except Exception:  # protobuf's DecodeError, whose module depends on the version
+def read_model(path: Path) -> bytes:
+    """Reads a SentencePiece model; UserError if `path` is not one."""
+    with read_errors(path):
+        model = path.read_bytes()
+    try:  # an empty file would parse as an empty message
+        sentencepiece.SentencePieceProcessor(model_proto=model or b"empty")
+    except RuntimeError:
         raise UserError(f"{path} is not a SentencePiece model.") from None
+    return model
+
+
+def read_proto(path: Path) -> sentencepiece_proto.ModelProto:
+    """Reads the protocol buffer of a SentencePiece model; see `read_model`."""
+    return sentencepiece_proto.ModelProto.FromString(read_model(path))
 
 
 def symbols_of(data: DataConfig) -> list[str]:
@@ -255,8 +259,7 @@ def slot_ids(pieces: Sequence[str]) -> np.ndarray:
 def check_tags(data: DataConfig) -> None:
     """Checks the tags against the text, and logs how many of its lines hold each symbol.
 
-    Raises:
-        UserError: if a tag belongs to no corpus, or the text already contains it.
+    Raises UserError if a tag belongs to no corpus, or the text already contains it.
     """
     texts = corpora((*data.train, *data.valid), data)
     for key, tag in split_tags(data.tag).items():
@@ -292,7 +295,7 @@ def check_tags(data: DataConfig) -> None:
 
 def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
     """Raises UserError if the tokenizer splits one of the symbols."""
-    whole = _symbols_in(tokenizer) if symbols else frozenset()
+    whole = symbols_in(read_model(tokenizer)) if symbols else frozenset()
     if cut := [symbol for symbol in symbols if symbol not in whole]:
         raise UserError(
             f"The tokenizer {tokenizer} must keep {cut[0]} whole. Train one with "
@@ -342,8 +345,4 @@ def usable_tag(tag: str | None, data: DataConfig, tokenizer: Path) -> str | None
 
 def _known_tags(data: DataConfig, tokenizer: Path) -> list[str]:
     tags = dict.fromkeys([*split_tags(data.tag).values(), *data.symbols])
-    return list(tags) or sorted(_symbols_in(tokenizer))
-
-
-def _symbols_in(tokenizer: Path) -> frozenset[str]:
-    return symbols_in(read_proto(tokenizer).SerializeToString())
+    return list(tags) or sorted(symbols_in(read_model(tokenizer)))

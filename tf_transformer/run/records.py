@@ -9,6 +9,7 @@ from typing import Any
 
 from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.base.files import parse_json, write_text
+from tf_transformer.data.text import read_errors
 
 Record = dict[str, Any]
 
@@ -86,10 +87,9 @@ def write_tensorboard(folder: str, record: Record) -> None:
 def read_history(path: Path, *required: str) -> list[Record]:
     """Reads the evaluations of a metrics.jsonl, oldest first; none if the file is missing.
 
-    Raises:
-        UserError: if a line is not a JSON object with all fields of an evaluation and the
-            names that are `required`, or has a value that cannot be compared; or if steps are
-            not in order.
+    Raises UserError if a line is not a JSON object with all fields of an evaluation and the
+    names that are `required`, or has a value that cannot be compared; or if steps are not in
+    order.
     """
     names = (*_EVALUATION, *required)
     records = _read_lines(path, names, lambda record: record.keys() - {"dev_set"})
@@ -129,12 +129,8 @@ def _read_lines(
     path: Path, names: Sequence[str], numbers: Callable[[Record], Iterable[str]]
 ) -> list[Record]:
     """Reads JSON objects with these names, one per line; some values must be `numbers`."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from None
+    with read_errors(path):
+        lines = path.read_bytes().splitlines() if path.exists() else []
     records = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -18,11 +18,10 @@ logger = logging.getLogger(__name__)
 def check_training(config: Config) -> None:
     """Refuses a configuration that its task cannot use, before any work begins.
 
-    Raises:
-        UserError: if there is no such task, it does not measure `training.best_by`, its model
-            does not fit the run of `training.init_from`, or the task's own check fails.
+    Raises UserError if there is no such task, it does not measure `training.best_by`, its model
+    does not fit the run of `training.init_from`, or the task's own check fails.
     """
-    from tf_transformer.data.vocabulary import read_proto  # imports SentencePiece
+    from tf_transformer.data.vocabulary import read_model  # imports SentencePiece
 
     task, training = task_named(config.task), config.training
     measured = (*task.scores, "perplexity")
@@ -41,7 +40,7 @@ def check_training(config: Config) -> None:
         )
     _check_positions(config)
     if config.data.tokenizer:
-        read_proto(Path(config.data.tokenizer))
+        read_model(Path(config.data.tokenizer))
     CHECKS[task.name](config)
 
 
@@ -122,13 +121,7 @@ CHECKS = {
 
 
 def require_files(data: DataConfig, task: str, content: str) -> None:
-    """Raises UserError unless --train and --valid name files, without languages.
-
-    Args:
-        data: section of the configuration.
-        task: name that begins the message, such as "Parsing".
-        content: description of the files' content.
-    """
+    """Refuses all but --train and --valid with files of `content`, without languages."""
     if not (data.train and data.valid) or data.source or data.target:
         names = ("train", "valid", "source", "target")
         named = [f"--{name}" for name in names if getattr(data, name)]

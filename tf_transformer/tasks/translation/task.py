@@ -15,7 +15,7 @@ from tf_transformer.base.output import NamedProgress
 from tf_transformer.config import EOS_ID, Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.encoded_corpus import EncodedCorpus
-from tf_transformer.data.text import ROLES, Role, SideName, all_pairs, corpora, read_pairs
+from tf_transformer.data.text import ROLES, Role, SideName, all_pairs, corpora, read_some_pairs
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.evaluation import DevText, make_metric, score_translations, tokenizer_for
@@ -60,15 +60,8 @@ class TranslationTask(SequenceTask):
 
     @staticmethod
     def read_dev_text(run: Run, source: Any, reference: Path) -> DevText:
-        """Reads sentences and their translations, to be scored by BLEU.
-
-        Raises:
-            UserError: if a file cannot be read or is empty, or they differ in length.
-        """
-        pairs = list(read_pairs(source, reference))
-        if not pairs:
-            raise UserError(f"{source} and {reference} are empty. Expected at least one line.")
-        sources, references = zip(*pairs, strict=True)
+        """Reads the pairs to be scored by BLEU; see `read_some_pairs` for errors."""
+        sources, references = zip(*read_some_pairs(source, reference), strict=True)
         tokenize = tokenizer_for(run.config.data.bleu_tokenizer, references)
         metric = make_metric("bleu", [references], tokenize)
         return DevText(sources, metric, "translation")
@@ -154,16 +147,8 @@ def overlaps(
 
     Sentences are compared as token ids, so differences that the tokenizer normalises do not
     count, and training pairs that were filtered out are not found. Sentences without a token
-    are ignored.
-
-    Args:
-        run: a text-to-text run.
-        sources: the test sentences.
-        references: one or more sets of references; a line counts once if any of them occurs.
-        tag: text to put before each source.
-
-    Raises:
-        UserError: if the run no longer has its tokenised text.
+    are ignored. A line counts once if any of its references occurs. Raises UserError if the run
+    no longer has its tokenised text.
     """
     tokenizer = Tokenizer(run.require_tokenizer(), tag or "")
     source_ids = _with_eos(tokenizer.tokenize(tf.constant(list(sources))))
