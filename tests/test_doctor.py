@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from tf_transformer import doctor
 from tf_transformer.config import DataConfig
 from tf_transformer.config.presets import preset
 from tf_transformer.data import builtin
@@ -22,17 +23,6 @@ from tf_transformer.doctor import (
     Count,
     Finding,
     Survey,
-    check_copies,
-    check_duplicates,
-    check_empty,
-    check_filters,
-    check_languages,
-    check_lines,
-    check_overlap,
-    check_ratio,
-    check_size,
-    check_unknown,
-    check_variety,
     diagnose,
     judge,
     percent,
@@ -185,7 +175,7 @@ def test_an_empty_text_has_no_defect():
 
 def test_clean_text_passes_every_check(surveys):
     splits = surveys(TRAIN, DEV, TEST)
-    checks = [check for check in TEXT_CHECKS if check is not check_variety]
+    checks = [check for check in TEXT_CHECKS if check is not doctor.check_variety]
     findings = [finding for check in checks for finding in check(splits, DATA)]
     assert list(map(str, findings)) == [
         f"ok       {check}: none"
@@ -200,7 +190,7 @@ def test_clean_text_passes_every_check(surveys):
 def test_raw_text_of_any_language_is_not_a_defect(surveys, line):
     splits = surveys([(line, line)] * 30, [(line, line)] * 30)
     names = ("encoding", "control characters", "HTML entities")
-    findings = [finding for name in names for finding in check_lines(name, splits, DATA)]
+    findings = [finding for name in names for finding in doctor.check_lines(name, splits, DATA)]
     assert not [str(finding) for finding in findings if finding.warning]
 
 
@@ -224,7 +214,7 @@ def test_raw_text_of_any_language_is_not_a_defect(surveys, line):
 )
 def test_broken_characters_are_found_with_their_first_line(surveys, check, defect, side):
     splits = surveys(edit(TRAIN, defect, side, every=100), DEV)
-    (finding,) = check_lines(check, splits, DATA)
+    (finding,) = doctor.check_lines(check, splits, DATA)
     assert finding.warning and finding.check == check
     assert f"10 of 1,000 {side} lines of train (1%)" in finding.text
     language = {"source": "en", "target": "de"}[side]
@@ -234,8 +224,8 @@ def test_broken_characters_are_found_with_their_first_line(surveys, check, defec
 def test_entities_that_moses_writes_belong_to_tokenised_text(surveys):
     tokenised = DataConfig(bleu_tokenizer="none")
     moses = [("a &quot; b &apos;s &amp; &#91;", "c &lt; d &#124;")] * 30
-    assert not check_lines("HTML entities", surveys(moses), tokenised)[0].warning
-    (finding,) = check_lines(
+    assert not doctor.check_lines("HTML entities", surveys(moses), tokenised)[0].warning
+    (finding,) = doctor.check_lines(
         "HTML entities", surveys([("a &quot; b", "c &#8217; d")] * 30), tokenised
     )
     assert finding.warning and "30 of 30 target lines of train" in finding.text
@@ -244,21 +234,21 @@ def test_entities_that_moses_writes_belong_to_tokenised_text(surveys):
 @pytest.mark.parametrize("blank", ["", "  ", "\t"])
 def test_empty_lines_are_found(surveys, blank):
     splits = surveys(TRAIN, edit(DEV, lambda _: blank, "target", every=50))
-    (finding,) = check_empty(splits, DATA)
+    (finding,) = doctor.check_empty(splits, DATA)
     assert finding.warning and "2 of 100 target lines of dev (2%)" in finding.text
 
 
 @pytest.mark.parametrize("pairs", [[], [("", " "), ("A dog.", "")]])
 def test_a_split_without_any_text_is_a_warning(surveys, pairs):
-    (finding,) = check_empty(surveys(pairs, DEV), DATA)
+    (finding,) = doctor.check_empty(surveys(pairs, DEV), DATA)
     assert finding.warning and finding.text.startswith("train has no pair with text")
 
 
 def test_lines_longer_than_the_limit_in_words_are_found(surveys):
     long = surveys(edit(TRAIN, lambda _: "word " * 32, "source", every=10))
-    (finding,) = check_lines("length", long, DataConfig(max_length=32))
+    (finding,) = doctor.check_lines("length", long, DataConfig(max_length=32))
     assert finding.warning and "100 of 1,000 source lines of train (10%)" in finding.text
-    assert not check_lines("length", long, DataConfig(max_length=33))[
+    assert not doctor.check_lines("length", long, DataConfig(max_length=33))[
         0
     ].warning  # 32 words and EOS
 
@@ -271,7 +261,7 @@ def copied(pairs: Pairs) -> Pairs:
 
 
 def test_untranslated_copies_are_found(surveys):
-    (finding,) = check_copies(surveys(TRAIN[:-20] + copied(TRAIN[-20:]), DEV), DATA)
+    (finding,) = doctor.check_copies(surveys(TRAIN[:-20] + copied(TRAIN[-20:]), DEV), DATA)
     assert finding.warning
     assert "20 of 1,000 pairs of train (2%)" in finding.text
     assert finding.text.endswith("train.en:981.")
@@ -279,7 +269,7 @@ def test_untranslated_copies_are_found(surveys):
 
 def test_numbers_and_punctuation_may_be_equal(surveys):
     splits = surveys([("1984", "1984"), ("...", "..."), ("", "")])
-    assert not check_copies(splits, DATA)[0].warning
+    assert not doctor.check_copies(splits, DATA)[0].warning
 
 
 @pytest.mark.parametrize(
@@ -293,28 +283,29 @@ def test_sides_in_the_other_language_are_found(surveys, plant, share):
     """Even when they are many, without knowing any language."""
     planted = {round(n / share) for n in range(int(share * 1_000))}
     pairs = [plant(it, PAIRS[n + 50]) if n in planted else it for n, it in enumerate(TRAIN)]
-    (finding,) = check_languages(surveys(pairs), DATA)
+    (finding,) = doctor.check_languages(surveys(pairs), DATA)
     found = int(finding.text.split()[0])
     assert finding.warning and 0.97 * len(planted) <= found <= len(planted)
     assert finding.text.endswith("train.en:1.")
-    (in_dev,) = check_languages(surveys(TRAIN, pairs), DATA)
+    (in_dev,) = doctor.check_languages(surveys(TRAIN, pairs), DATA)
     assert in_dev.text.split(" (")[0] == f"{len(planted)} of 1,000 pairs of dev"
 
 
 def test_sides_in_one_language_are_not_told_apart(surveys):
     sources = [source for source, _ in TRAIN]
-    (finding,) = check_languages(surveys([*zip(sources, sources[1:], strict=False)]), DATA)
+    pairs = [*zip(sources, sources[1:], strict=False)]
+    (finding,) = doctor.check_languages(surveys(pairs), DATA)
     assert finding.text.startswith("not checked") and not finding.warning
 
 
 def test_pairs_that_were_there_before_are_counted(surveys):
     again = [(f" {source}  ", target) for source, target in TRAIN[:100]]
-    (finding,) = check_duplicates(surveys(TRAIN + again, DEV), DATA)
+    (finding,) = doctor.check_duplicates(surveys(TRAIN + again, DEV), DATA)
     assert finding.warning and finding.text.startswith("100 of 1,100 pairs of train (9.1%)")
     assert finding.text.endswith("train.en:1001.")
-    assert not check_duplicates(surveys(TRAIN + again[:50]), DATA)[0].warning
+    assert not doctor.check_duplicates(surveys(TRAIN + again[:50]), DATA)[0].warning
     other = [("A dog.", "Ein Hund."), ("A", "dog. Ein Hund.")]
-    assert check_duplicates(surveys(other), DATA)[0].text == "none"
+    assert doctor.check_duplicates(surveys(other), DATA)[0].text == "none"
 
 
 def test_shifted_lines_are_found_by_their_lengths(surveys):
@@ -323,27 +314,27 @@ def test_shifted_lines_are_found_by_their_lengths(surveys):
              for n, (text, line) in enumerate(TRAIN)]  # fmt: skip
     sources, targets = zip(*pairs, strict=True)
     shifted = list(zip(sources[1:], targets[:-1], strict=True))
-    assert not check_ratio(surveys(pairs), DATA)[0].warning
-    (finding,) = check_ratio(surveys(pairs, shifted), DATA)
+    assert not doctor.check_ratio(surveys(pairs), DATA)[0].warning
+    (finding,) = doctor.check_ratio(surveys(pairs, shifted), DATA)
     assert finding.warning and re.match(r"99\d of 999 pairs of dev \(99%\)", finding.text)
 
 
 def test_the_usual_length_ratio_is_learned_from_the_text(surveys):
     """A language with few characters is no outlier, but other text beside it is."""
     short = [(source, target[::4]) for source, target in TRAIN]
-    (finding,) = check_ratio(surveys(short, DEV), DATA)
+    (finding,) = doctor.check_ratio(surveys(short, DEV), DATA)
     assert finding.warning and "pairs of dev" in finding.text
-    assert not check_ratio(surveys(short), DATA)[0].warning
+    assert not doctor.check_ratio(surveys(short), DATA)[0].warning
 
 
 def test_short_and_empty_lines_have_no_ratio(surveys):
     odd = [("Yes.", "Aber selbstredend"), ("Text " * 9, "")] * 20
-    assert not check_ratio(surveys(TRAIN, DEV + odd), DATA)[0].warning
+    assert not doctor.check_ratio(surveys(TRAIN, DEV + odd), DATA)[0].warning
 
 
 def test_pairs_of_dev_or_test_in_train_are_found(surveys):
     splits = surveys(TRAIN, DEV[:95] + TRAIN[:5], TRAIN[7:9] + TEST[2:])
-    dev, test = check_overlap(splits, DATA)
+    dev, test = doctor.check_overlap(splits, DATA)
     assert dev.warning and test.warning
     assert "5 of 100 pairs of dev (5%)" in dev.text
     assert dev.text.endswith("dev.en:96.")
@@ -352,18 +343,18 @@ def test_pairs_of_dev_or_test_in_train_are_found(surveys):
 
 def test_sources_with_another_translation_overlap_too(surveys):
     again = [(source, f"Nun: {target}") for source, target in TRAIN[:10]]
-    (finding,) = check_overlap(surveys(TRAIN, DEV[:90] + again), DATA)
+    (finding,) = doctor.check_overlap(surveys(TRAIN, DEV[:90] + again), DATA)
     assert finding.warning and "10 of 100 source sentences of dev (10%)" in finding.text
 
 
 def test_overlap_is_sought_in_all_of_train_not_in_its_sample(surveys, monkeypatch):
     monkeypatch.setattr("tf_transformer.doctor.SAMPLE_PAIRS", 100)
-    (finding,) = check_overlap(surveys(TRAIN, DEV[:90] + TRAIN[::100]), DATA)
+    (finding,) = doctor.check_overlap(surveys(TRAIN, DEV[:90] + TRAIN[::100]), DATA)
     assert finding.text.startswith("10 of 100 pairs of dev (10%) are also in train.")
 
 
 def test_overlap_with_every_nth_pair_of_train_is_reported_as_such(surveys):
-    (finding,) = check_overlap(surveys(TRAIN, TRAIN[:100], every=4), DATA)
+    (finding,) = doctor.check_overlap(surveys(TRAIN, TRAIN[:100], every=4), DATA)
     assert finding.warning
     assert (
         "25 of 100 pairs of dev (25%) are also in a sample of train (1 pair in 4)"
@@ -373,18 +364,18 @@ def test_overlap_with_every_nth_pair_of_train_is_reported_as_such(surveys):
 
 def test_text_without_paragraphs_capitals_or_digits_is_found(surveys):
     plain = [("Mr. Fox has 2 dogs.", "a")] * 999
-    joined, capitals, digits = check_variety(surveys(plain), DATA)
+    joined, capitals, digits = doctor.check_variety(surveys(plain), DATA)
     assert joined.warning and "only 0 of 999 source lines of train (0%) have s" in joined.text
     assert joined.text.endswith("Use --set data.join=0.3 --set decoding.alpha=1.")
     assert capitals.text.endswith("translated badly. Use --set data.caps=0.1.")
     assert digits.text.endswith("digits 0, 1, 3, 4, 5, 6, 7, 8, 9: add some, or they go wrong.")
-    (only,) = check_variety(surveys(plain), DataConfig(join=0.1, caps=0.1))
+    (only,) = doctor.check_variety(surveys(plain), DataConfig(join=0.1, caps=0.1))
     assert only == digits
     rich = [*plain[:99], ("A fox sleeps. It has 0134 dogs.", "a"), ("ALL IN 56789", "a")]
-    (finding,) = check_variety(surveys(rich), DATA)
+    (finding,) = doctor.check_variety(surveys(rich), DATA)
     assert str(finding) == "ok       variety: several sentences, capitals and all digits"
     without_case = [("他有0123456789只。狗走了。", "a")] * 9
-    assert not check_variety(surveys(without_case), DATA)[0].warning
+    assert not doctor.check_variety(surveys(without_case), DATA)[0].warning
 
 
 # --- Vocabulary --------------------------------------------------------------------------
@@ -420,10 +411,11 @@ def encode(tokenizer, tmp_path) -> Callable[..., EncodedCorpus]:
 
 
 def test_a_model_of_another_size_is_found(tokenizer):
-    (finding,) = check_size(tokenizer, 599)
+    (finding,) = doctor.check_size(tokenizer, 599)
     assert finding.warning
     assert finding.text.endswith("and the model 599. Use --set model.vocab_size=600.")
-    assert check_size(tokenizer, 600) == [Finding("vocabulary", "600 pieces, as in the model")]
+    fits = Finding("vocabulary", "600 pieces, as in the model")
+    assert doctor.check_size(tokenizer, 600) == [fits]
 
 
 @pytest.mark.parametrize("kind", ["tokenizer", "byteless"])
@@ -431,18 +423,18 @@ def test_lines_with_unknown_characters_are_found(request, surveys, kind):
     """Whether they become bytes or <unk>."""
     foreign = [(source, f"{target} Łódź 你") for source, target in TRAIN[:5]]
     splits = surveys(TRAIN, TRAIN[5:100] + foreign)
-    (finding,) = check_unknown(splits, request.getfixturevalue(kind))
+    (finding,) = doctor.check_unknown(splits, request.getfixturevalue(kind))
     assert finding.warning
     assert "5 of 100 target lines of dev (5%)" in finding.text
     assert "(ó Ł ź 你)" in finding.text  # but no known letters
     assert finding.text.endswith("dev.de:96.")
-    assert str(check_unknown(splits[:1], request.getfixturevalue(kind))[0]) == (
+    assert str(doctor.check_unknown(splits[:1], request.getfixturevalue(kind))[0]) == (
         "ok       unknown characters: none"
     )
 
 
 def test_invisible_unknown_characters_are_shown_as_code_points(tokenizer, surveys):
-    (finding,) = check_unknown(surveys([("a", "10\u00a0000\u200c e\u0301")]), tokenizer)
+    (finding,) = doctor.check_unknown(surveys([("a", "10\u00a0000\u200c e\u0301")]), tokenizer)
     assert "(U+00A0 U+0301 U+200C)" in finding.text
 
 
@@ -450,34 +442,34 @@ def test_each_side_is_checked_with_its_own_vocabulary(tmp_path, surveys):
     for lines, name in ((["abc"], "tokenizer.model"), (["xyz"], "tokenizer.target.model")):
         train_tokenizer(lines * 9, tmp_path / name, vocab_size=265, kind="bpe")
     apart = Tokenizer(tmp_path / "tokenizer.model")
-    assert not check_unknown(surveys([("cab", "zyx")] * 9), apart)[0].warning
-    source, target = check_unknown(surveys([("zyx", "cab")] * 9), apart)
+    assert not doctor.check_unknown(surveys([("cab", "zyx")] * 9), apart)[0].warning
+    source, target = doctor.check_unknown(surveys([("zyx", "cab")] * 9), apart)
     assert "(a b c x y z)" in source.text and "target lines" in target.text
 
 
 def test_labels_of_sentences_are_not_tokenised(tokenizer, surveys):
     splits = surveys([("a", "你")])
-    assert not check_unknown(splits, tokenizer, ("source",))[0].warning
-    assert check_unknown(splits, tokenizer)[0].warning
+    assert not doctor.check_unknown(splits, tokenizer, ("source",))[0].warning
+    assert doctor.check_unknown(splits, tokenizer)[0].warning
 
 
 def test_pairs_that_the_filters_drop_are_counted_with_the_reason(encode):
     pairs = TRAIN[:90] + [("", "leer")] * 4 + [(TRAIN[0][0] * 20, TRAIN[0][1] * 20)] * 6
-    (finding,) = check_filters({"train": encode(pairs)})
+    (finding,) = doctor.check_filters({"train": encode(pairs)})
     assert finding.warning and finding.text.startswith("10% of train is not used")
     assert "4 empty, 6 longer than 64 tokens" in finding.text
 
 
 def test_an_empty_corpus_is_a_warning():
     report = FilterReport(0, 0, 0, 0, 0, max_length=64, max_ratio=4.0)
-    (finding,) = check_filters({"dev": SimpleNamespace(report=report)})
+    (finding,) = doctor.check_filters({"dev": SimpleNamespace(report=report)})
     assert finding.warning and "0 pairs read" in finding.text
 
 
 def test_lengths_after_the_filters_are_those_of_the_corpus(encode):
     corpus = encode(TRAIN)
     longer = np.maximum(corpus.source_lengths, corpus.target_lengths)
-    (finding,) = check_filters({"train": corpus})
+    (finding,) = doctor.check_filters({"train": corpus})
     assert not finding.warning
     assert finding.text.endswith(f"the longest {longer.max()}")
     usual = int(finding.text.split(" up to ")[1].split()[0])

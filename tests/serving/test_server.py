@@ -246,7 +246,10 @@ class Wrapped:
     streams = 1
 
     def __init__(self, session, run) -> None:
-        self.signatures, self.config, self._run = session.signatures, session.config, run
+        self._session, self._run = session, run
+
+    def __getattr__(self, name):
+        return getattr(self._session, name)
 
     def run(self, signature, inputs, timeout):
         return self._run(signature, inputs, timeout=timeout)
@@ -586,7 +589,7 @@ def test_page_and_documents_know_the_model_from_its_card(
     facts = re.search(r"const facts = (.*);", client.get("/").text)
     assert json.loads(facts[1]) == {
         "name": "small", "rows": 32, "version": 1, "task": "translation",
-        "languages": ["en", "de"], "tokens": 1024,
+        "languages": ["en", "de"], "tokens": 1024, "slots": False,
     }  # fmt: skip
     for context, expected in ((1, []), (2, [NO_JOIN])):
         body = json.dumps({"text": "A dog.", "context": context})
