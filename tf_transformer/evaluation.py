@@ -65,15 +65,11 @@ def bleu(
     tokenize: str = "13a",
     smooth: str = "exp",
 ) -> Score:
-    """Computes corpus BLEU (Papineni et al. 2002).
+    """Computes corpus BLEU (Papineni et al. 2002) of detokenised translations.
 
-    Args:
-        hypotheses: one detokenised translation per sentence.
-        references: one or more sets of references, each with one per sentence; among several,
-            a blank line counts as none.
-        lowercase: whether to ignore case.
-        tokenize: sacreBLEU's tokeniser; "none" for text that is already tokenised.
-        smooth: sacreBLEU's smoothing of n-gram orders without matches; "none" for none.
+    There are one or more sets of references, each with one per sentence; among several, a blank
+    line counts as none. `tokenize` is sacreBLEU's tokeniser, "none" for tokenised text, and
+    `smooth` its smoothing of n-gram orders without matches.
     """
     metric = _bleu(tokenize, lowercase=lowercase, smooth_method=smooth)
     value = metric.corpus_score(list(hypotheses), without_blanks(references)).score
@@ -227,11 +223,8 @@ def make_metric(
 class Ratio(Metric):
     """Ratio of two sums over sentences, as a metric for sacreBLEU's significance tests.
 
-    Args:
-        name: name of the metric.
-        version: version of its implementation, for the signature.
-        parts: returns the contributions of each output to numerator and denominator,
-            [sentences, 2].
+    `parts` returns the contributions of each output to numerator and denominator, [sentences,
+    2]; `version`, of the implementation, is for the signature.
     """
 
     def __init__(self, name: str, version: str, parts: Parts) -> None:
@@ -243,7 +236,6 @@ class Ratio(Metric):
         self._known: dict[tuple[str, ...], Sequence[Sequence[float]]] = {}
 
     def _extract_corpus_statistics(self, hypotheses, references=None):
-        """Returns the contributions of each sentence; each system is scored only once."""
         key = tuple(hypotheses)
         if key not in self._known:
             self._known[key] = self._parts(key)
@@ -401,10 +393,8 @@ def report(
 ) -> list[Variant]:
     """Computes all scores of cased translations; see `bleu`.
 
-    Moses' tokenizer needs their `language`, such as "de"; `tokenize` is for the first score.
-
-    Raises:
-        UserError: if sacremoses is not installed or does not know the language.
+    `tokenize` is for the first score, and the language, such as "de", for Moses' tokenizer; see
+    `moses_tokenize` for errors.
     """
     moses = moses_bleu(hypotheses, *references, language=language)  # first: it may raise
     kinds = {
@@ -441,10 +431,8 @@ def moses_tokenize(lines: Iterable[str], language: str) -> list[str]:
     """Tokenises lines like Moses' tokenizer.perl -l LANGUAGE, with tokens joined by spaces.
 
     Uses sacremoses, except for the final full stop of a line. Unlike the script, sacremoses
-    separates Chinese, Japanese and Korean characters from others.
-
-    Raises:
-        UserError: if sacremoses is not installed or does not know the language.
+    separates Chinese, Japanese and Korean characters from others. Raises UserError if it is not
+    installed or does not know the language.
     """
     try:
         from sacremoses import MosesTokenizer

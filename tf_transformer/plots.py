@@ -111,7 +111,6 @@ def families_for(texts: Sequence[str]) -> list[str]:
 
 
 def _characters(path: str) -> set[int]:
-    """Returns the code points in a font file."""
     from matplotlib.ft2font import FT2Font
 
     try:
@@ -142,9 +141,8 @@ class LearningCurve:
 def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
     """Draws perplexity, on a logarithmic axis, beside a panel for each kind of dev score.
 
-    Raises:
-        UserError: if matplotlib is missing or the file, a .png, .svg or .pdf, cannot be
-            written.
+    Raises UserError if matplotlib is missing or the file, a .png, .svg or .pdf, cannot be
+    written.
     """
     names = list(dict.fromkeys(curve.score_name for curve in curves))
     figure = new_figure(5 * (1 + len(names)), 4 + 0.4 * len(curves))
@@ -204,9 +202,8 @@ class Heatmaps:
 def draw_attention(maps: Heatmaps, path: Path) -> None:
     """Draws the panels side by side: white is 0, black the largest weight of all panels.
 
-    Raises:
-        UserError: if matplotlib is missing, the picture would be too large, or the file, a
-            .png, .svg or .pdf, cannot be written.
+    Raises UserError if matplotlib is missing, the picture would be too large, or the file, a
+    .png, .svg or .pdf, cannot be written.
     """
     figure = attention_figure(maps)
     with missing_glyphs_logged():

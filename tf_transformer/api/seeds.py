@@ -26,18 +26,9 @@ def train_seeds(
 ) -> tuple[int, Table | None]:
     """Trains a run with each seed in OUTPUT/seed-N, and writes their scores to seeds.md.
 
-    Args:
-        config: the configuration of all runs.
-        output: folder of the runs.
-        seeds: the seeds.
-        seconds: limit of time; 0 for none.
-        more: further arguments of `tf-transformer train`.
-
-    Returns:
-        The status of `train_in_turn` and, if all seeds are trained, the table of scores.
-
-    Raises:
-        UserError: if `output` contains something else.
+    `seconds` limit the time unless 0, and `more` are arguments of `train`. Returns the status
+    of `train_in_turn` and, if all seeds are trained, the table of scores. Raises UserError if
+    `output` contains something else.
     """
     file = output / SETTINGS_FILE
     require_created_by("train --seeds", output, SETTINGS_FILE)
@@ -66,8 +57,7 @@ def train_seeds(
 def spread_table(runs: Sequence[Run]) -> Table:
     """Returns the dev scores of each run's best weights, with mean and standard deviation.
 
-    Raises:
-        UserError: if a run's record of these scores is lost.
+    Raises UserError if a run's record of these scores is lost.
     """
     records = [_scores(run) for run in runs]
     names = [name for name in records[0] if name.startswith("valid_")]

@@ -216,22 +216,16 @@ def configure(
 ) -> Config:
     """Returns the configuration of a run: each of these takes precedence over those before it.
 
-    1. the preset, 2. a task other than the preset's: its score and limits, 3. the recipe,
-    4. the run "training.init_from": its model and tokenizer, and its training too if neither a
-    preset nor a recipe is named, 5. the file, except what the recipe names, 6. single settings.
+    1. the preset, 2. a task other than the preset's: its score and limits, 3. the recipe, 4.
+    the run "training.init_from": its model and tokenizer, and its training too if neither a
+    preset nor a recipe is named, 5. the file, except what the recipe names, 6. single settings,
+    7. overrides, assignments "section.field=value".
 
-    Args:
-        model: name of a preset; None for that of `file`, or "tiny".
-        task: name of a task; None for that of `file`, of the preset or, if neither is named, of
-            the run that training begins from.
-        recipe: name of a recipe.
-        file: settings in YAML, or the config.json of a run.
-        settings: values by "section.field".
-        overrides: assignments "section.field=value" as text, which take precedence over all.
-
-    Raises:
-        UserError: if a name is unknown, a value is out of bounds, `file` cannot be used, or it
-            is a config.json of another preset than `model`.
+    Without `model`, the preset is that of the file, or "tiny". Without `task`, it is that of
+    the file, of the preset or, if neither is named, of the run that training begins from. The
+    file has settings in YAML, or is the config.json of a run. Raises UserError if a name is
+    unknown, a value is out of bounds, the file cannot be used, or it is a config.json of
+    another preset.
     """
     single = dict(settings or {}) | parse_assignments(overrides, SETTINGS)
     from_file = read_settings_file(Path(file)) if file else {}
@@ -266,8 +260,7 @@ def configure(
 def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values by "section.field", from arguments of `train` by "field" alone.
 
-    Raises:
-        UserError: if there is no such field, or several sections have it.
+    Raises UserError if there is no such field, or several sections have it.
     """
     by_name: dict[str, list[str]] = {}
     for dotted in SETTINGS:

@@ -39,21 +39,12 @@ def train_run(
 ) -> tuple[Run, Result | None]:
     """Trains a run to its end, from its last state if any; logs its scores, writes its card.
 
-    Args:
-        config: the configuration, which `check_training` has accepted.
-        output: the run directory, locked until the end.
-        budget: limit of this session.
-        num_devices: see `devices.make_strategy`.
-        accept_new_data: resume although the training text has changed.
-        bars: show progress bars in a notebook too.
+    `check_training` has accepted the configuration. The folder is locked until the end. The
+    result is None on a worker that is not the chief.
 
-    Returns:
-        The run, and its result (None on a worker that is not the chief).
-
-    Raises:
-        UserError: if training cannot begin or continue, another process trains in `output`,
-            or another worker is lost.
-        Interrupted: if signals or the budget end the session, after everything is saved.
+    Raises UserError if training cannot begin or continue, another process trains in `output`,
+    or another worker is lost; Interrupted if signals or the budget end the session, after
+    everything is saved.
     """
     source = config.training.init_from
     if source and Path(source).resolve() == Path(output).resolve():
@@ -104,9 +95,8 @@ def _trainer(
 def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:
     """Returns all findings; those on the tokenizer and encoded data only if these exist.
 
-    Args:
-        run: a run, whose folder may be empty.
-        test: prefixes of test text, which is compared with the training text.
+    The run's folder may be empty. `test` are prefixes of text to compare with the training
+    text.
     """
     config, task, named = run.config, None, tuple(test)
     task_class = task_named(config.task).task_class()

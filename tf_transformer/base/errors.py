@@ -106,11 +106,7 @@ Strings: TypeAlias = list[str] | tuple[str, ...]
 
 
 def strings(name: str, value: Any) -> list[str]:
-    """Returns the argument `name` as a list; it may be any ordered iterable of strings.
-
-    Raises:
-        TypeError: if it is anything else, such as a single string.
-    """
+    """Returns the argument `name`, any ordered iterable of strings but a string, as a list."""
     if isinstance(value, str) or not _is_vector(value):
         raise TypeError(f"`{name}` must be a list of strings. Received: {quoted(value)}.")
     values = list(value)
@@ -126,8 +122,7 @@ def strings(name: str, value: Any) -> list[str]:
 def one_or_more(name: str, value: Any) -> tuple[bool, list[str]]:
     """Returns whether an argument is a single string, and its strings as a list.
 
-    Raises:
-        TypeError: if it is neither a string nor a list of strings.
+    Raises TypeError if it is neither a string nor a list of strings.
     """
     if isinstance(value, str):
         return True, [value]

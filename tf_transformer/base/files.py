@@ -22,10 +22,8 @@ LOCK_FILE = ".lock"
 def replacing(path: Path, *, if_changed: bool = False) -> Iterator[Path]:
     """Yields a temporary path beside `path`, which replaces it when the block succeeds.
 
-    With `if_changed` a file of the same content is left alone.
-
-    Raises:
-        UserError: if the disk is full or the folder cannot be written; `path` is untouched.
+    With `if_changed` a file of the same content is left alone. Raises UserError if the disk is
+    full or the folder cannot be written; `path` is untouched.
     """
     temporary = _beside(path)
     try:
@@ -61,10 +59,8 @@ def locked(folder: Path) -> Iterator[None]:
 
     The system releases the lock however the process ends. An empty file `.lock` stays, as
     removing it would let two processes lock files of the same name; a folder itself cannot be
-    locked on network storage.
-
-    Raises:
-        UserError: if another process holds the lock, or the folder cannot be written.
+    locked on network storage. Raises UserError if another process holds the lock, or the folder
+    cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,10 +102,8 @@ def _open_lock(path: Path) -> IO:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yields a new folder beside `path`, which gets that name when the block succeeds.
 
-    Missing parents are created.
-
-    Raises:
-        UserError: if the disk is full, or the folder exists or cannot be written.
+    Missing parents are created. Raises UserError if the disk is full, or the folder exists or
+    cannot be written.
     """
     try:
         for leftover in path.parent.glob(f".{path.name}.*.tmp"):

@@ -95,11 +95,8 @@ def conflict(
 ) -> str:
     """Describes the first condition that options break; "" if there is none.
 
-    Args:
-        given: the options that were given, with their values.
-        written: returns an option or value as the user writes it, such as "--beam".
-        known: names of all options there are; None for any. A condition that needs none of
-            them is not for this command.
+    `written` returns an option or value as the user writes it, such as "--beam". A condition
+    that needs none of the `known` options, None for any, is not for this command.
     """
 
     def holds(term: str) -> bool:

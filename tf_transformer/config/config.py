@@ -402,8 +402,7 @@ class Config:
     def from_flat(cls, values: Mapping[str, Any]) -> Self:
         """Returns the configuration with settings by "section.field", `preset` and `task`.
 
-        Raises:
-            UserError: for an unknown setting, a wrong type or a value out of bounds.
+        Raises UserError for an unknown setting, a wrong type or a value out of bounds.
         """
         rest = dict(values)
         names = {name: setting.check(name, rest.pop(name)) for name, setting in _NAMES.items()}
@@ -463,9 +462,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
 
     A .json file is the config.json of a run. Any other file is YAML, with the same sections or
     with dotted names; a value is a string as for --set, or a YAML number, list and so on.
-
-    Raises:
-        UserError: if the file cannot be read, or has an unknown setting or invalid value.
+    Raises UserError if it cannot be read, or has an unknown setting or invalid value.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -117,10 +117,7 @@ class Setting:
     def check(self, name: str, value: Any) -> Any:
         """Returns the value in the setting's type: 2.0 as an int, 2 as a float and so on.
 
-        NumPy's numbers become Python's.
-
-        Raises:
-            UserError: if the value is of another type or out of range.
+        NumPy's numbers become Python's. UserError for another type, or if it is out of range.
         """
         require(self.fits(value), name, str(self), value)
         if self.type == tuple[str, ...]:
@@ -197,8 +194,7 @@ def parse_assignments(
 ) -> dict[str, Any]:
     """Parses the `section.field=value` arguments of --set; the last one for a field wins.
 
-    Raises:
-        UserError: if there is no equals sign or no such setting.
+    Raises UserError if there is no equals sign or no such setting.
     """
     values = {}
     for assignment in strings("overrides", assignments):
@@ -290,17 +286,12 @@ def split_tags(tags: Sequence[str]) -> dict[str, str]:
 
 
 def mix_weights(mix: str, sizes: Sequence[int]) -> list[float]:
-    """Returns the relative weight of each corpus.
+    """Returns the relative weight of each corpus, of these numbers of pairs.
 
-    Args:
-        mix: weights separated by colons, such as "1:4"; or "temperature=T", which gives a
-            corpus of n pairs the weight n**(1/T) (Arivazhagan et al. 2019, "Massively
-            Multilingual Neural Machine Translation in the Wild").
-        sizes: number of pairs of each corpus.
-
-    Raises:
-        UserError: if the mix has neither form, the wrong number of weights, or a number that
-            is not above 0.
+    A mix is weights separated by colons, such as "1:4"; or "temperature=T", which gives a
+    corpus of n pairs the weight n**(1/T) (Arivazhagan et al. 2019, "Massively Multilingual
+    Neural Machine Translation in the Wild"). Raises UserError if it has neither form, the wrong
+    number of weights, or a number that is not above 0.
     """
     name, equals, temperature = mix.partition("=")
     try:

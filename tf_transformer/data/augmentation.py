@@ -87,13 +87,10 @@ class Augmentation:
     def draw(
         self, pairs: np.ndarray, lengths: np.ndarray, limits: np.ndarray, rng: Generator
     ) -> Examples:
-        """Draws as many examples as there are `pairs`.
+        """Draws as many examples as an epoch has pairs, ascending in the order of the file.
 
-        Args:
-            pairs: the pairs of the epoch, ascending in the order of the file.
-            lengths: int [sides, indices] of the encoding of all forms, source first.
-            limits: longest joined example on each side, in tokens with EOS, int [sides, 1].
-            rng: source of randomness.
+        `lengths`, int [sides, indices], are those of the encoding of all forms, source first,
+        and `limits`, int [sides, 1], of the longest joined example; both count EOS.
         """
         pairs = pairs if self._in_order else rng.permutation(pairs)
         pairs = pairs[np.argsort(self._text_of(pairs), kind="stable")]

@@ -45,11 +45,9 @@ def make_dataset(
 ) -> tf.data.Dataset:
     """Returns the batches of a corpus's plan for Keras's `fit`, with options of `dataset_of`.
 
-    A sampler segments the sentences anew at every step, after `slots` has put slots into them.
+    They are `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32, as above. A
+    sampler segments the sentences anew at every step, after `slots` has put slots into them.
     Without `fill` a batch of fewer pairs than it has room for gets no rows of padding.
-
-    Returns:
-        `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32, as above.
     """
 
     def arrays(batch: Batch, at: StepAndReplica) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -156,18 +154,12 @@ def dataset_of(
     num_replicas: int = 1,
     advance: bool = False,
 ) -> tf.data.Dataset:
-    """Maps the batches of `plan` through `arrays`.
+    """Maps the batches of `plan` through `arrays`, endless unless there are `num_steps`.
 
-    Args:
-        plan: the batches.
-        arrays: maps a batch, or a share of one, and its step and replica to an element of the
-            dataset.
-        signature: the element's tensors, as `tf.TensorSpec`.
-        start_step: the first step, counted from 0 over all epochs.
-        num_steps: number of steps; None for endless batches.
-        replicas: replicas whose shares become elements of the dataset, in this order.
-        num_replicas: number of shares, of equal shape, that each batch is split into.
-        advance: whether each iteration goes on where the last one ended, after `num_steps`.
+    `arrays` maps a batch, or a share of one, and its step and replica to an element of the
+    dataset, with the tensors of `signature`. `start_step` counts from 0 over all epochs. Each
+    batch is split into `num_replicas` shares of equal shape, of which those of `replicas`
+    become elements. With `advance` an iteration goes on where the last one ended.
     """
     starts = itertools.count(start_step, (num_steps or 0) * advance)
 

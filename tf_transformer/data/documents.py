@@ -73,10 +73,8 @@ class Span(NamedTuple):
 def take_apart(text: str, language: str, context: int = 1) -> list[Span]:
     """Returns the parts of a document in a language, such as "de"; none of them is empty.
 
-    Unknown languages have the rules of English. A part has up to `context` sentences of a line.
-
-    Raises:
-        UserError: if the language is no code of two or three letters.
+    Unknown languages have the rules of English; UserError if it is no code of two or three
+    letters. A part has up to `context` sentences of a line.
     """
     code = re.match("[a-z]{2,3}(?![a-z])", language.lower())
     if not code:

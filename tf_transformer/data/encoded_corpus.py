@@ -188,18 +188,12 @@ def encode_corpus(
 ) -> EncodedCorpus:
     """Tokenises and filters texts into `directory`, which appears whole or not at all.
 
-    Args:
-        texts: the (source, target) sentences of each text; those behind them, if any, take
-            their place, except in pairs that the filters would drop for it.
-        tokenizer: for both sides.
-        directory: the folder to write; an older corpus there is replaced.
-        max_length: limit on either side, in tokens with EOS.
-        max_ratio: limit on the ratio of the longer to the shorter side, in tokens with EOS.
-        fingerprint: stored with the corpus, for the caller to compare.
-        progress: called with the number of pairs done so far.
+    Texts are (source, target) sentences; those behind them, if any, take their place, except in
+    pairs that the filters would drop for it. The limits count EOS; the ratio is that of the
+    longer to the shorter side. The fingerprint is stored for the caller to compare.
 
-    Raises:
-        UserError: if no pair is left, the disk is full, or `directory` holds something else.
+    Raises UserError if no pair is left, the disk is full, or `directory` holds something else
+    than an older corpus, which is replaced.
     """
 
     def encode(pairs: TextPairs) -> Chunk:

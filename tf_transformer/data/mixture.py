@@ -13,15 +13,9 @@ class Mixture:
 
     An epoch has about as many pairs as all corpora together. The pairs of a corpus form an
     endless sequence of permutations, from which each epoch takes the next segment: no pair
-    recurs before all others of its corpus and length have been seen.
-
-    Args:
-        sizes: number of pairs of each corpus, in the order of their indices.
-        mix: see `config.settings.mix_weights`.
-        seed: determines the permutations.
-
-    Raises:
-        UserError: if a corpus is empty, or `mix` does not fit.
+    recurs before all others of its corpus and length have been seen. `sizes` are the pairs of
+    each corpus; see `mix_weights`. Raises UserError if a corpus is empty, or `mix` does not
+    fit.
     """
 
     def __init__(self, sizes: Sequence[int], mix: str, seed: int) -> None:

@@ -65,23 +65,15 @@ class _Epoch(NamedTuple):
 class BatchPlan:
     """The pairs in the batch of each step, as a pure function of seed and step.
 
-    A pair belongs to the bucket of its longer side. A batch of the bucket of length b has
-    shape [batch_tokens // b, b] on both sides: at most `batch_tokens` positions each. Pairs
-    left over in a bucket move to the next longer one, so only one batch of an epoch is not
-    full. An epoch sees each pair once, unless there is a mixture. With an augmentation each
-    pair begins an example; later epochs leave out or repeat a few batches to be as long.
+    A pair belongs to the bucket of its longer side. A batch of the bucket of length b has shape
+    [batch_tokens // b, b] on both sides: at most `batch_tokens` positions each. Pairs left over
+    in a bucket move to the next longer one, so only one batch of an epoch is not full. An epoch
+    sees each pair once, unless there is a mixture. With an augmentation each pair begins an
+    example; later epochs leave out or repeat a few batches to be as long.
 
-    Args:
-        source_lengths, target_lengths: int [pairs], in tokens with EOS; without target
-            lengths, there is only a source side. With an augmentation, those of all forms.
-        batch_tokens: limit on the positions of either side of a batch.
-        max_length: limit on the lengths.
-        seed: determines the order of pairs and batches, which differs from epoch to epoch.
-        mixture: draws the pairs of each epoch; without one, an epoch has all of them.
-        augmentation: joins pairs and changes their form.
-
-    Raises:
-        UserError: if a pair does not fit into `batch_tokens`.
+    The lengths, int [pairs], count EOS; with an augmentation they are those of all forms.
+    Without target lengths there is only a source side. Raises UserError if a pair does not fit
+    into `batch_tokens`.
     """
 
     def __init__(

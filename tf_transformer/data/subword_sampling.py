@@ -38,15 +38,9 @@ _FITTING = 95  # percentage of them that batches have room for
 class Segmenter:
     """Draws segmentations of encoded sentences, word by word.
 
-    Bytes, and symbols that are never split, stay as they are.
-
-    Args:
-        model: content of a SentencePiece model file.
-        rate: for BPE, the probability of skipping a merge; for a unigram vocabulary, the
-            exponent of the probabilities.
-
-    Raises:
-        UserError: if the model is neither BPE nor unigram.
+    Bytes, and symbols that are never split, stay as they are. For BPE, the rate is the
+    probability of skipping a merge; for a unigram vocabulary, the exponent of the
+    probabilities. Raises UserError if the model, the content of its file, is neither.
     """
 
     def __init__(self, model: bytes, rate: float) -> None:

@@ -88,23 +88,13 @@ class Engine(InOneProcess, ABC):
         A blank text has a single blank one, and so has a length limit of one token. Any other
         translation has a token before EOS, which may be the prefix's.
 
-        Args:
-            texts: any number of sentences.
-            decoding: settings of the search.
-            n_best: translations of each text, at most the beam size unless sampled.
-            prefixes: beginnings of the translations, "" to leave one free. The translation may
-                continue the prefix's last word. A prefix that reaches the length limit is cut
-                there, with a warning.
-            sampling: draws translations instead; the most probable is first. Samples depend
-                only on the seed and their own text.
-            grammar: restricts a beam search to well-formed hypotheses.
-            alphas: exponents of the length penalty that replace `decoding.alpha` and `n_best`:
-                the list of a text then holds the best translation under each. All come from a
-                single search, without `lookahead`.
-            progress: called with the number of sentences done so far.
-
-        Raises:
-            UserError: for what the engine cannot do.
+        `n_best` is at most the beam size unless sampled. A translation may continue the last
+        word of its prefix, "" for none; a prefix that reaches the length limit is cut there,
+        with a warning. Samples depend only on the seed and their own text; the most probable is
+        first. A grammar restricts a beam search to well-formed hypotheses. `alphas`, exponents
+        of the length penalty, replace that of `decoding` and `n_best`: the list of a text then
+        holds the best translation under each. All come from a single search, without
+        `lookahead`. Raises UserError for what the engine cannot do.
         """
         plan = SearchPlan(decoding, n_best, sampling, prefixes, grammar, tuple(alphas))
         return self._translate(texts, plan, progress)

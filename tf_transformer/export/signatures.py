@@ -120,15 +120,12 @@ class Signatures:
     def with_options(
         self, text: tf.Tensor, alpha: tf.Tensor, max_length: tf.Tensor, prefix: tf.Tensor
     ) -> Outputs:
-        """Returns the outputs of `n_best` and more, with options for each text.
+        """Returns the outputs of `n_best` and more, with options for each text, strings [B].
 
-        Args:
-            text: strings [B].
-            alpha: float32 [B], exponent of the length penalty; negative for the export's.
-            max_length: int32 [B], maximum tokens, EOS included, within the export's limits;
-                0 or negative for only those limits.
-            prefix: strings [B], beginning of every translation, cut at its limit; may be
-                empty.
+        `alpha`, float32 [B], is the exponent of the length penalty, negative for the export's;
+        `max_length`, int32 [B], the maximum tokens, EOS included, within the export's limits, 0
+        or negative for only those; `prefix`, strings [B], the beginning of every translation,
+        cut at its limit; it may be empty.
         """
         source, cut = self._codec.encode(text)
         ids = source.to_tensor(PAD_ID)

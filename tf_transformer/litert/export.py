@@ -29,12 +29,8 @@ def export_lite(
 
     The engine's LiteRT file is written if it has one, else its model in float32; the version is
     the next free one if None. `fixed` shapes are for a single source up to the limit of
-    `decoding`.
-
-    Raises:
-        UserError: if the version exists or cannot be written, the model is in bfloat16, or
-            LiteRT in float32 translates differently.
-        ValueError: if the model is an ensemble.
+    `decoding`. Raises UserError if the version exists or cannot be written, the model is in
+    bfloat16, or LiteRT in float32 translates differently; ValueError for an ensemble.
     """
     model = only_model(engine.model)
     if model.compute_dtype != "float32":

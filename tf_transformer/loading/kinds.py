@@ -26,23 +26,14 @@ _KNOWN = _OF_EXPORTS.union(_OF_KERAS_FILES, *(entry.options for entry in TASKS.v
 
 @dataclass(frozen=True)
 class Source:
-    """A run, an export or a .keras file.
+    """A run, an export or a .keras file."""
 
-    Attributes:
-        path: its folder or file; for an export the folder of its version.
-        kind: what it is, for messages.
-        task: its task.
-        options: names of the options that suit it.
-        run: the run, if it is one.
-        prefix: of the name of the function that loads it; "" for a run.
-    """
-
-    path: Path
-    kind: str
+    path: Path  # its folder or file; for an export the folder of its version
+    kind: str  # what it is, for messages
     task: Entry
-    options: frozenset[str]
+    options: frozenset[str]  # names of the options that suit it
     run: Run | None = None
-    prefix: str = ""
+    prefix: str = ""  # of the name of the function that loads it; "" for a run
 
     def require_task(self, name: str) -> None:
         """Raises UserError if the task is another."""
@@ -54,9 +45,8 @@ class Source:
     def refuse(self, chosen: Iterable[str], written: Callable[[str], str]) -> None:
         """Raises UserError for the first option that is for other things to load.
 
-        Args:
-            chosen: names of options; those that are about no loading are ignored.
-            written: returns an option as the user writes it, such as "--tag".
+        Options that are about no loading are ignored; `written` returns one as the user writes
+        it.
         """
         for name in chosen:
             if name in _KNOWN - self.options:
@@ -187,13 +177,9 @@ def load(
 def load_run(run: Run, checkpoint: str | None = None, **options: Any) -> Any:
     """Loads a run of any task with its function of `loading.load`, which imports TensorFlow.
 
-    Args:
-        run: the run.
-        checkpoint: best, average, last or a step; None for the run's own setting.
-        **options: `decoding`, settings of the search instead of the run's; `constraint`, see
-            `load_parser`; and those of `load_engine` that suit the task.
-
-    Raises:
-        UserError: if the run lacks the checkpoint, its tokenizer or another of its files.
+    The options are `decoding`, settings of the search instead of the run's; `constraint`, see
+    `load_parser`; and those of `load_engine` that suit the task. Raises UserError if the run
+    lacks the checkpoint, by default that of its own setting, its tokenizer or another of its
+    files.
     """
     return task_of(run).loader()(run, checkpoint, **options)

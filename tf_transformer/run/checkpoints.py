@@ -62,11 +62,7 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
 
 
 def read_arrays(path: Path, prefix: str | tuple[str, ...] = "") -> Arrays:
-    """Reads the arrays whose names begin with `prefix`, or with one of several.
-
-    Raises:
-        UserError: if there is no such file, or it is damaged.
-    """
+    """Reads arrays whose names begin with `prefix`; UserError if missing or damaged."""
     try:
         with np.load(path) as archive:
             names = [name for name in archive.files if name != _MEMBERS]
@@ -139,8 +135,7 @@ def save_weights(path: Path, model: "keras.Model", **scores: float) -> None:
 def save_state(path: Path, model: "keras.Model", progress: Arrays) -> None:
     """Writes everything that a compiled model needs to resume training exactly, and `progress`.
 
-    Raises:
-        UserError: if a weight is not finite.
+    Raises UserError if a weight is not finite.
     """
     weights = _values(_model_variables(model))
     for name, value in weights.items():
@@ -212,13 +207,9 @@ def load_some(path: Path, model: "keras.Model", convert: Conversion | None = Non
     """Loads whichever weights of a model a checkpoint, perhaps of another model, contains.
 
     The embedding of a model that has only one may be stored as a source embedding. Stored
-    values are converted by `convert`, if given.
-
-    Returns:
-        The paths of the weights that the checkpoint lacks; they are left unchanged.
-
-    Raises:
-        UserError: if a stored weight has another shape, or is not finite.
+    values are converted by `convert`, if given. Returns the paths of the weights that the
+    checkpoint lacks; they are left unchanged. Raises UserError if a stored weight has another
+    shape, or is not finite.
     """
     stored = read_named(path, "model/")
     stored |= {
@@ -242,10 +233,8 @@ def load_some(path: Path, model: "keras.Model", convert: Conversion | None = Non
 def average_checkpoints(paths: Sequence[Path], output: Path) -> list[Path]:
     """Writes the mean of the model weights of several checkpoints (paper 6.1), in float32.
 
-    Damaged checkpoints are left out with a warning; returns the others.
-
-    Raises:
-        UserError: if all are damaged, or they do not belong to the same model.
+    Damaged checkpoints are left out with a warning; returns the others. Raises UserError if all
+    are damaged, or they do not belong to the same model.
     """
     good = [path for path in paths if is_valid(path)]
     for path in paths:

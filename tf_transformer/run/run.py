@@ -85,14 +85,11 @@ class Run:
 
         Before the first state, a corrected configuration replaces the old one, which is
         announced. Afterwards, changes of settings that may change, and of the versions of
-        packages, are announced and recorded in changes.jsonl.
+        packages, are announced and recorded in changes.jsonl. Further settings that may change
+        this time are in `may_change`, each with a remark to announce it.
 
-        Further settings that may change this time are in `may_change`, each with a remark to
-        announce it.
-
-        Raises:
-            UserError: if `path` holds a run with another configuration, weights without a state
-                to resume from, or other files.
+        Raises UserError if `path` holds a run with another configuration, weights without a
+        state to resume from, or other files.
         """
         run = cls(Path(path), config)
         if (run.path / "config.json").exists():
@@ -296,12 +293,8 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     """Opens a run with `Run.create_or_resume`, and compares its text with the recorded hashes.
 
     Text that has moved is accepted. A change of the dev text is announced, and scores on the
-    old one no longer choose the best weights. A change of the training text is refused, or
-    announced with `accept_new_data`.
-
-    Raises:
-        UserError: if the training text has changed and is not accepted, a file cannot be read,
-            or `Run.create_or_resume` raises it.
+    old one no longer choose the best weights. A change of the training text is refused with a
+    UserError, or announced with `accept_new_data`.
     """
     before = Run.open(path) if (path / "config.json").exists() else None
     known = before.texts if before else {}

@@ -44,11 +44,8 @@ def load_tokenizer(
     """Returns the run's tokenizer; if there is none, copies the configured one or trains one.
 
     `lines` returns the text to train on, `symbols` pieces that are always in the vocabulary,
-    and `side_lines` the text of one side, to train a separate model for each.
-
-    Raises:
-        UserError: if the configured tokenizer cannot be used, none can be trained, or that of
-            a trained run is gone.
+    and `side_lines` the text of one side, to train a separate model for each. Raises UserError
+    if the configured one cannot be used, none can be trained, or that of a trained run is gone.
     """
     data, vocab_size = run.config.data, run.config.model.vocab_size
     if run.tokenizer.exists():

@@ -19,28 +19,18 @@ _DECODER = frozenset((*SEARCH, "checkpoint", "ensemble", "precision"))
 
 @dataclass(frozen=True)
 class Entry:
-    """Description of a task that does not need TensorFlow.
+    """Description of a task that does not need TensorFlow."""
 
-    Attributes:
-        name: its name, and that of its package in `tasks`.
-        scores: names for `training.best_by`, with their display labels; the first is the main
-            score.
-        command: command of `tf-transformer` that uses a trained run.
-        user: what uses a trained run, as in `load_translator` of `loading.load`.
-        search: settings of the search that a preset of another task gets.
-        languages: whether its data is text in two languages; otherwise it has its own format.
-        encoder_alone: whether its model has no decoder.
-        options: options for loading and exporting its runs that suit them.
-    """
-
-    name: str
+    name: str  # also that of its package in `tasks`
+    # Names for `training.best_by`, with labels to show; the first is the main score.
     scores: dict[str, str]
-    command: str
-    user: str
+    command: str  # of `tf-transformer`, that uses a trained run
+    user: str  # the same in Python, as in `load_translator` of `loading.load`
+    # Settings of the search that a preset of another task gets.
     search: dict[str, Any] = field(default_factory=dict)
-    languages: bool = False
-    encoder_alone: bool = False
-    options: frozenset[str] = _DECODER
+    languages: bool = False  # whether its data is text in two languages, or has its own format
+    encoder_alone: bool = False  # whether its model has no decoder
+    options: frozenset[str] = _DECODER  # for loading and exporting its runs
 
     @property
     def main_score(self) -> str:
@@ -114,15 +104,11 @@ def encoder_outputs(run: Run) -> int:
 def settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[str, Any]:
     """Returns what training that begins with a run's weights takes from its configuration.
 
-    That is its model, except dropout rates and trained positions, and its tokenizer. If nothing
-    is `named` and the task is the same, it is also its recipe: dropout, training and search,
-    languages, length limits and BLEU's tokeniser (see `Setting.init_from`). Subwords are
-    sampled at the run's rate, if at all.
-
-    Args:
-        run: the run to begin from.
-        values: the settings so far, by "section.field", with `task`.
-        named: the preset or recipe that the user has named, if any.
+    That is its model, except dropout rates and trained positions, and its tokenizer. If no
+    preset or recipe is `named` and the task is the same, it is also its recipe: dropout,
+    training and search, languages, length limits and BLEU's tokeniser (see
+    `Setting.init_from`). Subwords are sampled at the run's rate, if at all. `values` are the
+    settings so far, with `task`.
     """
     theirs = run.config.flat()
     names = [*settings_with(init_from="same"), *settings_with(init_from="taken")]

@@ -108,16 +108,9 @@ class SequenceTask:
         """Prepares text, tokenizer, corpora and batches, in this order: each needs the former.
 
         Whatever the run lacks is written into it: parallel text, the tokenizer, the encoded
-        corpora, and last, in config.json, how many positions are trained.
-
-        Args:
-            run: the run directory.
-            progress: called with the name of the current step and the number of pairs done.
-            may_encode: False for a worker, which reads the corpora that the chief tokenised.
-
-        Raises:
-            UserError: if the data cannot be read, or differs from the data that the chief
-                tokenised.
+        corpora, and last, in config.json, how many positions are trained. A worker that may not
+        encode reads the corpora that the chief tokenised. Raises UserError if the data cannot
+        be read, or differs from those.
         """
         self.run, self.may_encode = run, may_encode
         data = self.data = self.effective_data(run, may_write=may_encode)
@@ -319,18 +312,9 @@ def write_parallel_text(
 ) -> DataConfig:
     """Writes data files into `folder` as parallel text; returns the data with the new paths.
 
-    Line n holds the n-th pair of its file. Files that already have the right content are not
-    touched.
-
-    Args:
-        data: settings whose `train` and `valid` name files.
-        folder: the folder to write into.
-        sides: the names of source and target.
-        read_pairs: reads the pairs of a file.
-        may_write: False to only return the paths.
-
-    Raises:
-        UserError: if a file cannot be read or parsed.
+    Line n holds the n-th pair of its file, as `read_pairs` reads it. Files that already have
+    the right content are not touched; without `may_write` none is. `sides` are the names of
+    source and target. Raises UserError if a file cannot be read or parsed.
     """
 
     def write(file: Path, prefix: Path) -> str:

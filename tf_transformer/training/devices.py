@@ -40,11 +40,8 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     `MultiWorkerMirroredStrategy` if TF_CONFIG names several workers, `MirroredStrategy` for
     several devices, and the default strategy for one. Uses all visible GPUs, or `devices` of
     them. Without a GPU, `devices` above 1 splits the CPU, which is no faster but allows
-    experiments.
-
-    Raises:
-        UserError: if there are fewer GPUs than `devices`, TensorFlow has computed something
-            with other devices, or TF_CONFIG cannot be read.
+    experiments. Raises UserError if there are fewer GPUs than `devices`, TensorFlow has
+    computed something with other devices, or TF_CONFIG cannot be read.
     """
     if devices is not None and devices < 1:
         raise UserError(f"--devices must be at least 1. Received: {devices}.")

@@ -55,11 +55,8 @@ def begin(
     """Prepares the weights of a built model for training, as the run's configuration asks.
 
     If the run has a state to resume from, no weight is loaded here. Only the chief records the
-    origin of the weights, in the run's origin.json.
-
-    Raises:
-        UserError: if a weight does not fit, a pattern matches no weight, no weight is left to
-            train, or a frozen one would stay random.
+    origin of the weights, in the run's origin.json. Raises UserError if a weight does not fit,
+    a pattern matches no weight, no weight is left to train, or a frozen one would stay random.
     """
     training = run.config.training
     missing: list[str] = []
@@ -79,8 +76,7 @@ def begin(
 def freeze(model: keras.Model, patterns: Sequence[str]) -> None:
     """Excludes weights from training, by patterns; see the setting `training.freeze`.
 
-    Raises:
-        UserError: if a pattern matches no weight, or nothing is left to train.
+    Raises UserError if a pattern matches no weight, or nothing is left to train.
     """
     for pattern in patterns:
         inverted = pattern.startswith("!")

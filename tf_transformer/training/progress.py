@@ -47,11 +47,7 @@ class TrainingProgress:
 
     @classmethod
     def restore(cls, path: Path, model: TokenModel) -> Self:
-        """Restores model, optimizer and running means from a state; returns its progress.
-
-        Raises:
-            UserError: if the state is damaged or belongs to another model.
-        """
+        """Restores model, optimizer and running means from a state; returns its progress."""
         arrays = restore_state(path, model)
         numbers = {name: arrays[name].item() for name in _NUMBERS if name in arrays}
         means = [arrays[name] for name in sorted(arrays.keys() - {*_NUMBERS})]

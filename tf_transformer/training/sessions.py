@@ -141,20 +141,14 @@ def train_in_turn(
     arguments: Callable[[Path, Config], Sequence[str]],
     seconds: float = 0.0,
 ) -> int:
-    """Trains the runs that are not finished.
+    """Trains the runs that are not finished, by folder, for at most `seconds` in all if not 0.
 
-    In a single process, memory would grow with every run: one of a single layer leaves about
-    70 MB, measured. Signals are forwarded, so that the run in training is saved.
+    In a single process, memory would grow with every run: one of a single layer leaves about 70
+    MB, measured. Signals are forwarded, so that the run in training is saved. `arguments`
+    returns those of `train` for a run, which has failed if it raises a UserError.
 
-    Args:
-        configs: the configuration of each run, by its folder.
-        arguments: returns the arguments of `train` for a run. If it raises a UserError, that
-            run has failed.
-        seconds: limit for all of them together; 0 for none.
-
-    Returns:
-        DONE if all are finished; FAILED if one failed, which does not stop the others; STOPPED
-        at the limit; one of BY_SIGNAL if a signal arrived.
+    Returns DONE if all are finished; FAILED if one failed, which does not stop the others;
+    STOPPED at the limit; one of BY_SIGNAL if a signal arrived.
     """
     status, began = DONE, time.monotonic()
     for number, (folder, config) in enumerate(configs.items(), start=1):

@@ -46,19 +46,12 @@ CPU_POSITIONS = 4_096
 
 @dataclass(frozen=True)
 class Result:
-    """Scores of a model on the dev set.
+    """Scores of a model on the dev set."""
 
-    Attributes:
-        metrics: all scores, for metrics.jsonl; `training.best_by` is one of the names.
-        headline: the main score for the console, such as "BLEU 39.97".
-        example: input to try the trained model with; "" if there is none.
-        lines: samples and scores, for the end of training.
-    """
-
-    metrics: dict[str, float]
-    headline: str
-    example: str
-    lines: list[str]
+    metrics: dict[str, float]  # for metrics.jsonl; `training.best_by` is one of the names
+    headline: str  # the main score for the console, such as "BLEU 39.97"
+    example: str  # input to try the trained model with; "" if there is none
+    lines: list[str]  # samples and scores, for the end of training
 
 
 class Task(Protocol):
@@ -141,14 +134,10 @@ class Trainer:
         )
 
     def train(self) -> Result | None:
-        """Trains to the end.
+        """Trains to the end; returns the result with the chosen weights, None if not chief.
 
-        Returns:
-            The task's result with the chosen weights, `checkpoints.best`; None if not chief.
-
-        Raises:
-            Interrupted: if `stopper` ended the training; everything is saved.
-            UserError: if training cannot continue.
+        Raises Interrupted if `stopper` ended the training, with everything saved, and UserError
+        if it cannot continue.
         """
         self._restore()
         while True:

@@ -34,13 +34,8 @@ class Example(NamedTuple):
 def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[Example]:
     """Yields the examples of a file, one per line.
 
-    Args:
-        path: the file.
-        labels: the labels allowed; None allows any.
-
-    Raises:
-        UserError: if the file cannot be read or is empty, or a line lacks a TAB, a label or a
-            sentence, or has a label that is not in `labels`; the message names file and line.
+    Raises UserError if the file cannot be read or is empty, or a line lacks a TAB, a label or a
+    sentence, or has a label that is not in `labels`, if given; it names file and line.
     """
     number, lines = 0, read_lines(path)
     for number, line in enumerate(lines, start=1):
@@ -65,10 +60,8 @@ def read_examples(path: Path, labels: Sequence[str] | None = None) -> Iterator[E
 def labels_of(paths: Sequence[str | Path], *, log: bool = False) -> list[str]:
     """Collects the labels of training files, sorted by code point.
 
-    With `log`, their counts are logged, and a warning of those that occur once.
-
-    Raises:
-        UserError: if there is only one label, or a file is bad: see `read_examples`.
+    With `log`, their counts are logged, and a warning of those that occur once. Raises
+    UserError if there is only one label, or as `read_examples` does.
     """
     counts: Counter[str] = Counter()
     places: dict[str, str] = {}  # of the first line of each
@@ -111,12 +104,7 @@ def read_labels(run: Run) -> list[str]:
 
 
 def write_labels(run: Run, labels: list[str]) -> None:
-    """Writes the labels of a run, which must not change once training has begun.
-
-    Raises:
-        UserError: if training has begun and they differ from the run's labels, or these are
-            gone; nothing is written then.
-    """
+    """Writes a run's labels; UserError if training has begun with others, or they are gone."""
     file = run.path / LABELS_FILE
     old = read_labels(run) if file.exists() else []
     begun = bool(run.checkpoints.state_steps())
@@ -148,15 +136,10 @@ class ClassScore(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class ClassScores:
-    """Scores of a set of sentences, from 0 to 1, computed from its confusion matrix.
+    """Scores of a set of sentences, from 0 to 1, computed from its confusion matrix."""
 
-    Attributes:
-        labels: of all classes.
-        counts: confusion matrix, int [C, C]: correct class (row) by predicted class (column).
-    """
-
-    labels: tuple[str, ...]
-    counts: np.ndarray
+    labels: tuple[str, ...]  # of all classes
+    counts: np.ndarray  # int [C, C]: correct class (row) by predicted class
 
     @property
     def sentences(self) -> int:
@@ -215,13 +198,7 @@ class ClassScores:
 def score_classes(
     gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
 ) -> ClassScores:
-    """Scores predicted labels against the correct ones.
-
-    Args:
-        gold: the correct label of each sentence, one of `labels`; at least one.
-        predicted: the predicted label of each, one of `labels`.
-        labels: of all classes.
-    """
+    """Scores the predicted label of each sentence, at least one, against the correct one."""
     index_of = {label: index for index, label in enumerate(labels)}
     counts = np.zeros((len(labels), len(labels)), np.int64)
     for row, column in zip(gold, predicted, strict=True):

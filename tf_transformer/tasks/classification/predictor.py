@@ -50,15 +50,10 @@ class Label(str):
 
 
 class GraphClassifier(InOneProcess):
-    """Computes probabilities with a model in TensorFlow.
+    """Computes probabilities with a `Classifier` in TensorFlow.
 
-    Args:
-        model: a trained `Classifier`.
-        tokenizer: the tokenizer it was trained with.
-        labels: names of its classes, in order.
-        max_length: longest sentence, in tokens with EOS; longer ones are truncated, as in
-            training.
-        batch_tokens: tokens per batch, with padding.
+    `labels` are the names of its classes, in order. Sentences longer than `max_length` tokens
+    with EOS are truncated, as in training; a batch has `batch_tokens` with padding.
     """
 
     def __init__(
@@ -99,14 +94,7 @@ class GraphClassifier(InOneProcess):
 
 
 class ExportClassifier(InOneProcess):
-    """Computes probabilities with an exported SavedModel.
-
-    Args:
-        path: the folder of the SavedModel.
-
-    Raises:
-        UserError: if it cannot be loaded, or is not a classifier.
-    """
+    """Computes probabilities with a SavedModel; UserError if it is none of a classifier."""
 
     def __init__(self, path: Path) -> None:
         outputs = ("label", "labels", "probabilities")

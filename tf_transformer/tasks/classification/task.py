@@ -94,8 +94,7 @@ def labelled_dataset(
 ) -> tf.data.Dataset:
     """Returns the batches of `plan`, like `batches.make_dataset`, from a `LabelledCorpus`.
 
-    Returns:
-        `({"source": [B, S]}, classes [B])`, all int32 and padded with PAD.
+    They are `({"source": [B, S]}, classes [B])`, all int32 and padded with PAD.
     """
 
     def arrays(batch: Batch, at: StepAndReplica) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -127,11 +126,7 @@ class ClassificationTask(SequenceTask):
 
     @staticmethod
     def read_dev_text(run: Run, source: Any, reference: Path) -> DevText:
-        """Reads labelled sentences, to be scored by accuracy.
-
-        Raises:
-            UserError: see `read_examples`.
-        """
+        """Reads the sentences to be scored by accuracy; see `read_examples` for errors."""
         sentences, labels = zip(*read_examples(reference, read_labels(run)), strict=True)
 
         def parts(predicted: Sequence[str]) -> list[tuple[int, int]]:

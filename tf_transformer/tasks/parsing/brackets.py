@@ -110,29 +110,17 @@ class Status(IntEnum):
 
 @dataclass(frozen=True)
 class SentenceScore:
-    """Counts of one sentence.
+    """Counts of one sentence."""
 
-    Attributes:
-        length: words of the gold tree that count in the length.
-        status: whether the sentence is valid; the counts of others are 0.
-        matched: brackets of the gold tree that the output also has.
-        gold: brackets of the gold tree.
-        output: brackets of the output.
-        crossing: brackets of the output that cross a bracket of the gold tree.
-        words: words compared.
-        correct_tags: words with the correct tag.
-        problem: description of the error in a sentence with status ERROR; "" for others.
-    """
-
-    length: int
-    status: Status = Status.VALID
-    matched: int = 0
+    length: int  # words of the gold tree that count in the length
+    status: Status = Status.VALID  # the counts of invalid sentences are 0
+    matched: int = 0  # brackets of the gold tree that the output also has
     gold: int = 0
     output: int = 0
-    crossing: int = 0
+    crossing: int = 0  # brackets of the output that cross one of the gold tree
     words: int = 0
     correct_tags: int = 0
-    problem: str = ""
+    problem: str = ""  # the error in a sentence with status ERROR
 
 
 @dataclass(frozen=True)
@@ -166,12 +154,8 @@ def score_lines(
     """Compares the lines of two files, each with the tree of one sentence.
 
     A blank line of output is skipped; a line that is not a tree or has different words is an
-    error.
-
-    Raises:
-        UserError: if a gold tree is not well-formed; the message names its line and column in
-            `gold_name`.
-        ValueError: if the numbers of lines differ.
+    error. Raises UserError if a gold tree is not well-formed, with its line and column in
+    `gold_name`, and ValueError if the numbers of lines differ.
     """
     scores = []
     for number, (gold_line, line) in enumerate(zip(gold, output, strict=True), start=1):
@@ -265,35 +249,21 @@ _DIFFERENT = "#d55e00"
 
 @dataclass(frozen=True)
 class Node:
-    """A constituent of a picture.
+    """A constituent of a picture."""
 
-    Attributes:
-        label: as written in the tree.
-        x: inches from the left.
-        level: distance from the words in rows, greater than that of its children.
-        below: (x, level) of its children, to which lines are drawn; words are at level 0.
-        same: whether the other tree has the same bracket, or the rules ignore it.
-    """
-
-    label: str
-    x: float
-    level: int
-    below: tuple[tuple[float, int], ...]
-    same: bool
+    label: str  # as written in the tree
+    x: float  # inches from the left
+    level: int  # rows from the words, more than its children
+    below: tuple[tuple[float, int], ...]  # (x, level) of its children; words are at level 0
+    same: bool  # whether the other tree has it too, or the rules ignore it
 
 
 def draw_trees(gold: Tree, output: Tree, path: Path) -> None:
     """Draws the gold tree above the words and the output below, upside down.
 
-    Brackets that the other tree lacks are boxed, with dashed lines, in vermilion.
-
-    Args:
-        gold: the gold tree; its traces are left out.
-        output: the predicted tree.
-        path: the picture's file, a .png, .svg or .pdf.
-
-    Raises:
-        UserError: if the words differ, matplotlib is missing or the file cannot be written.
+    Brackets that the other tree lacks are boxed, with dashed lines, in vermilion; traces are
+    left out. Raises UserError if the words differ, matplotlib is missing or the file cannot be
+    written.
     """
     gold, output = _without_traces(gold), _without_traces(output)
     words = gold.words()

@@ -37,25 +37,16 @@ OPEN, CLOSE, TAG = 1, 2, 3
 class TreeGrammar:
     """Constrains a beam search to trees over exactly the words of its sentences.
 
-    Every word gets one tag, by default one that the lexicon allows for it; a closing bracket
-    closes the innermost constituent, which must not be empty; EOS follows once all words are
-    tagged and all brackets are closed. A sequence is then incomplete only if it reaches its
-    length limit.
+    Every word gets one tag, by default one that the lexicon allows for it, or any of its tags;
+    a closing bracket closes the innermost constituent, which must not be empty; EOS follows
+    once all words are tagged and all brackets are closed. A sequence is then incomplete only if
+    it reaches its length limit.
 
     B batch, W beam width, V vocabulary, N words of the longest sentence, G tags, t tokens so
     far.
 
-    Args:
-        tokenizer: the parser's tokenizer, in which brackets and tags are single pieces.
-        lexicon: the tags of each word.
-        any_tag: whether every word may have any tag of the lexicon.
-
-    Attributes:
-        lexicon: the tags of each word.
-        kinds: int32 [V], OPEN, CLOSE or TAG; 0 for other tokens.
-
-    Raises:
-        UserError: if a tag is not a piece of the tokenizer.
+    The attribute `kinds`, int32 [V], has OPEN, CLOSE or TAG; 0 for other tokens. Raises
+    UserError if a tag of the lexicon is not a piece of the tokenizer.
     """
 
     def __init__(
@@ -160,19 +151,12 @@ def _last(where: tf.Tensor) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """Counts of defects in the model's output, before repair.
+    """Counts of defects in the model's output, before repair."""
 
-    Attributes:
-        sentences: number of sentences, without blank ones.
-        repaired: sentences whose sequence was not a tree over their words and was repaired.
-        repairs: total number of repairs.
-        cut: sentences whose sequence was cut off at the length limit.
-    """
-
-    sentences: int = 0
-    repaired: int = 0
-    repairs: int = 0
-    cut: int = 0
+    sentences: int = 0  # without blank ones
+    repaired: int = 0  # those whose sequence was no tree over their words
+    repairs: int = 0  # in all of them
+    cut: int = 0  # sentences whose sequence was cut off at the length limit
 
     @classmethod
     def of(cls, parses: Iterable[Parse]) -> Self:

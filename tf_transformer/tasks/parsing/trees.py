@@ -68,9 +68,8 @@ def words_of(sentence: str) -> list[str]:
 def read_treebank(path: Path) -> Iterator[Tree]:
     """Yields the trees of a file, plain or .gz, with the root renamed to TOP.
 
-    Raises:
-        UserError: if the file cannot be read, has no tree, or has one that is not well-formed;
-            the message then names its line and column.
+    Raises UserError if the file cannot be read, has no tree, or has one that is not
+    well-formed, with its line and column.
     """
     tree = None
     for tree in read_trees(read_lines(path), str(path)):
@@ -123,13 +122,8 @@ class _Open:
 def read_trees(lines: Iterable[str], name: str = "text", start: int = 1) -> Iterator[Tree]:
     """Yields all trees of a file, one per line or spread over several lines.
 
-    Args:
-        lines: the file's lines; blank ones are ignored, but count in line numbers.
-        name: the file's name, for messages.
-        start: the number of the first line, for messages.
-
-    Raises:
-        UserError: if a tree is not well-formed; the message names line and column.
+    Blank lines are ignored. Raises UserError if a tree is not well-formed, with `name`, the
+    number of its line, of which the first is `start`, and column.
     """
     stack: list[_Open] = []
     for number, line in enumerate(lines, start):
@@ -315,12 +309,7 @@ def delinearise(tokens: Sequence[str], words: Sequence[str], cut: bool = False) 
     - Constituents still open at the end are closed.
 
     A tag that the word cannot have (see `leaf_tag`) is replaced without being counted, as no
-    bracket depends on it.
-
-    Args:
-        tokens: as returned by `linearise`, or any others.
-        words: the words of the sentence, at least one.
-        cut: whether the tokens were cut off at the length limit.
+    bracket depends on it. `cut` tells whether the tokens were cut off at the length limit.
     """
     builder = _Builder(words)
     for token in tokens:
@@ -413,14 +402,10 @@ class _Builder:
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Tag dictionary (Ratnaparkhi 1996): the tags that each word may have.
+    """Tag dictionary (Ratnaparkhi 1996): the tags that each word may have."""
 
-    Attributes:
-        tags: all tags of the training trees.
-        words: the tags of each word that occurs there at least MIN_COUNT times.
-    """
-
-    tags: tuple[str, ...]
+    tags: tuple[str, ...]  # all tags of the training trees
+    # The tags of each word that occurs there at least MIN_COUNT times.
     words: dict[str, tuple[str, ...]]
 
     @classmethod

@@ -29,17 +29,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Limits that a pair must meet to be kept.
+    """Limits that a pair must meet to be kept."""
 
-    Attributes:
-        max_tokens: longest side, in tokens with EOS.
-        max_ratio: largest ratio of the longer to the shorter side, in tokens with EOS.
-        min_log_prob: smallest mean log-probability of the translation's tokens.
-    """
-
-    max_tokens: int
-    max_ratio: float
-    min_log_prob: float
+    max_tokens: int  # of the longer side, with EOS
+    max_ratio: float  # of the longer to the shorter side, in tokens with EOS
+    min_log_prob: float  # mean of the translation's tokens
 
     def reason(self, text: str, length: int, translation: Translation) -> str:
         """Returns the first reason to drop a pair; "" to keep it."""
@@ -63,20 +57,13 @@ class Filters:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationSettings:
-    """Everything that the pairs depend on.
-
-    Attributes:
-        filters: limits of the pairs to keep.
-        back: whether the translations become the sources of the pairs.
-        sampling: settings for drawing translations; None searches for the best.
-        shard_lines: number of lines per shard.
-        origin: identities of text, weights and so on, by their names in messages.
-    """
+    """Everything that the pairs depend on."""
 
     filters: Filters
-    back: bool = False
-    sampling: SamplingConfig | None = None
+    back: bool = False  # whether the translations become the sources of the pairs
+    sampling: SamplingConfig | None = None  # None searches for the best
     shard_lines: int = 10_000
+    # Identities of text, weights and so on, by their names in messages.
     origin: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -92,22 +79,11 @@ def generate(
     settings: GenerationSettings,
     progress: Callable[[int], None] | None = None,
 ) -> Counter[str]:
-    """Translates lines and writes the pairs that pass the filters as a table.
+    """Translates lines and writes the pairs that pass the filters as a table, .tsv or .tsv.gz.
 
     Finished shards stay in OUTPUT.shards until all are done; an interrupted run resumes there.
-
-    Args:
-        translator: translates the lines.
-        lines: the text to translate.
-        output: the table to write, .tsv or .tsv.gz.
-        settings: how to make the pairs; shards of others are refused.
-        progress: called with the number of lines done so far.
-
-    Returns:
-        The numbers of lines read, kept, and dropped for each reason.
-
-    Raises:
-        UserError: if there are shards of other settings, or a file cannot be written.
+    Returns the numbers of lines read, kept, and dropped for each reason. Raises UserError if
+    there are shards of other settings, or a file cannot be written.
     """
     folder = output.with_name(f"{output.name}.shards")
     shards: list[Path] = []

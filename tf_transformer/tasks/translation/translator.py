@@ -479,11 +479,8 @@ def search_settings(
 ) -> tuple[DecodingConfig, SamplingConfig | None]:
     """Returns `decoding` with `options` applied and, with `sample`, the sampling settings.
 
-    `own` are the other arguments of the caller, which may have been meant.
-
-    Raises:
-        UserError: if there is no such option, a value is out of range, a sampling option is
-            given without `sample`, or a beam-search option with it.
+    `own` are the other arguments of the caller, which may have been meant. Raises UserError if
+    there is no such option, a value is out of range, or options do not combine.
     """
     known = SEARCH | SAMPLING
     if unknown := next((name for name in options if name not in known), ""):
