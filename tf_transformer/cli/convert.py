@@ -3,6 +3,7 @@
 import argparse
 import logging
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import add_run_options, open_model
@@ -15,7 +16,7 @@ _QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
 def add_convert(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `convert`."""
     parser.usage = (
-        "%(prog)s [OPTIONS] RUN --to ctranslate2 DIR\n"
+        "%(prog)s [OPTIONS] RUN --to {ctranslate2,marian} DIR\n"
         "       %(prog)s CHECKPOINT --from marian RUN"
     )
     add_run_options(
@@ -26,17 +27,19 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
         "pytorch_model.bin",
     )
     direction = parser.add_mutually_exclusive_group(required=True)
-    direction.add_argument("--to", choices=["ctranslate2"], help="the format to write")
+    direction.add_argument(
+        "--to", choices=["ctranslate2", "marian"], help="the format to write"
+    )
     text = "the format to read"
     direction.add_argument("--from", choices=["marian"], dest="origin", help=text)
     parser.add_argument("output", metavar="INTO", help="a new folder")
-    text = f"with --to, type of the weights: {', '.join(_QUANTIZATIONS)} (default: float32); "
-    text += "int8 may change translations, so evaluate them"
+    text = f"with --to ctranslate2, type of the weights: {', '.join(_QUANTIZATIONS)} (default: "
+    text += "float32); int8 may change translations, so evaluate them"
     parser.add_argument("--quantization", choices=_QUANTIZATIONS, metavar="TYPE", help=text)
 
 
 def run_convert(options: argparse.Namespace) -> None:
-    """Converts a run to a CTranslate2 model, or a Marian (OPUS-MT) checkpoint to a run.
+    """Converts a run to CTranslate2 or Marian, or a Marian (OPUS-MT) checkpoint to a run.
 
     See docs/guides/conversion.md.
     """
@@ -48,12 +51,19 @@ def run_convert(options: argparse.Namespace) -> None:
 
         files = [from_marian(Path(options.run), output).checkpoints.best]
     else:
-        translator = open_model(options)
-
-        from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
-
-        quantization = options.quantization or "float32"
-        to_ctranslate2(translator.model, translator.tokenizer, output, quantization)
+        _write(options, open_model(options), output)
         files = [*output.iterdir()]
     size = sum(file.stat().st_size for file in files)
     logger.info("converted %s to %s (%.1f MB)", options.run, output, size / 1e6)
+
+
+def _write(options: argparse.Namespace, translator: Any, output: Path) -> None:
+    if options.to == "marian":
+        from tf_transformer.conversion.to_marian import to_marian
+
+        return to_marian(translator.model, translator.tokenizer, translator.decoding, output)
+
+    from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
+
+    quantization = options.quantization or "float32"
+    return to_ctranslate2(translator.model, translator.tokenizer, output, quantization)

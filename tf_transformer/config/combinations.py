@@ -72,8 +72,10 @@ CONDITIONS = (
     Condition("head", needs=("kind=encoder", "kind=decoder", "kind=cross")),
     Condition("write", needs=("keep",)),
     Condition("keep", needs=("write",)),
-    Condition(
-        "origin=marian", excludes=("quantization", "checkpoint"), why="they are for --to"
+    Condition("origin=marian", excludes=("checkpoint",), why="it is for --to"),
+    *(
+        Condition(each, excludes=("quantization",), why="it is for --to ctranslate2")
+        for each in ("origin=marian", "to=marian")
     ),
     # export
     Condition("better_than", needs=("reference",)),

@@ -5,6 +5,7 @@ depends on the order of the D units between layers, so the conversion permutes t
 weight that reads or writes them, and the model needs no setting for that.
 """
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tf_transformer.base.files import new_folder, parse_json, replacing
 from tf_transformer.config import MAX_TOKENS, SETTINGS, Config, DecodingConfig
 from tf_transformer.config.settings import Bounds, Setting
 from tf_transformer.conversion.marian_vocabulary import (
+    BOS,
     EOS,
     PAD,
     MarianVocabulary,
@@ -26,7 +28,7 @@ from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import Arrays, save_weights
 
 # Values that config.json must have, each with its default in transformers.
-_REQUIRED = {
+REQUIRED = {
     "model_type": ("marian", None),
     "scale_embedding": (True, False),
     "static_position_embeddings": (True, True),
@@ -43,8 +45,11 @@ _EQUAL = {
     "decoder_start_token_id": "pad_token_id",
 }
 _LAYERS = "encoder_layers", "decoder_layers"
-_ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu"}
-_EPSILON = 1e-5  # PyTorch's layer norm
+ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu"}
+EPSILON = 1e-5  # PyTorch's layer norm
+# Settings of the run in the config.json of `to_marian`, which transformers ignores.
+OUR_EPSILON, OUR_ALPHA = "norm_epsilon", "alpha"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 
 # Options of the search in transformers that ours lacks, each with the value that disables it.
 _NEUTRAL = {
@@ -58,7 +63,7 @@ _NEUTRAL = {
 
 # A logit that makes a piece impossible without dominating a label-smoothed loss.
 _NEVER = -100.0
-_SHARED = "model.shared.weight"
+SHARED, BIAS = "model.shared.weight", "final_logits_bias"
 # Other names for the same matrix, all optional.
 _COPIES = (
     "model.encoder.embed_tokens.weight",
@@ -86,20 +91,22 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
     _check_architecture(record)
     pieces = _read_json(checkpoint / "vocab.json")
     _check_vocabulary(record, pieces)
-    vocabulary = merge_vocabulary(pieces, checkpoint / "source.spm", checkpoint / "target.spm")
+    own_padding = BOS in pieces and record.get("bos_token_id") == pieces[BOS]
+    models = checkpoint / "source.spm", checkpoint / "target.spm"
+    vocabulary = merge_vocabulary(pieces, *models, own_padding)
     generation = checkpoint / "generation_config.json"
     search = record | (_without_nulls(_read_json(generation)) if generation.exists() else {})
     model_settings = _model_settings(record, len(vocabulary.rows))
-    config = Config().replace(model_settings | _search_settings(record, search))
+    longest = _longest_source(record, checkpoint / TOKENIZER_CONFIG)
+    config = Config().replace(model_settings | _search_settings(record, search, longest))
     model = Transformer(**vars(config.model), name="transformer")
     assign_weights(model, read_weights(checkpoint), vocabulary)
     with new_folder(run) as temporary:
         written = Run.create_or_resume(temporary, config)
-        models = {
-            written.tokenizer: vocabulary.source_model,
-            target_model_path(written.tokenizer): vocabulary.target_model,
-        }
-        for path, content in models.items():
+        contents = {written.tokenizer: vocabulary.source_model}
+        if vocabulary.target_model != vocabulary.source_model:
+            contents[target_model_path(written.tokenizer)] = vocabulary.target_model
+        for path, content in contents.items():
             with replacing(path) as file:
                 file.write_bytes(content)
         save_weights(written.checkpoints.best, model)
@@ -140,14 +147,14 @@ def _without_nulls(record: dict[str, Any]) -> dict[str, Any]:
 
 def _check_architecture(record: dict[str, Any]) -> None:
     """Raises UserError for an architecture that cannot be converted."""
-    for name, (required, default) in _REQUIRED.items():
+    for name, (required, default) in REQUIRED.items():
         _require(record, name, record.get(name, default), required)
     for name, other in _EQUAL.items():
         _require(record, name, record.get(name), record.get(other))
     activation = record.get("activation_function")
-    if type(activation) is not str or activation not in _ACTIVATIONS:
+    if type(activation) is not str or activation not in ACTIVATIONS:
         raise UserError(
-            f"`activation_function` in config.json must be one of {tuple(_ACTIVATIONS)}. "
+            f"`activation_function` in config.json must be one of {tuple(ACTIVATIONS)}. "
             f"Received: {quoted(activation)}."
         )
     for name in ("d_model", "max_position_embeddings", "vocab_size", *_LAYERS, *_EQUAL):
@@ -189,12 +196,21 @@ def _model_settings(record: dict[str, Any], vocab_size: int) -> dict[str, Any]:
         "model.dropout": record.get("dropout", 0.1),
         "model.attention_bias": True,
         "model.output_bias": True,
-        "model.activation": _ACTIVATIONS[record["activation_function"]],
-        "model.norm_epsilon": _EPSILON,
+        "model.activation": ACTIVATIONS[record["activation_function"]],
+        "model.norm_epsilon": record.get(OUR_EPSILON, EPSILON),
     }
 
 
-def _search_settings(record: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:
+def _longest_source(record: dict[str, Any], tokenizer: Path) -> int:
+    """Returns the tokens after which Marian's tokenizer cuts, and no more than positions."""
+    limit = _read_json(tokenizer).get("model_max_length") if tokenizer.exists() else None
+    longest = record["max_position_embeddings"]
+    return min(longest, limit) if type(limit) is int else longest
+
+
+def _search_settings(
+    record: dict[str, Any], search: dict[str, Any], max_source_length: int
+) -> dict[str, Any]:
     """Returns the search settings of a checkpoint as settings of `decoding`.
 
     The checkpoint's length penalty divides by length ** alpha, ours by
@@ -204,10 +220,14 @@ def _search_settings(record: dict[str, Any], search: dict[str, Any]) -> dict[str
     _check_search(record, search)
     longest = record["max_position_embeddings"]
     max_length = _number(search, "max_length", longest, Bounds(low=2, high=MAX_TOKENS))
+    alpha = _setting(search, "length_penalty", "alpha", 1.0)
+    if OUR_ALPHA in record:
+        ours = _setting(record, OUR_ALPHA, "alpha")
+        alpha = ours if length_penalty(ours) == alpha else alpha  # nobody has changed it
     return {
         "decoding.beam_size": _setting(search, "num_beams", "beam_size"),
-        "decoding.alpha": _setting(search, "length_penalty", "alpha", 1.0),
-        "decoding.max_source_length": longest,
+        "decoding.alpha": alpha,
+        "decoding.max_source_length": max_source_length,
         "decoding.max_length": max_length - 1,
         "decoding.min_length": _number(
             search, "min_length", 0, Bounds(low=0, high=max_length - 1)
@@ -216,10 +236,16 @@ def _search_settings(record: dict[str, Any], search: dict[str, Any]) -> dict[str
     }
 
 
+def length_penalty(alpha: float) -> float:
+    """Returns the p for which n^p ranks most like ((5 + n) / 6)^alpha, around n of 15."""
+    return round(alpha * 15 / (5 + 15), 6)
+
+
 def _check_search(record: dict[str, Any], search: dict[str, Any]) -> None:
     """Raises UserError for rules that our search does not support."""
     banned = search.get("bad_words_ids", [])
-    if banned not in ([], [[record["pad_token_id"]]]):
+    ours = [[record["pad_token_id"]], [record.get("bos_token_id")]]
+    if banned not in ([], ours[:1], ours):
         raise UserError(
             "`bad_words_ids` must be only padding: the search cannot forbid other tokens. "
             f"Received: {quoted(banned)}."
@@ -263,39 +289,66 @@ def assign_weights(model: Transformer, tensors: Arrays, vocabulary: MarianVocabu
     marian = _Tensors(tensors, model.config.d_model)
     vocab_size = vocabulary.rows.max() + 1
     embeddings = marian.take_embeddings(vocab_size)[vocabulary.rows]
-    bias = marian.take("final_logits_bias", (1, vocab_size))[0, vocabulary.rows]
+    bias = marian.take(BIAS, (1, vocab_size))[0, vocabulary.rows]
     bias[vocabulary.inputs_only] = _NEVER
     model.projection.embeddings.assign(embeddings[:, marian.units])
     model.projection.output_bias.assign(bias)
-    for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for number, layer in enumerate(stack.layers):
-            _assign_layer(layer, marian, f"model.{name}.layers.{number}")
+    marian.visit(model)
     marian.check_all_taken()
 
 
-def _assign_layer(layer, marian: "_Tensors", prefix: str) -> None:
-    marian.assign_attention(f"{prefix}.self_attn", layer.self_attention)
-    marian.assign_norm(f"{prefix}.self_attn_layer_norm", layer.self_attention_norm.norm)
-    if hasattr(layer, "cross_attention"):
-        marian.assign_attention(f"{prefix}.encoder_attn", layer.cross_attention)
-        norm = layer.cross_attention_norm.norm
-        marian.assign_norm(f"{prefix}.encoder_attn_layer_norm", norm)
-    marian.assign_reader(f"{prefix}.fc1", layer.feed_forward.inner)
-    marian.assign_writer(f"{prefix}.fc2", layer.feed_forward.outer)
-    marian.assign_norm(f"{prefix}.final_layer_norm", layer.feed_forward_norm.norm)
-
-
-class _Tensors:
-    """The tensors of a checkpoint, which can be taken only once.
+class Visitor(ABC):
+    """Goes through the layers of a model with Marian's names of their weights.
 
     Attributes:
         units: int [D], Marian's unit for each of ours: sine i is unit i, cosine i is D / 2 + i.
     """
 
-    def __init__(self, tensors: Arrays, d_model: int) -> None:
-        self._left = dict(tensors)
+    def __init__(self, d_model: int) -> None:
         halves = np.arange(d_model).reshape(2, -1)
         self.units = halves.T.reshape(-1)
+
+    def visit(self, model: Transformer) -> None:
+        """Visits all weights but those of embeddings and projection."""
+        for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+            for number, layer in enumerate(stack.layers):
+                self._visit_layer(layer, f"model.{name}.layers.{number}")
+
+    def _visit_layer(self, layer, prefix: str) -> None:
+        self._visit_attention(f"{prefix}.self_attn", layer.self_attention)
+        self.norm(f"{prefix}.self_attn_layer_norm", layer.self_attention_norm.norm)
+        if hasattr(layer, "cross_attention"):
+            self._visit_attention(f"{prefix}.encoder_attn", layer.cross_attention)
+            self.norm(f"{prefix}.encoder_attn_layer_norm", layer.cross_attention_norm.norm)
+        self.reader(f"{prefix}.fc1", layer.feed_forward.inner)
+        self.writer(f"{prefix}.fc2", layer.feed_forward.outer)
+        self.norm(f"{prefix}.final_layer_norm", layer.feed_forward_norm.norm)
+
+    def _visit_attention(self, name: str, layer) -> None:
+        self.reader(f"{name}.q_proj", layer.query_dense)
+        self.reader(f"{name}.k_proj", layer.key_dense)
+        self.reader(f"{name}.v_proj", layer.value_dense)
+        self.writer(f"{name}.out_proj", layer.output_dense)
+
+    @abstractmethod
+    def reader(self, name: str, dense) -> None:
+        """Visits a dense layer that reads the D units: weight [outputs, D], bias [outputs]."""
+
+    @abstractmethod
+    def writer(self, name: str, dense) -> None:
+        """Visits a dense layer that writes the D units: weight [D, inputs], bias [D]."""
+
+    @abstractmethod
+    def norm(self, name: str, layer) -> None:
+        """Visits gain and bias of a layer norm, [D]."""
+
+
+class _Tensors(Visitor):
+    """The tensors of a checkpoint, which can be taken only once, and assigned to a model."""
+
+    def __init__(self, tensors: Arrays, d_model: int) -> None:
+        super().__init__(d_model)
+        self._left = dict(tensors)
 
     def take(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Removes and returns a tensor; raises UserError if it is missing or misshapen."""
@@ -310,36 +363,26 @@ class _Tensors:
     def take_embeddings(self, vocab_size: int) -> np.ndarray:
         """Returns the matrix [V, D] shared by both embeddings and the output projection."""
         shape = (vocab_size, len(self.units))
-        embeddings = self.take(_SHARED, shape)
+        embeddings = self.take(SHARED, shape)
         for name in _COPIES:
             if name in self._left and not np.array_equal(self.take(name, shape), embeddings):
                 raise UserError(
-                    f"{name} must equal {_SHARED}: a checkpoint with several embeddings cannot "
+                    f"{name} must equal {SHARED}: a checkpoint with several embeddings cannot "
                     "be converted. Received: another matrix."
                 )
         return embeddings
 
-    def assign_reader(self, name: str, dense) -> None:
-        """Assigns a dense layer that reads the D units: weight [outputs, D], bias [outputs]."""
+    def reader(self, name: str, dense) -> None:
         kernel, bias = dense.kernel, dense.bias
         kernel.assign(self.take(f"{name}.weight", kernel.shape[::-1]).T[self.units])
         bias.assign(self.take(f"{name}.bias", bias.shape))
 
-    def assign_writer(self, name: str, dense) -> None:
-        """Assigns a dense layer that writes the D units: weight [D, inputs], bias [D]."""
+    def writer(self, name: str, dense) -> None:
         kernel, bias = dense.kernel, dense.bias
         kernel.assign(self.take(f"{name}.weight", kernel.shape[::-1])[self.units].T)
         bias.assign(self.take(f"{name}.bias", bias.shape)[self.units])
 
-    def assign_attention(self, name: str, layer) -> None:
-        """Assigns the four projections of an attention layer."""
-        self.assign_reader(f"{name}.q_proj", layer.query_dense)
-        self.assign_reader(f"{name}.k_proj", layer.key_dense)
-        self.assign_reader(f"{name}.v_proj", layer.value_dense)
-        self.assign_writer(f"{name}.out_proj", layer.output_dense)
-
-    def assign_norm(self, name: str, layer) -> None:
-        """Assigns gain and bias of a layer norm."""
+    def norm(self, name: str, layer) -> None:
         layer.gamma.assign(self.take(f"{name}.weight", layer.gamma.shape)[self.units])
         layer.beta.assign(self.take(f"{name}.bias", layer.beta.shape)[self.units])
 

@@ -17,7 +17,9 @@ from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.vocabulary import SPACE_PIECE, read_proto
 
-UNK, EOS, PAD = "<unk>", "</s>", "<pad>"  # names in vocab.json
+# Names in vocab.json; <pad> starts the decoder. Only what `to_marian` writes has <s>, which is
+# then our padding.
+UNK, EOS, PAD, BOS = "<unk>", "</s>", "<pad>", "<s>"
 
 _Piece: TypeAlias = sentencepiece_proto.ModelProto.SentencePiece
 _UNIGRAM = sentencepiece_proto.TrainerSpec.UNIGRAM
@@ -37,8 +39,8 @@ class MarianVocabulary:
         rows: int [V], the id of each piece in vocab.json; that of <pad> for our BOS, because
             Marian's decoder starts with <pad>, and that of <unk> for pieces that vocab.json
             lacks.
-        inputs_only: bool [V], true for pieces that Marian cannot generate: padding, and pieces
-            that vocab.json lacks.
+        inputs_only: bool [V], true for pieces that Marian cannot generate: padding, unless it
+            has weights of its own, and pieces that vocab.json lacks.
     """
 
     source_model: bytes
@@ -48,7 +50,7 @@ class MarianVocabulary:
 
 
 def merge_vocabulary(
-    vocabulary: dict[str, int], source: Path, target: Path
+    vocabulary: dict[str, int], source: Path, target: Path, own_padding: bool = False
 ) -> MarianVocabulary:
     """Merges vocab.json, source.spm and target.spm into SentencePiece models with our ids.
 
@@ -61,12 +63,13 @@ def merge_vocabulary(
         vocabulary: ids of the pieces, which must be 0 to len(vocabulary) - 1.
         source: SentencePiece model of the source language.
         target: SentencePiece model of the target language.
+        own_padding: whether <s> in `vocabulary` is our padding, as `to_marian` writes it.
 
     Raises:
         UserError: if a file cannot be read, or is not of the kind that OPUS-MT models have.
     """
     _check_pieces(vocabulary)
-    models = _read(source), _read(target)
+    models = read_proto(source), read_proto(target)
     for name in _SPACES:
         values = [getattr(model.normalizer_spec, name) for model in models]
         if values[0] != values[1]:
@@ -74,19 +77,24 @@ def merge_vocabulary(
                 f"source.spm and target.spm must have the same {name}. Received: {values[0]} "
                 f"and {values[1]}."
             )
-    specials = _special_pieces(vocabulary)
-    ordinary = [piece for piece in vocabulary if piece not in (UNK, EOS, PAD)]
+    special = (UNK, EOS, PAD, *([BOS] if own_padding else ()))
+    specials = _special_pieces(vocabulary.keys() - {*special})
+    ordinary = [piece for piece in vocabulary if piece not in special]
     ordinary.sort(key=vocabulary.__getitem__)
     unlisted = dict.fromkeys(
         piece.piece
         for model in models
         for piece in model.pieces
-        if piece.type in (_Piece.NORMAL, _Piece.USER_DEFINED) and piece.piece not in vocabulary
+        if piece.type in (_Piece.NORMAL, _Piece.USER_DEFINED)
+        and name_of(piece.piece) not in vocabulary
     )
-    rows = [vocabulary[name] for name in (PAD, UNK, PAD, EOS, *ordinary)]
+    if any({*ordinary} - {name_of(piece.piece) for piece in model.pieces} for model in models):
+        _check_kinds((source, target), models)
+    padding = BOS if own_padding else PAD
+    rows = [vocabulary[name] for name in (padding, UNK, PAD, EOS, *ordinary)]
     rows += [vocabulary[UNK]] * len(unlisted)
     inputs_only = np.arange(len(rows)) >= len(rows) - len(unlisted)
-    inputs_only[PAD_ID] = True
+    inputs_only[PAD_ID] = not own_padding
     source_model, target_model = (
         _with_pieces(model, specials, [*ordinary, *unlisted]) for model in models
     )
@@ -117,23 +125,30 @@ def _check_pieces(vocabulary: dict[str, int]) -> None:
             )
 
 
-def _read(path: Path) -> sentencepiece_proto.ModelProto:
-    model = read_proto(path)
-    if model.trainer_spec.model_type != _UNIGRAM or not model.pieces:
-        raise UserError(
-            f"{path} must be a unigram SentencePiece model, as OPUS-MT's are. Received: "
-            "another kind."
-        )
-    if any(piece.type == _Piece.BYTE for piece in model.pieces):
-        raise UserError(
-            f"{path} must have no byte pieces, as OPUS-MT's models have none. Received: some."
-        )
-    return model
+def name_of(piece: str) -> str:
+    """Returns the name of a piece in vocab.json: language tags are without the space."""
+    bare = piece.removeprefix(SPACE_PIECE)
+    return bare if _LANGUAGE.fullmatch(bare) else piece
 
 
-def _special_pieces(vocabulary: dict[str, int]) -> list:
+def _check_kinds(paths: tuple[Path, Path], models: tuple) -> None:
+    """Refuses models that would segment text otherwise with the other language's pieces."""
+    for path, model in zip(paths, models, strict=True):
+        if model.trainer_spec.model_type != _UNIGRAM or not model.pieces:
+            raise UserError(
+                f"{path} must be a unigram SentencePiece model, as OPUS-MT's are, or have all "
+                "pieces of vocab.json. Received: another kind."
+            )
+        if any(piece.type == _Piece.BYTE for piece in model.pieces):
+            raise UserError(
+                f"{path} must have no byte pieces, as OPUS-MT's models have none, or have all "
+                "pieces of vocab.json. Received: some."
+            )
+
+
+def _special_pieces(vocabulary: set[str]) -> list:
     """Returns the pieces with ids 0 to 3; BOS gets a name that `vocabulary` lacks."""
-    free = ("<s>", *(f"<s{i}>" for i in range(len(vocabulary))))
+    free = (BOS, *(f"<s{i}>" for i in range(len(vocabulary))))
     bos = next(name for name in free if name not in vocabulary)
     names = {PAD_ID: PAD, UNK_ID: UNK, BOS_ID: bos, EOS_ID: EOS}
     return [
@@ -146,6 +161,8 @@ def _with_pieces(model, specials: list, names: list[str]) -> bytes:
     """Returns `model` with `specials` and `names` as its pieces."""
     by_name = {piece.piece: piece for piece in model.pieces}
     pieces = specials + [_ordinary_piece(name, by_name.get(name)) for name in names]
+    if [piece.piece for piece in pieces] == [*by_name]:  # it was ours
+        return model.SerializeToString()
     # Other fields are not copied: self-test data, for one, would have the old ids.
     merged = sentencepiece_proto.ModelProto(
         pieces=pieces,

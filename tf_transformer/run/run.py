@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.errors import UserError, quoted, shortened
 from tf_transformer.base.files import LOCK_FILE, parse_json, write_text
 from tf_transformer.config import Config, settings_with
 from tf_transformer.data.text import ROLES, Role, identity, text_files
@@ -69,6 +69,11 @@ class Run:
                 f"{path} is not a run directory: it has no readable config.json. "
                 "Expected the --output of `train`."
             ) from None
+        if kind := _foreign(text):
+            how = "Only marian can be converted to a run."
+            if kind == "marian":
+                how = f"To make it a run: tf-transformer convert {path} --from marian RUN"
+            raise UserError(f"{path} is a {shortened(kind)} model of Hugging Face. {how}")
         try:
             config, texts = Config.from_json(text), parse_json(text).get("texts", {})
             if not (isinstance(texts, dict) and {*map(type, texts.values())} <= {str}):
@@ -243,6 +248,15 @@ class Run:
     def write_history(self, records: list[dict[str, Any]]) -> None:
         """Replaces the evaluations in metrics.jsonl."""
         write_records(self.metrics, records)
+
+
+def _foreign(text: str) -> str:
+    """Returns the `model_type` of Hugging Face's config.json; "" for any other."""
+    try:
+        record = parse_json(text)
+    except ValueError:
+        return ""
+    return str(record.get("model_type", "")) if isinstance(record, dict) else ""
 
 
 def holds_other_files(path: Path) -> bool:
