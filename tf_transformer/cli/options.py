@@ -172,9 +172,9 @@ def chosen_protection(options: argparse.Namespace) -> Protection | None:
         )
     chosen = protection(options.protect, options.glossary)
     if run := open_source(options.run, "translation").run:
-        from tf_transformer.data.vocabulary import read_proto, slot_ids
+        from tf_transformer.data.vocabulary import pieces_of, read_model, slot_ids
 
-        pieces = [each.piece for each in read_proto(run.require_tokenizer()).pieces]
+        pieces = pieces_of(read_model(run.require_tokenizer()))
         _require_slots(len(slot_ids(pieces)) > 0, options)
     return chosen
 
