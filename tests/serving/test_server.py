@@ -243,7 +243,7 @@ def test_refusals_give_their_reason_in_json(port):
 class Wrapped:
     """A session that computes by calling `run`."""
 
-    streams = 1
+    streams, has_slots = 1, False
 
     def __init__(self, session, run) -> None:
         self._session, self._run = session, run
