@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+import keras
 import pytest
 from command_line import train_options
 
@@ -51,6 +52,49 @@ def test_train_equals_the_command_and_resumes(text, capsys):
     for name, value in full_names(SIZE).items():
         words += ["--set", f"{name}={value}"]
     assert run.config == config_of(train_options(words))
+
+
+class Recorded(keras.callbacks.Callback):
+    """Writes down the calls, and stops in a batch."""
+
+    def __init__(self, last_batch: int) -> None:
+        super().__init__()
+        self.calls, self.batches, self.last_batch = [], 0, last_batch
+
+    def on_train_begin(self, logs=None):
+        self.calls.append("begin")
+
+    def on_train_end(self, logs=None):
+        self.calls.append("end")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.calls.append(epoch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.calls.append((epoch, logs))
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
+        self.model.stop_training |= self.batches == self.last_batch
+
+
+def test_callbacks_are_called_as_by_one_fit_and_may_end_it(text, capsys):
+    size = SIZE | {"steps": 8, "evaluate_every": 2}
+    recorded = Recorded(last_batch=5)
+    translator = tf_transformer.train(**text, **size, callbacks=[recorded])
+    assert "a callback ends the training" in capsys.readouterr().out
+    history = [
+        {name: it for name, it in record.items() if not isinstance(it, str)}
+        for record in translator.history
+    ]
+    assert [record["step"] for record in history] == [2, 4, 5]
+    periods = [call for i in range(3) for call in (i, (i, history[i]))]
+    assert recorded.calls == ["begin", *periods, "end"]
+    early = keras.callbacks.EarlyStopping("valid_perplexity", mode="max", patience=0)
+    again = tf_transformer.train(**text, **size | {"steps": 12}, callbacks=[early])
+    assert [record["step"] for record in again.history] == [2, 4, 5, 6, 8]
+    with pytest.raises(TypeError, match="`callbacks` must be Keras callbacks. Received: 'x'"):
+        tf_transformer.train(**text, **size, callbacks=["x"])
 
 
 @pytest.mark.parametrize(

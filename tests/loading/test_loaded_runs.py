@@ -1,10 +1,12 @@
 """Translators of runs: weights, precision, ensembles, and the card of their exports."""
 
+import json
 import shutil
 
 import numpy as np
 import pytest
 
+from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import target_model_path
@@ -26,6 +28,13 @@ def test_a_translator_has_the_weights_of_its_checkpoint(run, which):
     with np.load(run.checkpoints.find(which)) as arrays:
         for weight in translator.model.trainable_weights:
             np.testing.assert_array_equal(weight.numpy(), arrays[f"model/{weight.path}"])
+
+
+@pytest.mark.parametrize("trained", ["trained_run", "parsing_run", "classification_run"])
+def test_what_is_loaded_has_the_history_of_its_run(request, trained):
+    path = request.getfixturevalue(trained).path
+    lines = (path / "metrics.jsonl").read_text("utf-8").splitlines()
+    assert lines and load(path).history == [json.loads(line) for line in lines]
 
 
 def test_a_run_without_tokenizer_cannot_translate(run):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tf_transformer.base.errors import UserError, in_python, names_arguments, pairs, quoted
 from tf_transformer.base.system import import_tensorflow
@@ -22,6 +22,9 @@ from tf_transformer.run.run import PAIRS_FOLDER, require_created_by
 from tf_transformer.tasks.checks import check_training
 from tf_transformer.tasks.registry import settings_from, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
+
+if TYPE_CHECKING:
+    import keras
 
 logger = logging.getLogger("tf_transformer")
 
@@ -41,6 +44,7 @@ def train(
     devices: int | None = None,
     stop_after: str | None = None,
     accept_new_data: bool = False,
+    callbacks: Sequence["keras.callbacks.Callback"] = (),
     settings: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Any:
@@ -68,6 +72,11 @@ def train(
         devices: number of devices; all GPUs, or the CPU, by default.
         stop_after: length of this session: "2h", "90m", "45s" or "500 steps".
         accept_new_data: resume although the content of the training text has changed.
+        callbacks: Keras callbacks, called as by one `fit` whose epochs are the periods between
+            evaluations. `on_epoch_end` follows the evaluation; its logs are the numbers of the
+            record in metrics.jsonl, such as valid_bleu. `model.stop_training` ends training.
+            Hooks of evaluation and prediction are not called, nothing that a callback keeps is
+            saved for the next session, and the learning rate cannot be set.
         settings: values by "section.field", such as {"data.max_length": 100}.
         **fields: settings by their field alone, such as `dropout=0.3`, `steps=3000` or
             `init_from="runs/base"`; `batch_tokens` means training.batch_tokens.
@@ -109,7 +118,13 @@ def train(
         check_training(resolved)
     import_tensorflow()
 
+    import keras
+
     from tf_transformer.api.training_session import train_run
+
+    for each in callbacks:
+        if not isinstance(each, keras.callbacks.Callback):
+            raise TypeError(f"`callbacks` must be Keras callbacks. Received: {quoted(each)}.")
 
     with _shown_log():
         try:
@@ -120,6 +135,7 @@ def train(
                 num_devices=devices,
                 accept_new_data=accept_new_data,
                 bars=True,
+                callbacks=callbacks,
             )
         except Interrupted as stop:
             logger.info("%s; call again to resume", stop)

@@ -36,6 +36,7 @@ def train_run(
     num_devices: int | None = None,
     accept_new_data: bool = False,
     bars: bool = False,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> tuple[Run, Result | None]:
     """Trains a run to its end, from its last state if any; logs its scores, writes its card.
 
@@ -51,8 +52,9 @@ def train_run(
         raise UserError(f"{source} cannot begin with its own weights. Give another output.")
     lock = locked(output) if is_chief() else nullcontext()
     with Stopper(budget) as stopper, lock, devices.lost_workers_explained():
+        shown = is_watched(notebook=bars)
         trainer = _trainer(
-            config, output, stopper, num_devices, accept_new_data, is_watched(notebook=bars)
+            config, output, stopper, num_devices, accept_new_data, shown, callbacks
         )
         result = trainer.train()
         if result:
@@ -69,6 +71,7 @@ def _trainer(
     num_devices: int | None,
     accept_new_data: bool,
     bars: bool,
+    callbacks: Sequence[keras.callbacks.Callback],
 ) -> Trainer:
     """Prepares devices, run directory and data."""
     # First, since it clears TensorFlow's caches and would clear a tokenizer created before.
@@ -78,6 +81,8 @@ def _trainer(
     strategy = devices.make_strategy(num_devices)
     stopper.listen()
     workers = devices.Workers(strategy)
+    if callbacks and workers.number > 1:
+        raise UserError("`callbacks` are for one worker: several might stop at other steps.")
     with workers.chief_first():
         task_class = task_named(config.task).task_class()
         chief, config = is_chief(), task_class.settled(sized(config))
@@ -89,7 +94,7 @@ def _trainer(
             for finding in quick_findings(task):
                 logger.warning("warning  %s", finding)
     logger.info("device: %s", devices.describe(strategy))
-    return Trainer(run, task, workers, stopper, verbose=int(bars))
+    return Trainer(run, task, workers, stopper, int(bars), callbacks)
 
 
 def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:

@@ -56,7 +56,7 @@ def load_translator(
 ) -> Translator:
     """Loads the translator of a run; see `load_run` and `load_engine`."""
     card = card_of(run, checkpoint, **options)
-    return Translator(
+    translator = Translator(
         decoding=decoding or run.config.decoding,
         engine=load_engine(run, checkpoint, **options),
         card=card,
@@ -65,6 +65,8 @@ def load_translator(
         joins=run.config.data.join > 0,
         target_language=builtin.languages(run.config)[1],
     )
+    translator.read_history = run.history
+    return translator
 
 
 def load_exported_translator(path: Path) -> Translator:
@@ -125,7 +127,9 @@ def load_parser(
     if constraint != "none":
         lexicon = Lexicon.load(run.path / LEXICON_FILE)
         grammar = TreeGrammar(engine.tokenizer, lexicon, any_tag=constraint == "words")
-    return Parser(engine, decoding or run.config.decoding, grammar)
+    parser = Parser(engine, decoding or run.config.decoding, grammar)
+    parser.read_history = run.history
+    return parser
 
 
 def load_classifier(
@@ -138,7 +142,9 @@ def load_classifier(
     card = card_of(run, checkpoint, precision=precision)
     build = functools.partial(build_classifier, run)
     model = _load_model(run, checkpoint, precision, build)
-    return SentenceClassifier(classifier_of(run, model, Tokenizer(run.tokenizer)), card)
+    classifier = SentenceClassifier(classifier_of(run, model, Tokenizer(run.tokenizer)), card)
+    classifier.read_history = run.history
+    return classifier
 
 
 def load_exported_classifier(path: Path) -> SentenceClassifier:

@@ -30,6 +30,17 @@ _LARGEST = 2**53  # whole numbers up to here are exact as floats
 # --- Evaluations ---------------------------------------------------------------------------
 
 
+class WithHistory:
+    """What was made from a run; without one, it has no evaluations."""
+
+    read_history: Callable[[], list[Record]] = list
+
+    @property
+    def history(self) -> list[Record]:
+        """Returns the evaluations of training, oldest first, as in metrics.jsonl."""
+        return self.read_history()
+
+
 def score_of(record: Record, best_by: str) -> float:
     """Returns the score that `training.best_by` compares; higher is better."""
     value = record[f"valid_{best_by}"]

@@ -5,10 +5,10 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -154,6 +154,55 @@ class ProgressBar(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """Closes the bar."""
         self.bar.close()
+
+
+class UserCallbacks(keras.callbacks.Callback):
+    """Calls callbacks of `train` as one `fit` would whose epochs are the periods of the run.
+
+    An epoch ends after its evaluation, with the numbers of its record in metrics.jsonl as logs.
+    What a callback keeps is not saved, so it begins anew in each session.
+    """
+
+    def __init__(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
+        super().__init__()
+        self.each = keras.callbacks.CallbackList([*callbacks])
+        self.begun = self.stopped = False
+
+    def attach(self, model: TokenModel, period: int, **params: int) -> None:
+        """Prepares for the `fit` of a period; `params` are those of a whole training."""
+        self.each.set_model(model)
+        self.each.set_params({"verbose": 0, **params})
+        self.period = period
+        if not self.begun:
+            self.each.on_train_begin()
+        self.begun = True
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Begins the period."""
+        self.each.on_epoch_begin(self.period)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Passes the call on."""
+        self.each.on_train_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Passes the call on, and notes whether a callback stops the training."""
+        ends = self.model.stop_training
+        self.each.on_train_batch_end(batch, logs)
+        self.stopped |= self.model.stop_training and not ends
+
+    def end_period(self, model: TokenModel, record: Mapping[str, Any]) -> None:
+        """Ends an epoch after its evaluation."""
+        if self.begun:
+            model.stop_training = False
+            numbers = {name: it for name, it in record.items() if not isinstance(it, str)}
+            self.each.on_epoch_end(self.period, numbers)
+            self.stopped |= model.stop_training
+
+    def end(self) -> None:
+        """Ends the training."""
+        if self.begun:
+            self.each.on_train_end()
 
 
 class StepWatch(keras.callbacks.Callback):

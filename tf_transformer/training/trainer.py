@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import keras
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
@@ -32,7 +33,12 @@ from tf_transformer.run import Run, checkpoints
 from tf_transformer.run.best import BestWeights, add_record, record_in
 from tf_transformer.run.records import Record, line, write_tensorboard
 from tf_transformer.training import devices
-from tf_transformer.training.progress import ProgressBar, StepWatch, TrainingProgress
+from tf_transformer.training.progress import (
+    ProgressBar,
+    StepWatch,
+    TrainingProgress,
+    UserCallbacks,
+)
 from tf_transformer.training.sessions import Stopper
 
 logger = logging.getLogger(__name__)
@@ -99,6 +105,7 @@ class Trainer:
         workers: devices.Workers | None = None,
         stopper: Stopper | None = None,
         verbose: int = 0,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
     ) -> None:
         self.run = run
         self.task = task
@@ -108,6 +115,7 @@ class Trainer:
         self.strategy = self.workers.strategy
         self.stopper = stopper or Stopper()
         self.verbose = verbose
+        self.callbacks = UserCallbacks(callbacks)
         self.replicas = replicas = self.strategy.num_replicas_in_sync
         self.best = BestWeights(self.folder, self.training.best_by, task.dev_set)
         # Positions of a device's share of the largest batch, and of parts if memory ran out.
@@ -159,14 +167,17 @@ class Trainer:
 
     def _period_is_over(self) -> bool:
         steps = self.progress.period_steps
-        return steps >= self.training.evaluate_every or (self._is_at_end() and steps > 0)
+        last = self._is_at_end() or self.callbacks.stopped
+        return steps >= self.training.evaluate_every or (last and steps > 0)
 
     def _is_finished(self) -> bool:
         over = self.best.patience_used_up(self._history(), self.training.patience)
         over = self.workers.from_chief(over) > 0  # other workers may see its files late
         if over and not self._is_at_end():
             logger.info("no better score in training.patience evaluations: stopping early")
-        return over or self._is_at_end()
+        if self.callbacks.stopped and not self._is_at_end():
+            logger.info("a callback ends the training")
+        return over or self.callbacks.stopped or self._is_at_end()
 
     def _history(self) -> list[Record]:
         """Returns the records of evaluations up to the current step."""
@@ -239,15 +250,22 @@ class Trainer:
     def _fit(self) -> bool:
         """Trains until the period ends or the workers stop; returns False if memory ran out."""
         start, done = self.progress.data_step, self.progress.period_steps
+        every = self.training.evaluate_every
+        self.callbacks.attach(
+            self.model,
+            self._step() // every,
+            epochs=-(-self.training.steps // every),
+            steps=every,
+        )
         try:
             self.model.fit(
                 devices.distribute(
                     self.strategy, lambda *share: self.task.training_data(start, *share)
                 ),
-                steps_per_epoch=self.training.evaluate_every - done,
+                steps_per_epoch=every - done,
                 shuffle=False,
                 verbose=0,
-                callbacks=[self.watch, ProgressBar(done, self.verbose)],
+                callbacks=[self.watch, ProgressBar(done, self.verbose), self.callbacks],
             )
         except _OUT_OF_MEMORY:
             return False
@@ -342,9 +360,11 @@ class Trainer:
         self.run.write_history([*self._history(), record])
         write_tensorboard(str(self.run.logs), record)
         logger.info("%s", line(record, result.headline, is_best, self.model.unit))
+        self.callbacks.end_period(self.model, record)
 
     def _choose(self) -> Result | None:
         """Keeps the average of the last weights if it beats the best on the dev set."""
+        self.callbacks.end()
         average, last = self.folder.average, self.folder.last(self.training.average_last)
         used = self.workers.on_chief(checkpoints.average_checkpoints, last, average)
         self.workers.barrier()

@@ -22,6 +22,7 @@ from tf_transformer.export.warm_up import Request
 from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.transformer import arguments_of
 from tf_transformer.run import Run
+from tf_transformer.run.records import WithHistory
 from tf_transformer.tasks.classification.labelled import ClassScores, read_labels, score_classes
 
 logger = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class ExportClassifier(InOneProcess):
         return np.concatenate([empty, *(answer["probabilities"] for answer in answers)])
 
 
-class SentenceClassifier:
+class SentenceClassifier(WithHistory):
     """Classifies sentences with a model, or with an export.
 
     Args:

@@ -15,6 +15,7 @@ from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.run.records import WithHistory
 from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
 from tf_transformer.tasks.parsing.trees import (
     MAX_DEPTH,
@@ -183,7 +184,7 @@ class Counts:
         )
 
 
-class Parser:
+class Parser(WithHistory):
     """Parses by translation from sentences to linearised trees.
 
     Args:

@@ -43,6 +43,7 @@ from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.export import export_lite
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.run.records import WithHistory
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ _OTHER_PIECES = (
 )
 
 
-class Translator:
+class Translator(WithHistory):
     """Translates, scores and aligns with a model and its tokenizer, or with an export.
 
     Methods that take texts return one result for a string and a list for a list. The
