@@ -38,8 +38,10 @@ part() { # seconds, title, arguments of python
     [ $device = gpu ] || seconds=900 # a CPU's time does not matter
     printf '\n## %s\n\n`%s`\n\n' "$title" "$*" >> "$table"
     echo "$title: at most $seconds seconds"
+    started=$(date +%s)
     timeout "$seconds" "$python" "$@" >> "$table" 2> benchmarks/results/gpu.log
     status=$?
+    printf '\n%d seconds\n' $(($(date +%s) - started)) >> "$table"
     if [ $status -ne 0 ]; then
         printf 'status %d (124: more than %d seconds)\n' $status "$seconds" >> "$table"
         tail -n 3 benchmarks/results/gpu.log >> "$table"
@@ -50,7 +52,7 @@ if [ $device = gpu ]; then
     gpu=--gpu base=base big=big vocabulary=37000 base_tokens=25000 big_tokens=16384 sizes='1 32 256'
     shapes='780x32 390x64 200x124' step=
 else
-    gpu='' base=tiny big=tiny vocabulary=2000 base_tokens=256 big_tokens=256 sizes='1 2'
+    gpu='' base=tiny big=tiny vocabulary=8000 base_tokens=256 big_tokens=256 sizes='1 2'
     shapes='8x8 4x16' step='--set training.jit_compile=true --batch-tokens 512'
 fi
 common="$gpu --peers none --rounds 2 --corpus $corpus --vocab-size $vocabulary"

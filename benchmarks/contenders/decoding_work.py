@@ -97,6 +97,9 @@ class NumberedPieces:
         special = ["<pad>", "<unk>", "<s>", "</s>"]
         return [*special, *(f"t{i}" for i in range(len(special), self.vocab_size))]
 
+    def slots(self, side: str = "source") -> tuple[int, ...]:
+        return ()
+
 
 assert EOS_ID == 3  # contenders in other environments rely on the ids 0 to 3
 if __name__ == "__main__":
