@@ -14,12 +14,12 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 29_400,  # slots, files of translators and GPU programs took 1,700
-    "package files": 171,  # of which 22 are commands and 23 make packages
-    "tests lines": 29_000,
+    "package lines": 30_200,  # 3,000 more than 1.0.0: slots, doctor --clean, XLA, Marian
+    "package files": 175,  # of which 22 are commands and 23 make packages
+    "tests lines": 29_400,
     "tests files": 171,
     "commands": 22,
-    "refusals": 255,  # `raise UserError`
+    "refusals": 258,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

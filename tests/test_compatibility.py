@@ -1,8 +1,8 @@
-"""What version 1.0.0 wrote is still read: a run, a `.keras` file and a SavedModel.
+"""What each release wrote is still read: a run, a `.keras` file and a SavedModel.
 
-written_by_1.0.0.tar.xz holds them as the tagged commit left them, with a model of one layer
-that was trained for 200 updates on 300 pairs of the built-in corpus, and, in answers.json,
-what that commit made of three sentences with each of them, and the options of its training.
+written_by_VERSION.tar.xz holds them as the release left them, with a model of one layer that
+was trained for 200 updates on 300 pairs of the built-in corpus, and, in answers.json, what the
+release made of three sentences, and the options of its training; see tools/write_release.py.
 """
 
 import json
@@ -19,13 +19,19 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.run import Run
 
+ARCHIVES = {file.name[11:-7]: file for file in (ROOT / "tests").glob("written_by_*.tar.xz")}
 
-@pytest.fixture(scope="module")
-def old(tmp_path_factory) -> Path:
+
+@pytest.fixture(scope="module", params=sorted(ARCHIVES))
+def old(tmp_path_factory, request) -> Path:
     folder = tmp_path_factory.mktemp("old")
-    with tarfile.open(ROOT / "tests" / "written_by_1.0.0.tar.xz") as archive:
+    with tarfile.open(ARCHIVES[request.param]) as archive:
         archive.extractall(folder, filter="data")
     return folder
+
+
+def test_each_release_has_its_files():
+    assert {"1.0.0", tf_transformer.__version__} == {*ARCHIVES}
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +48,7 @@ def test_an_old_model_gives_the_translations_of_its_time(old, answers, name):
     np.testing.assert_allclose(scores, answers["scores"], rtol=1e-3)
 
 
+@pytest.mark.parametrize("old", ["1.0.0"], indirect=True)
 def test_an_old_export_has_no_probabilities_of_words(old, answers, capsys):
     translator, done = tf_transformer.load(old / "exported"), []
     refusal = "cannot give the probabilities of words: load the run it was made from"
