@@ -2,9 +2,11 @@
 
 import copy
 import dataclasses
+import io
 import json
 import re
 import shutil
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -96,6 +98,14 @@ def test_versions_count_up_and_are_never_replaced(untested, tmp_path):
         publish(untested, tmp_path, version=7)
     assert (tmp_path / "7" / "saved_model.pb").read_bytes() == b"in service"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["7", "8", "notes"]
+
+
+def test_an_export_shows_its_progress_on_a_terminal(untested, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", terminal := io.StringIO())
+    terminal.isatty = lambda: True
+    publish(untested, tmp_path / "model")
+    assert f"signatures traced: 0/{len(untested.functions)} |" in terminal.getvalue()
+    assert "answers compared: 0," in terminal.getvalue()
 
 
 def test_nothing_is_left_beside_the_version(exported):

@@ -1,12 +1,14 @@
 """Progress bars on a terminal or in a notebook, tables of text, and single lines."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 if TYPE_CHECKING:  # its import takes a quarter of the time of `--help`
     from tqdm import tqdm
+
+Item = TypeVar("Item")
 
 # Takes the name of a step and the number of items done so far; `ProgressBars` is one.
 NamedProgress: TypeAlias = Callable[[str, int], None]
@@ -59,6 +61,16 @@ class ProgressBars:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def counted(items: Iterable[Item], text: str) -> Iterator[Item]:
+    """Yields the items under a bar, on a terminal and in a notebook."""
+    total = len(items) if isinstance(items, Sized) else None
+    with ProgressBars(total, is_watched(notebook=True)) as bars:
+        bars(text, 0)
+        for done, item in enumerate(items, start=1):
+            yield item
+            bars(text, done)
 
 
 MARKDOWN = "pipe"  # tabulate's name of the style

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import write_text
+from tf_transformer.base.output import counted
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.evaluation import SIGNIFICANT, DevText, paired_bootstrap
@@ -140,7 +141,7 @@ def publish(
         with SavedModelSession(folder) as session:
             model = exportable.models[0]
             precision = "int8" if is_int8(model) else model.compute_dtype
-            self_test(exportable.checks(session), precision)
+            self_test(counted(exportable.checks(session), "answers compared"), precision)
             if gate:
                 card["compared"] = gate.compare(session, card)
         write_card(folder / CARD, card)
@@ -158,7 +159,8 @@ def _save(exportable: Exportable, path: Path) -> None:
         module.known = KnownProduct()
         functions = {name: module.known.guard(each) for name, each in functions.items()}
     # Saving would trace functions again, but takes concrete ones as they are.
-    concrete = {name: each.get_concrete_function() for name, each in functions.items()}
+    named = counted(functions.items(), "signatures traced")
+    concrete = {name: each.get_concrete_function() for name, each in named}
     try:
         tf.saved_model.save(module, os.fspath(path), signatures=concrete)
     except tf.errors.OpError as error:
