@@ -31,7 +31,7 @@ _LARGEST = 2**53  # whole numbers up to here are exact as floats
 
 
 class WithHistory:
-    """What was made from a run; without one, it has no evaluations."""
+    """Evaluations of what was made from a run; without one, there are none."""
 
     read_history: Callable[[], list[Record]] = list
 
