@@ -1,8 +1,8 @@
 """`python -m tools.write_release`: writes tests/written_by_VERSION.tar.xz for later ones.
 
 It holds what the version writes, and what it made of it: a run, a `.keras` file and an export
-of a model of one layer, and answers.json, as tests/test_compatibility.py reads them. Run it at the
-commit of a release; files of earlier releases stay as they are.
+of a model of one layer, and answers.json, as tests/test_compatibility.py reads them. Run it at
+the commit of a release; files of earlier releases stay as they are.
 """
 
 import json
