@@ -49,7 +49,9 @@ def test_the_example_translates_with_an_export(trained_run, translator, tmp_path
         timeout=300,
     )
     expected = translator.translate(texts, beam_size=1)
-    assert done.stdout.splitlines() == expected
+    found = done.stdout.splitlines()
+    compared = 12 if sizes else 13  # with shapes for 40 tokens the last source is cut
+    assert (found[:compared], len(found)) == (expected[:compared], 13)
     longest = card["longest_source"]
     assert f"line 13: longer than any in training, {longest} tokens" in done.stderr
     assert "line 12:" not in done.stderr
