@@ -329,7 +329,7 @@ def test_other_paths_are_refused(exported, tmp_path):
 def test_names_for_type_checkers_are_the_public_ones():
     """Type checkers read one list, Python the other."""
     tree = ast.parse(Path(tf_transformer.__file__).read_text("utf-8"))
-    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    block = next(node for node in tree.body if isinstance(node, ast.If))
     typed = {
         (alias.asname, node.module.removeprefix("tf_transformer."))
         for node in block.body
