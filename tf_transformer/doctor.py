@@ -349,8 +349,8 @@ def check_overlap(surveys: Surveys, data: DataConfig) -> list[Finding]:
         return []
     where = "train" if train.every == 1 else f"a sample of train (1 pair in {train.every})"
     message = (
-        f"are also in {where}. The score would count memorised sentences: split the text by "
-        "source, or remove them from train, as docs/tutorials/your-own-data.md shows."
+        f"are also in {where}. The score would count memorised sentences: remove "
+        "them from train, as `tf-transformer doctor --clean` does."
     )
     pairs = _pairs_with(others, lambda pair: pair.keys[1] in train.shared)
     findings = judge("overlap", pairs, 0.01, message)
@@ -376,7 +376,8 @@ def check_variety(surveys: Surveys, data: DataConfig) -> list[Finding]:
     capitals = "are in capitals, so such text would be translated badly"
     kinds: dict[str, tuple[Callable[[str], object], str, str]] = {
         "join": (_SENTENCES.search, several, "0.3 --set decoding.alpha=1"),
-        "caps": (lambda line: line == line.upper(), capitals, "0.1"),  # or of a script without
+        # Those of a script without capitals count too.
+        "caps": (lambda line: line.strip() and line == line.upper(), capitals, "0.1"),
     }
     findings = []
     for name, (is_one, effect, value) in kinds.items():

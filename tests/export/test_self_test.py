@@ -130,9 +130,13 @@ def test_values_agree_up_to_rounding(precision, expected, received, same):
     assert bool(agree(expected, received, precision)) is same
 
 
-@pytest.mark.parametrize(("precision", "score"), [("float32", -1.0), ("int8", -1.2)])
-def test_only_in_int8_a_search_may_end_elsewhere_and_with_as_good_a_score(precision, score):
+@pytest.mark.parametrize(
+    ("precision", "output", "score"),
+    [("float32", "nbest: scores", -1.0), ("int8", "nbest: scores", -1.4),
+     ("int8", "score: log_prob", -1.2)],
+)  # fmt: skip
+def test_only_in_int8_a_search_may_end_elsewhere_with_a_score_near_by(precision, output, score):
     found = ("nbest: translations", "a", ["b"], ["c"])
-    self_test([found, ("nbest: scores", "a", [-1.0], [-1.01])], "int8")
+    self_test([found, ("nbest: scores", "a", [-1.0], [-1.2])], "int8")
     with pytest.raises(UserError, match="failed its self-test"):
-        self_test([found, ("nbest: scores", "a", [-1.0], [score])], precision)
+        self_test([found, (output, "a", [-1.0], [score])], precision)

@@ -41,7 +41,7 @@ GROUPS = {
     "export": {
         "export": "write a SavedModel for TF Serving, after a self-test",
         "serve": "serve a run or a SavedModel over HTTP",
-        "convert": "convert to CTranslate2, or from Marian",
+        "convert": "convert to CTranslate2 or Marian, or from Marian",
     },
     "parse": {
         "parse": "parse stdin to stdout, one tree per line, or score trees",

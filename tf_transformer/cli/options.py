@@ -212,6 +212,10 @@ def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run
 def open_source(path: str, task: str | Sequence[str]) -> Source:
     """Returns the export at a path, or the run of such a task."""
     export = find_export(Path(path))
+    if not export and not (Path(path) / "config.json").exists():
+        raise UserError(
+            f"{path} is not a run directory or an export, the --output of `train` or `export`."
+        )
     return of_export(export) if export else of_run(open_run(path, task))
 
 
@@ -380,6 +384,8 @@ def seen_before(
 
     counts: dict[str, Any] = {}
     for path in runs:
+        if find_export(Path(path)):
+            continue  # it does not have its training text
         try:
             by_role = overlaps(Run.open(path), sources, references, tag)
         except UserError as error:

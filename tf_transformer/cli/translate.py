@@ -91,6 +91,8 @@ def run_translate(options: argparse.Namespace) -> None:
             require_writable(f"--{name}", Path(file))
     if options.file:
         require_format(Path(options.file))
+        if Path(options.file).resolve() == Path(options.output).resolve():
+            raise UserError(f"--output must be another file. Received: {options.output}.")
     if options.prefix_file:
         next(read_lines(Path(options.prefix_file)), None)  # refuses what cannot be read
     if run := open_source(options.run, "translation").run:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import sentencex
 
 from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.data.text import SIDES
 
 # Before a sentence: space, and marks of lists, headings and quotations.
 _MARKS = re.compile(
@@ -55,6 +56,7 @@ _CLOSING = r"\])}’”»』」）】》〉〕］｝"
 _TORN = re.compile(
     rf"(?<!\s)(?=[{_CLOSING}])|(?<=[\"'{_CLOSING}])(?=[\w、，。,.:;：；])|(?<=\.)(?=[-‐‑–])"
 )
+_UNNAMED = ", of a model trained without the names of its languages"
 WIDE = "\u2e80"  # the first of the characters of East Asia, which put no space after a mark
 
 
@@ -80,7 +82,7 @@ def take_apart(text: str, language: str, context: int = 1) -> list[Span]:
     if not code:
         raise UserError(
             "`language` must be the code of the source language, such as de. Received: "
-            f"{quoted(language)}."
+            f"{quoted(language)}{_UNNAMED * (language in SIDES)}."
         )
     lines = text.splitlines(keepends=True)
     parts: list[Span] = []

@@ -37,11 +37,12 @@ TEXTS = (
 # Largest differences by precision: absolute, relative, and absolute for attention weights. The
 # next bfloat16 after a weight of 0.5 is 0.004 away, and so may be those before the softmax.
 # In int8 a difference in the last bit can move a value to the next of 127, and with it a search
-# to another hypothesis, whose score must be as good.
+# to another hypothesis, whose score is near: so what was searched has a wider limit.
 TOLERANCES = {
     "float32": (1e-4, 1e-6, 1e-4),
     "bfloat16": (1e-3, 1e-3, 0.02),
     "int8": (0.02, 0.05, 0.05),
+    "int8, searched": (0.02, 0.25, 0.05),
 }
 _FOUND = {"tokens", "translation", "translations", "num_tokens", "log_probs"}
 
@@ -52,8 +53,11 @@ def self_test(checks: Iterable[Check], precision: str) -> None:
     `precision` is the model's, a key of `TOLERANCES`.
     """
     for output, text, expected, received in checks:
-        elsewhere = precision == "int8" and output.split(": ")[1] in _FOUND
-        if not elsewhere and not agree(expected, received, precision):
+        signature, name = output.split(": ")
+        searched = precision == "int8" and signature not in ("score", "attention")
+        tolerance = "int8, searched" if searched else precision
+        elsewhere = precision == "int8" and name in _FOUND
+        if not elsewhere and not agree(expected, received, tolerance):
             raise UserError(
                 f"The exported model failed its self-test, {output} of {text!r}: expected "
                 f"{shortened(repr(expected), 200)}, received {shortened(repr(received), 200)}. "
