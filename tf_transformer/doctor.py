@@ -51,6 +51,7 @@ QUICK_PAIRS = 50_000  # training pairs to examine when training starts
 BROKEN = 0.001  # share of lines without a warning, for three checks of characters
 LANGUAGES = 0.005  # share of pairs with sides in the wrong language
 LINES = 5_000  # lines per side to tokenise
+_CLEANED = "`tf-transformer doctor --clean` leaves them out."
 SHOWN = 8  # unknown characters to name in a message
 
 # The end of a sentence and another one, but not "Mr. Smith."
@@ -322,7 +323,7 @@ def check_languages(surveys: Surveys, data: DataConfig) -> list[Finding]:
         wrong = [pair for pair, model in known if model.fault(pair.source, pair.target)]
         bad = sorted(wrong, key=lambda pair: pair.number)
         counts.append(_count(survey, bad, len(known), "pairs"))
-    message = "have a side in the other's language, or both: doctor --clean leaves them out."
+    message = "have a side in the other's language, or both: " + _CLEANED
     return judge("languages", counts, LANGUAGES, message)
 
 
@@ -337,7 +338,7 @@ def check_duplicates(surveys: Surveys, data: DataConfig) -> list[Finding]:
         counts.append(Count(*total, f"pairs of {survey.name}", first))
     message = (
         "repeat an earlier one. They count as often in training, and any that is also set "
-        "aside for dev or test is known: doctor --clean leaves them out."
+        "aside for dev or test is known: " + _CLEANED
     )
     return judge("duplicates", counts, 0.05, message)
 
@@ -350,7 +351,7 @@ def check_overlap(surveys: Surveys, data: DataConfig) -> list[Finding]:
     where = "train" if train.every == 1 else f"a sample of train (1 pair in {train.every})"
     message = (
         f"are also in {where}. The score would count memorised sentences: remove "
-        "them from train, as `tf-transformer doctor --clean` does."
+        "them from train, or split the text by source: " + _CLEANED
     )
     pairs = _pairs_with(others, lambda pair: pair.keys[1] in train.shared)
     findings = judge("overlap", pairs, 0.01, message)

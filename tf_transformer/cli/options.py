@@ -384,15 +384,16 @@ def seen_before(
 
     counts: dict[str, Any] = {}
     for path in runs:
-        if find_export(Path(path)):
-            continue  # it does not have its training text
+        why: object = "an export does not have its training text"
+        by_role = None
         try:
-            by_role = overlaps(Run.open(path), sources, references, tag)
+            if not find_export(Path(path)):
+                by_role = overlaps(Run.open(path), sources, references, tag)
         except UserError as error:
+            why = error
+        if by_role is None:
             counts[path] = None
-            logger.warning(
-                "caution  %s may have seen these lines; not checked: %s", path, error
-            )
+            logger.warning("caution  %s may have seen these lines; not checked: %s", path, why)
             continue
         counts[path] = {role: dataclasses.asdict(seen) for role, seen in by_role.items()}
         if text := describe_overlaps(by_role, len(sources)):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.text import is_visible
+from tf_transformer.data.text import CONTROL, is_visible
 
 MAX_SKEW = 3.0  # factor by which a pair's length ratio may differ from the median
 SKEW_FROM = 20  # characters; in shorter pairs a single word changes the ratio too much
@@ -16,8 +16,8 @@ SKEW_FROM = 20  # characters; in shorter pairs a single word changes the ratio t
 # Windows-1252: the lead byte of a Latin, Greek or Cyrillic letter, then a continuation byte.
 _SECOND = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 _BROKEN = re.compile(f"\ufffd|[ÂÃÄÅÎÏÐÑ][{_SECOND}]|â€[{_SECOND}]|ï»¿")
-# Control characters of ASCII and Latin-1 except the tab, and Unicode's line separators.
-_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+# With Unicode's line separators.
+_CONTROL = re.compile(f"[{CONTROL}\u2028\u2029]")
 _ENTITY = re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,5});")
 _NOT_MOSES = re.compile(rf"(?!&(?:amp|apos|quot|lt|gt|#124|#91|#93);){_ENTITY.pattern}")
 

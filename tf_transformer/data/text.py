@@ -29,8 +29,9 @@ from tf_transformer.config.settings import split_tags
 SideName = Literal["source", "target"]
 SIDES: tuple[SideName, SideName] = ("source", "target")
 _INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")
-# U+FFFD, for bytes that are no text; control characters of ASCII and Latin-1, but the tab.
-NOT_TEXT = re.compile("[\ufffd\x00-\x08\x0a-\x1f\x7f-\x9f]")
+CONTROL = "\x00-\x08\x0a-\x1f\x7f-\x9f"  # of ASCII and Latin-1, but the tab
+# U+FFFD stands for bytes that are no text.
+NOT_TEXT = re.compile(f"[\ufffd{CONTROL}]")
 BLOCK_BYTES = 1 << 16  # capacity of a pipe on Linux
 _MARK = "\ufeff"  # a byte order mark, which is no text inside a file
 

@@ -32,10 +32,9 @@ from tf_transformer.decoding.alignment import (
 from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
 from tf_transformer.decoding.candidates import Grammar, slot_counts
-from tf_transformer.decoding.plausibility import add_warnings
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.streams import Progress, in_batches, padded
-from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation
+from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation, set_sources
 from tf_transformer.fast.int8 import parameters
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
@@ -195,8 +194,8 @@ class GraphEngine(Engine):
                 options["seeds"] = seeds[rows]
             return search(padded([sources[row] for row in rows]), options)
 
-        blank = [Translation("", 0.0, 0.0, 0)] * (len(plan.alphas) or 1)
-        results = [blank for _ in sources]
+        each = len(plan.alphas) or 1
+        results = [[Translation("", 0.0, 0.0, 0)] * each for _ in sources]  # of blank texts
         lengths = [len(source) for source in sources]
         positions = decoding.batch_tokens // (plan.n_best if sampling else decoding.beam_size)
         batches = in_batches(lengths, positions, compute, progress, streams=self.streams)
@@ -204,7 +203,7 @@ class GraphEngine(Engine):
             for row, decoded in zip(rows, codec.decode(hypotheses), strict=True):
                 if lengths[row] > 1:  # EOS alone: the text was blank
                     results[row] = decoded
-        add_warnings(texts, results, lengths, self.longest_trained)
+        set_sources(texts, results, lengths, self.longest_trained)
         return results
 
     def _compile(self, plan: SearchPlan) -> CompiledSearch:

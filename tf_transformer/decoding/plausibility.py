@@ -1,11 +1,11 @@
 """Reasons why a translation looks wrong, the same in commands, Python and the server."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 from tf_transformer.data.documents import WIDE
 from tf_transformer.data.spans import CHANGES, KINDS, differences
 from tf_transformer.data.text import is_visible
-from tf_transformer.decoding.text_codec import Translation
 
 LONG = "longer than any in training"  # of a source; the others are of source and translation
 
@@ -15,7 +15,7 @@ def _letters(text: str) -> int:
 
 
 # By reason, whether it applies to a source and its translation. The guide measures the limits.
-REASONS: dict[str, Callable[[str, Translation], bool]] = {
+REASONS: dict[str, Callable[[str, Any], bool]] = {
     "blank": lambda source, found: is_visible(source) and not is_visible(found),
     "too short": lambda source, found: _letters(found) < 0.8 * _letters(source) - 15,
     "too long": lambda source, found: _letters(found) > 2 * _letters(source) + 20,
@@ -27,25 +27,12 @@ OF_SPANS = tuple(f"{kind} {change}" for kind in KINDS for change in CHANGES)
 ALL = (LONG, *REASONS, *OF_SPANS)
 
 
-def looks_wrong(
-    source: str, translation: Translation, is_long: bool = False
-) -> tuple[str, ...]:
+def looks_wrong(source: str, translation: Any, is_long: bool = False) -> tuple[str, ...]:
     """Returns the reasons why a translation looks wrong, () if none applies.
 
-    `is_long` tells whether the source has more tokens than any in training.
+    `translation` is a `Translation`; `is_long` tells whether the source has more tokens than
+    any in training.
     """
     found = (name for name, applies in REASONS.items() if applies(source, translation))
     spans = dict.fromkeys(each.partition(":")[0] for each in differences(source, translation))
     return *([LONG] if is_long else []), *found, *spans
-
-
-def add_warnings(
-    sources: Iterable[str],
-    ranked: Iterable[Iterable[Translation]],
-    tokens: Sequence[int],
-    longest_trained: int | None,
-) -> None:
-    """Sets the `warnings` of the translations of each source, which has `tokens`, with EOS."""
-    for source, translations, size in zip(sources, ranked, tokens, strict=True):
-        for each in translations:
-            each.warnings = looks_wrong(source, each, size > (longest_trained or size))

@@ -3,8 +3,9 @@
 B batch, S source length, N hypotheses of a sentence, L longest length limit.
 """
 
+import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.text import SideName, utf8
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses
+from tf_transformer.decoding.plausibility import looks_wrong
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,8 @@ class Translation(str):
         word_probs: probability of each word between spaces, if the translation was scored.
         tokens: ids of its tokens, EOS included, which `score`, `align` and `attention` of the
             same model read; () if an export translated it.
-        warnings: reasons why it looks wrong, () if none; see `decoding.plausibility`.
+        source: the text that it translates; None if it stands for itself.
+        is_long: whether the source has more tokens than any in training.
 
     Example:
         >>> translation = Translation("Guten Morgen.", -0.5, -0.6, num_tokens=4)
@@ -45,7 +48,8 @@ class Translation(str):
     num_tokens: int
     word_probs: tuple[float, ...]
     tokens: tuple[int, ...]
-    warnings: tuple[str, ...] = ()
+    source: str | None = None
+    is_long: bool = False
 
     def __new__(
         cls, text: str, score: float, log_prob: float, num_tokens: int, word_probs=(), tokens=()
@@ -61,6 +65,11 @@ class Translation(str):
         """Returns another text with these figures."""
         figures = self.score, self.log_prob, self.num_tokens
         return type(self)(text, *figures, self.word_probs, self.tokens)
+
+    @functools.cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Reasons why it looks wrong, () if none; see `decoding.plausibility`."""
+        return () if self.source is None else looks_wrong(self.source, self, self.is_long)
 
     def copies(self, source: str) -> bool:
         """Tells whether it is the source itself."""
@@ -79,6 +88,18 @@ class TranslatedText(str):
     """A translated document, with its sentences as pairs of source and translation."""
 
     sentences: list[tuple[str, Translation]]
+
+
+def set_sources(
+    sources: Iterable[str],
+    ranked: Iterable[Iterable[Translation]],
+    tokens: Sequence[int],
+    longest_trained: int | None,
+) -> None:
+    """Tells the translations of each source, which has `tokens`, with EOS, what they are of."""
+    for source, translations, size in zip(sources, ranked, tokens, strict=True):
+        for each in translations:
+            each.source, each.is_long = source, size > (longest_trained or size)
 
 
 def warn_of_long(lengths: Sequence[int], longest_trained: int | None) -> None:

@@ -21,9 +21,8 @@ from tf_transformer.data.text import utf8
 from tf_transformer.data.vocabulary import pieces_of, slot_ids, symbols_in
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.engine import Engine, SearchPlan
-from tf_transformer.decoding.plausibility import add_warnings
 from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
-from tf_transformer.decoding.text_codec import Translation, warn_of_long
+from tf_transformer.decoding.text_codec import Translation, set_sources, warn_of_long
 from tf_transformer.export.card import checked_card, config_in
 from tf_transformer.export.operations import check_operations
 from tf_transformer.export.versions import check_readable
@@ -283,7 +282,7 @@ class ExportEngine(Engine):
             for count, *row in zip(answer["count"], *columns, strict=True):
                 best = itertools.islice(zip(*row, strict=True), min(count, plan.n_best))
                 translations.append([Translation(text.decode(), *rest) for text, *rest in best])
-        add_warnings(texts, translations, tokens, most)
+        set_sources(texts, translations, tokens, most)
         return translations
 
     def score(

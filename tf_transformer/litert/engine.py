@@ -37,14 +37,14 @@ class LiteEngine(GraphEngine):
         self.refuse_all_but_beam_search(plan)
         codec = self.codec(plan.decoding)
         window = only_model(self.model).config.attention_window
+        sides = (self.tokenizer.slots(), self.tokenizer.slots("target"))
 
         def search(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
             lengths = np.count_nonzero(source != PAD_ID, axis=1).astype(np.int32)
             limits = np.asarray(codec.limits(lengths)), np.asarray(codec.min_lengths(lengths))
             slots = None
             if self.has_slots:
-                counts = slot_counts(tf.constant(source), self.tokenizer.slots())
-                slots = counts.numpy(), self.tokenizer.slots("target")
+                slots = slot_counts(tf.constant(source), sides[0]).numpy(), sides[1]
             with self.interpreters.lend() as interpreter:
                 step = interpreter.encode(source, window)
                 return numpy_beam_search(

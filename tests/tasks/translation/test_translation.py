@@ -13,6 +13,7 @@ from sacrebleu.metrics import BLEU
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
+from tf_transformer.cli.options import seen_before
 from tf_transformer.config import PAD_ID, Config
 from tf_transformer.data.text import corpora
 from tf_transformer.loading.load import load_translator
@@ -218,6 +219,13 @@ def test_missing_text_is_reported_as_unchecked(folder, capsys):
     assert printed.out.count("\n") == 5
     expected = "caution  run may have seen these lines; not checked: run/data/valid"
     assert expected in printed.err
+
+
+def test_an_export_is_reported_as_unchecked(exported, caplog):
+    assert seen_before([str(exported)], ["A cat ."], [["Eine Katze ."]]) == {
+        str(exported): None
+    }
+    assert "may have seen these lines; not checked: an export" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,6 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment
 from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.engine import Engine, GraphEngine
-from tf_transformer.decoding.plausibility import LONG, looks_wrong
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import TextCodec, TranslatedText, Translation
 from tf_transformer.evaluation import Scores, score_translations, tokenizer_for
@@ -442,9 +441,9 @@ class Translator(WithHistory):
 
 
 def _filled(slotted: Slotted, source: str, translation: Translation) -> Translation:
-    """Returns the translation with its slots filled, and with what looks wrong in it then."""
+    """Returns the translation with its slots filled, of the source without slots."""
     whole = translation.with_text(slotted.fill(translation))
-    whole.warnings = looks_wrong(source, whole, LONG in translation.warnings)
+    whole.source, whole.is_long = source, translation.is_long
     return whole
 
 
