@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from tf_transformer.base.errors import UserError, missing_extra
 from tf_transformer.base.files import replacing
 from tf_transformer.base.output import Table
+
+if TYPE_CHECKING:  # `--help` waits for no NumPy
+    import numpy as np
 
 logger = logging.getLogger(__name__)
 
@@ -191,7 +192,7 @@ class Heatmaps:
     """The content of a picture of attention."""
 
     title: str
-    panels: dict[str, np.ndarray]  # weights [rows, columns] of at least one, by title
+    panels: dict[str, "np.ndarray"]  # weights [rows, columns] of at least one, by title
     rows: Sequence[str]  # query pieces
     columns: Sequence[str]  # key pieces
     row_name: str
@@ -262,8 +263,8 @@ def _draw_panels(axes: list, maps: Heatmaps, columns: int, points: float):
         image = panel.imshow(weights, "Greys", vmin=0, vmax=largest, interpolation="nearest")
         panel.set_title(title, fontsize=points + 1)
         # Thin lines between cells, to guide the eye to the labels.
-        panel.set_yticks(np.arange(0.5, weights.shape[0] - 1), minor=True)
-        panel.set_xticks(np.arange(0.5, weights.shape[1] - 1), minor=True)
+        panel.set_yticks([row + 0.5 for row in range(len(weights) - 1)], minor=True)
+        panel.set_xticks([column + 0.5 for column in range(weights.shape[1] - 1)], minor=True)
         panel.grid(which="minor", color="0.85", linewidth=0.4)
         panel.tick_params(which="minor", length=0)
         _draw_boxes(panel, maps.links)

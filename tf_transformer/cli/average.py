@@ -7,7 +7,6 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.cli.parser import integer
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import average_checkpoints
 from tf_transformer.run.records import comparable, rank_of
 
 logger = logging.getLogger(__name__)
@@ -28,6 +27,8 @@ def run_average(options: argparse.Namespace) -> None:
 
     Writes average.npz, which other commands use with --checkpoint average.
     """
+    from tf_transformer.run.checkpoints import average_checkpoints
+
     run = open_run(options.run, None)
     checkpoints, by_score = run.checkpoints, options.best is not None
     kept = _best_first(run) if by_score else checkpoints.steps()[::-1]

@@ -7,7 +7,6 @@ from tf_transformer.cli.console import print_report
 from tf_transformer.cli.options import RUN_HELP, open_run
 from tf_transformer.cli.parser import float_from
 from tf_transformer.reports.cost import SUSTAINED_TFLOPS
-from tf_transformer.reports.run_card import write_run_card
 
 
 def add_card(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +25,8 @@ def run_card(options: argparse.Namespace) -> None:
     The card describes the model, its departures from the paper, data with hashes, dev scores
     with their signature, the cost beside the paper's Table 2, and versions.
     """
+    from tf_transformer.reports.run_card import write_run_card
+
     run = open_run(options.run, None)
     rate = SUSTAINED_TFLOPS[options.gpu] if options.gpu else options.sustained_tflops
     print_report(*write_run_card(run, rate), style=MARKDOWN)

@@ -19,7 +19,6 @@ from tf_transformer.cli.parser import integer
 from tf_transformer.data.text import is_visible
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.loading.kinds import load_run
-from tf_transformer.tasks.classification.labelled import read_examples, read_labels
 
 
 def add_classify(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +38,8 @@ def run_classify(options: argparse.Namespace) -> None:
 
     With --labelled FILE it prints accuracy, macro F1 and a table of the classes instead.
     """
+    from tf_transformer.tasks.classification.labelled import read_examples, read_labels
+
     run = open_run(options.run, "classification")
     labels = read_labels(run)
     if options.n_best is not None:

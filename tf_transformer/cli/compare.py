@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from tf_transformer.api.compare import compare_systems
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import MARKDOWN
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
@@ -17,10 +16,11 @@ from tf_transformer.cli.parser import int_from
 from tf_transformer.config.config import BLEU_TOKENIZERS
 from tf_transformer.data.text import read_lines
 from tf_transformer.decoding.streams import use_threads
-from tf_transformer.evaluation import SACREBLEU
 from tf_transformer.export.versions import find_export
-from tf_transformer.reports.comparison import members
 from tf_transformer.run import Run
+from tf_transformer.tasks.registry import task_named
+
+_METRICS = [*task_named("translation").scores]
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     text = "text to translate; not needed to compare files of translations"
     add("--source", metavar="FILE", help=text)
     metric = "score to compare; repeatable (default: bleu and chrf)"
-    add("--metric", choices=[*SACREBLEU], action="append", help=metric)
+    add("--metric", choices=_METRICS, action="append", help=metric)
     tokenize = "sacreBLEU's tokeniser (default: that of the first run or export; 13a for files)"
     add("--tokenize", choices=BLEU_TOKENIZERS, help=tokenize)
     text = "show at most N sentences that are better and N that are worse (default: 5)"
@@ -49,6 +49,8 @@ def run_compare(options: argparse.Namespace) -> None:
     bootstrap and approximate randomisation, the sentences that differ most, lengths and
     settings.
     """
+    from tf_transformer.api.compare import compare_systems
+
     paths: list[str] = options.systems
     if len(set(paths)) < max(2, len(paths)):
         raise UserError(f"compare takes two different systems or more. Received: {paths}.")
@@ -73,7 +75,7 @@ def run_compare(options: argparse.Namespace) -> None:
         sources,
         references,
         tag=options.tag,
-        metrics=options.metric or [*SACREBLEU],
+        metrics=options.metric or _METRICS,
         tokenize=options.tokenize,
         most=options.sentences,
     )
@@ -89,6 +91,8 @@ def _lines(path: str) -> list[str]:
 
 def _open(path: str) -> list[Run]:
     """Opens a run, or every run in a folder of seeds; returns none for an export."""
+    from tf_transformer.reports.comparison import members
+
     is_run = (Path(path) / "config.json").exists()
     runs = [open_run(str(folder)) for folder in ([path] if is_run else members(Path(path)))]
     for run in runs:

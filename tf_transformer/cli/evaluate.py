@@ -6,7 +6,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from tf_transformer.api.compare import translated_lines
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import sha256
 from tf_transformer.cli.console import print_report
@@ -24,14 +23,6 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import Once, Replaced
 from tf_transformer.config.config import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.text import content_hash, read_lines
-from tf_transformer.evaluation import (
-    Variant,
-    format_report,
-    moses_tokenize,
-    report,
-    score_translations,
-    tokenizer_for,
-)
 from tf_transformer.run import Run
 from tf_transformer.run.records import read_results
 
@@ -67,6 +58,15 @@ def run_evaluate(options: argparse.Namespace) -> None:
     --report prints every kind of BLEU. The last line counts the sentences that RUN has seen in
     its training or dev text.
     """
+    from tf_transformer.api.compare import translated_lines
+    from tf_transformer.evaluation import (
+        Variant,
+        format_report,
+        report,
+        score_translations,
+        tokenizer_for,
+    )
+
     _check(options)
     references = [list(read_lines(Path(path))) for path in options.reference]
     file = Path(options.hypothesis or options.source)
@@ -108,6 +108,8 @@ def _check(options: argparse.Namespace) -> None:
             f"RUN {options.run}, --source {options.source}."
         )
     if options.report:
+        from tf_transformer.evaluation import moses_tokenize
+
         moses_tokenize([], options.report)  # refuses unknown languages
     if options.output:
         output = Path(options.output)

@@ -11,7 +11,6 @@ from tf_transformer.cli.parser import add_setting
 from tf_transformer.config import SETTINGS
 from tf_transformer.config.settings import require_words
 from tf_transformer.data.text import read_lines
-from tf_transformer.data.vocabulary import VocabularyTooLarge, symbol_pieces, train_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +37,12 @@ def run_tokenizer(options: argparse.Namespace) -> None:
 
     Use it with `train --set data.tokenizer=FILE`; without it, every run trains its own.
     """
+    from tf_transformer.data.vocabulary import (
+        VocabularyTooLarge,
+        symbol_pieces,
+        train_tokenizer,
+    )
+
     output = Path(options.output)
     require_new("--output", output)
     require_words("--symbols", options.symbols)

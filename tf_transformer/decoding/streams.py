@@ -9,11 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tf_transformer.config import PAD_ID
+
+if TYPE_CHECKING:  # `--help` waits for no NumPy
+    import numpy as np
 
 Progress: TypeAlias = Callable[[int], None]  # takes the number of sentences done so far
 Item = TypeVar("Item")
@@ -88,8 +89,10 @@ def at_once(
                 future.cancel()
 
 
-def padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+def padded(rows: Sequence["np.ndarray"]) -> "np.ndarray":
     """Returns the rows as int32 [B, longest], padded with PAD at the end."""
+    import numpy as np
+
     batch = np.full((len(rows), max(map(len, rows))), PAD_ID, "int32")
     for line, row in zip(batch, rows, strict=True):
         line[: len(row)] = row

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import locked, write_text
@@ -14,7 +14,6 @@ from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SETTINGS, Config, settings_with
 from tf_transformer.config.presets import TABLE3, preset
 from tf_transformer.config.settings import parse_assignments
-from tf_transformer.evaluation import Spread, bleu_signature
 from tf_transformer.plots import new_figure, save
 from tf_transformer.reports.cost import head_sizes, parameter_count
 from tf_transformer.run import Run, require_created_by
@@ -22,6 +21,9 @@ from tf_transformer.run.run import differences
 from tf_transformer.tasks.checks import check_training
 from tf_transformer.tasks.registry import task_named
 from tf_transformer.training.sessions import is_finished, train_in_turn
+
+if TYPE_CHECKING:  # `--help` waits for no sacreBLEU
+    from tf_transformer.evaluation import Spread
 
 logger = logging.getLogger(__name__)
 
@@ -301,8 +303,8 @@ class RowResult:
     row: str  # in Table 3, such as "C-N2"
     change: str  # from base, such as "N 2"
     seeds: int  # their number
-    perplexity: Spread  # on the dev set, per word piece, without label smoothing
-    bleu: Spread  # sacreBLEU on the dev set
+    perplexity: "Spread"  # on the dev set, per word piece, without label smoothing
+    bleu: "Spread"  # sacreBLEU on the dev set
     parameters: int  # their number
 
     @property
@@ -313,6 +315,8 @@ class RowResult:
 
 def finished_rows(output: Path, base: Config) -> list[RowResult]:
     """Returns the last evaluations of the finished runs in a folder, in the paper's order."""
+    from tf_transformer.evaluation import Spread
+
     rows = []
     for row in ROWS:
         runs = [Run.open(file.parent) for file in output.glob(f"{row}-seed*/config.json")]
@@ -334,6 +338,8 @@ def write_report(output: Path) -> list[Part]:
 
     Returns the parts of the report. Raises UserError if no row is finished.
     """
+    from tf_transformer.evaluation import bleu_signature
+
     base = read_settings(output)
     rows = finished_rows(output, base)
     if not rows:

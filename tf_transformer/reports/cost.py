@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from tf_transformer.config import ModelConfig
+
+if TYPE_CHECKING:  # `--help` waits for no NumPy
+    import numpy as np
 
 # Table 2: training cost of English-German in floating-point operations.
 TABLE2_FLOPS = {"base": 3.3e18, "big": 2.3e19}
@@ -36,17 +37,17 @@ class Lengths:
     both: int  # sum of S T
 
     @classmethod
-    def of(cls, source: np.ndarray, target: np.ndarray, window: int = 0) -> "Lengths":
+    def of(cls, source: "np.ndarray", target: "np.ndarray", window: int = 0) -> "Lengths":
         """Sums the lengths of the pairs, two arrays of integers [pairs]."""
-        s, t = source.astype(np.int64), target.astype(np.int64)
+        s, t = source.astype("int64"), target.astype("int64")
         pairs = _compared(s, window, 3), _compared(t, window, 2)
         return cls(int(s.sum()), int(t.sum()), *pairs, int(s @ t))
 
 
-def _compared(lengths: np.ndarray, window: int, blocks: int) -> int:
+def _compared(lengths: "np.ndarray", window: int, blocks: int) -> int:
     if not window:
         return int(lengths @ lengths)
-    size = np.minimum(lengths, window)
+    size = lengths.clip(max=window)
     return int((-(-lengths // size) * blocks * size**2).sum())
 
 

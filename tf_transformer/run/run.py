@@ -8,18 +8,13 @@ import platform
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Self
 
 from tf_transformer.base.errors import UserError, quoted, shortened
 from tf_transformer.base.files import LOCK_FILE, parse_json, write_text
 from tf_transformer.config import Config, settings_with
 from tf_transformer.data.text import ROLES, Role, identity, text_files
-from tf_transformer.run.best import BestWeights, Marks, read_marks, record_in
-from tf_transformer.run.checkpoints import CheckpointFolder
 from tf_transformer.run.records import (
     comparable,
     read_changes,
@@ -28,6 +23,9 @@ from tf_transformer.run.records import (
     score_of,
     write_records,
 )
+
+if TYPE_CHECKING:  # it imports NumPy, for which `--help` does not wait
+    from tf_transformer.run.checkpoints import CheckpointFolder
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +52,6 @@ class Run:
         self.metrics = path / "metrics.jsonl"
         self.change_log = path / "changes.jsonl"
         self.results = path / "results.jsonl"
-        self.checkpoints = CheckpointFolder(path / "checkpoints")
         # Finding it reads a whole state: once for all changes, until there is another state.
         self._resume_step = functools.cache(lambda _: self.checkpoints.resume_step())
 
@@ -211,9 +208,18 @@ class Run:
                 fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
             write_records(self.results, [*read_results(self.results), record])
 
+    @functools.cached_property
+    def checkpoints(self) -> "CheckpointFolder":
+        """The folder of its weights and states."""
+        from tf_transformer.run.checkpoints import CheckpointFolder
+
+        return CheckpointFolder(self.path / "checkpoints")
+
     @property
     def longest_source(self) -> int | None:
         """The tokens of the longest source in training, with EOS; None without data/."""
+        import numpy as np
+
         try:
             if self.config.data.join:
                 return int(self.longest_joined.read_text())
@@ -291,6 +297,8 @@ _PACKAGES = (
 
 def package_versions() -> dict[str, str]:
     """Returns the versions of Python, the platform and the packages."""
+    from importlib import metadata  # here, so that `--help` need not wait
+
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for name in _PACKAGES:
         try:
@@ -380,6 +388,8 @@ def what_is_unfinished(run: Run, steps: int) -> str:
 
     Training ends at `steps` or when patience runs out; last, the average is evaluated.
     """
+    from tf_transformer.run.best import BestWeights, record_in
+
     average, training, history = run.checkpoints.average, run.config.training, run.history()
     evaluated = record_in(average)
     reached = max((each["step"] for each in ([evaluated] if evaluated else history)), default=0)
@@ -407,6 +417,8 @@ def with_signature(run: Run, record: dict[str, Any]) -> dict[str, Any]:
 
 def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:
     """Returns the evaluation of the weights in a file of the run; None without one."""
+    from tf_transformer.run.best import Marks, read_marks
+
     marks = read_marks(file) or Marks()
     if marks.record:
         return with_signature(run, marks.record)

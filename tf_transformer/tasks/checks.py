@@ -5,10 +5,8 @@ from pathlib import Path
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, DataConfig, settings_with
-from tf_transformer.data.plan import bucket_boundaries
 from tf_transformer.data.text import corpora
 from tf_transformer.run import Run
-from tf_transformer.tasks.classification.labelled import labels_of, read_examples
 from tf_transformer.tasks.parsing.trees import check_rules, check_treebank
 from tf_transformer.tasks.registry import task_named
 
@@ -46,6 +44,8 @@ def check_training(config: Config) -> None:
 
 def _check_positions(config: Config) -> None:
     """Refuses fewer learned positions than the longest sentence allowed has tokens."""
+    from tf_transformer.data.plan import bucket_boundaries
+
     longest = bucket_boundaries(config.data.max_length)[-1]
     if config.model.positions_are_limited and config.model.max_length < longest:
         raise UserError(
@@ -101,6 +101,8 @@ def check_parsing(config: Config) -> None:
 
 def check_classification(config: Config) -> None:
     """Refuses missing or damaged files, and settings that contradict each other."""
+    from tf_transformer.tasks.classification.labelled import labels_of, read_examples
+
     if not config.training.init_from:  # the run it names may have a decoder
         for name, setting in settings_with(of_decoders=True).items():
             if config.flat()[name] != setting.default:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tf_transformer.config import SEARCH, settings_with
 from tf_transformer.config.settings import find_named
 from tf_transformer.run import Run
-from tf_transformer.tasks.classification.labelled import read_labels
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from tf_transformer.tasks.task import SequenceTask
@@ -95,6 +94,8 @@ def task_of(run: Run) -> Entry:
 
 def encoder_outputs(run: Run) -> int:
     """Returns the number of classes of a run's encoder-only model; 0 if it has a decoder."""
+    from tf_transformer.tasks.classification.labelled import read_labels
+
     return len(read_labels(run)) if task_of(run).encoder_alone else 0
 
 
