@@ -1,6 +1,7 @@
 """LiteRT: exports, the programs in examples/litert, and the session of `serve --litert`."""
 
 import importlib.util
+import io
 import json
 import shutil
 import subprocess
@@ -111,6 +112,22 @@ def test_the_example_in_cpp_gives_the_same_translations(
     expected = translator.translate(texts, beam_size=1)
     assert [tokenizer.decode(row[:-1]) for row in printed] == expected
     assert [row[-1:] for row in printed] == [[EOS_ID]] * 12 + [[]]
+
+
+@pytest.mark.parametrize("door", ["python", "command"])
+def test_an_export_shows_its_progress_on_a_terminal(
+    door, translator, trained_run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "stderr", terminal := io.StringIO())
+    terminal.isatty = lambda: True
+    if door == "python":
+        translator.export(tmp_path, format="litert", beam_size=1)
+    else:
+        line = f"export {trained_run.path} --format litert --beam 1 --output {tmp_path}"
+        assert main(line.split()) == 0
+    shown = terminal.getvalue()
+    for text in ("signatures traced: 0/2 |", "files converted: 0/1 |", "answers compared: 0/"):
+        assert text in shown
 
 
 def test_export_refuses_options_of_another_format(translator, trained_run, tmp_path):

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.output import counted
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.export.card import CARD, write_card
@@ -62,7 +63,8 @@ def _compare(engine: GraphEngine, decoding: DecodingConfig, lite: InterpreterPoo
     expected = GraphEngine(model, tokenizer).translate(texts, decoding)
     in_lite = LiteEngine(model, tokenizer, lite)
     # Fixed shapes allow only one at a time.
-    received = [in_lite.translate([text], decoding)[0] for text in texts]
+    singly = counted(texts, "answers compared")
+    received = [in_lite.translate([text], decoding)[0] for text in singly]
     pairs = zip(texts, expected, received, strict=True)
     wrong = [text for text, (one,), (other,) in pairs if one != other]
     if wrong and lite.precision == "float32":

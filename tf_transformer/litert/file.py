@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import cache_folder, replacing, sha256
+from tf_transformer.base.output import counted
 from tf_transformer.base.system import return_freed_memory, stderr_held_back
 from tf_transformer.models.transformer import Transformer
 
@@ -60,15 +61,17 @@ def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
     """
     module = tf.Module()
     module.weights = [variable.value for variable in model.weights]
-    functions = {"encode": _encode(model, sizes), "step": _step(model, sizes)}
+    named = counted({"encode": _encode, "step": _step}.items(), "signatures traced")
+    functions = {name: trace(model, sizes) for name, trace in named}
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder, signatures=functions)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, [*functions])
         if precision == "int8":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        with stderr_held_back():
-            content = converter.convert()
-    del converter
+        for each in counted((converter,), "files converted"):
+            with stderr_held_back():
+                content = each.convert()
+    del converter, each
     return_freed_memory()  # of the conversion: more than decoding ever needs
     return content
 
