@@ -22,11 +22,12 @@ def serve(setup: Callable[..., dict[str, Callable[..., dict]]], *packages: str) 
     The first request is for `setup`, with the contender's options as keyword arguments. It
     returns functions that can then be called by name. So can "versions", which returns those of
     Python and `packages`. A function named "memory" replaces the system's measurement of peak
-    memory.
+    memory, and of CPU time and faults where it returns these too.
 
     An answer has the function's `result`, its wall-clock `seconds`, the `cpu_seconds` of all
-    threads and the `peak_bytes` since the last call of `forget_peak`. After a failure it has
-    an `error` or, for a UserError of the package, its message as `user_error`.
+    threads, the `faults` of pages and the `peak_bytes` since the last call of `forget_peak`.
+    After a failure it has an `error` or, for a UserError of the package, its message as
+    `user_error`.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # so that libraries' output does not mix with the answers
@@ -50,15 +51,16 @@ def serve(setup: Callable[..., dict[str, Callable[..., dict]]], *packages: str) 
 
 def _answer(functions: dict[str, Callable[..., dict]], request: dict) -> dict:
     try:
-        begun, used = time.perf_counter(), _cpu_seconds()
+        begun, (used, faults) = time.perf_counter(), _used()
         result = functions[request["call"]](**request["arguments"])
-        cpu_seconds, seconds = _cpu_seconds() - used, time.perf_counter() - begun
+        (used_now, faults_now), seconds = _used(), time.perf_counter() - begun
         memory = functions.get("memory", _peak_memory)()
     except Exception as error:
         if _is_user_error(error):
             return {"user_error": str(error)}
         return {"error": traceback.format_exc()}
-    return {"result": result, "seconds": seconds, "cpu_seconds": cpu_seconds} | memory
+    own = {"cpu_seconds": used_now - used, "faults": faults_now - faults}
+    return {"result": result, "seconds": seconds} | own | memory
 
 
 def _is_user_error(error: Exception) -> bool:
@@ -67,9 +69,10 @@ def _is_user_error(error: Exception) -> bool:
     return errors is not None and isinstance(error, errors.UserError)
 
 
-def _cpu_seconds() -> float:
+def _used() -> tuple[float, int]:
+    """Returns the processor time of this process and its page faults without input."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+    return usage.ru_utime + usage.ru_stime, usage.ru_minflt
 
 
 def _forget_peak() -> dict:
@@ -81,12 +84,13 @@ def _forget_peak() -> dict:
 
 def resident_bytes() -> int:
     """Returns the resident memory of this process; 0 if the system does not report it."""
-    return _status("VmRSS:") or 0
+    return status_bytes("VmRSS:") or 0
 
 
-def _status(name: str) -> int | None:
+def status_bytes(name: str, process: int | str = "self") -> int | None:
+    """Returns a size from the status of a process, such as "VmRSS:"; None if it is not told."""
     with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith(name):
                 return 1024 * int(line.split()[1])
     return None
@@ -94,7 +98,7 @@ def _status(name: str) -> int | None:
 
 def _peak_memory() -> dict[str, int]:
     """Returns the peak resident memory, in bytes."""
-    peak = _status("VmHWM:")
+    peak = status_bytes("VmHWM:")
     if peak is not None:
         return {"peak_bytes": peak}
     unit = 1 if sys.platform == "darwin" else 1024

@@ -28,6 +28,7 @@ class Spec:
         environment: "own", or a requirements file in peers/, without ".txt".
         options: keyword arguments of the script's `setup`.
         threads: number of threads of its library; None for the benchmark's number.
+        keep_memory: whether its C library keeps freed memory, as the package's commands do.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Spec:
     environment: str = "own"
     options: dict[str, Any] = field(default_factory=dict)
     threads: int | None = None
+    keep_memory: bool = True
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,14 @@ class Answer:
         seconds: wall-clock time.
         cpu_seconds: CPU time of all threads; above `seconds` if several compute.
         peak_bytes: peak memory since the first measured call.
+        faults: pages that the system gave to the process.
     """
 
     result: dict[str, Any]
     seconds: float
     cpu_seconds: float
     peak_bytes: int
+    faults: int = 0
 
 
 class Contender:
@@ -72,7 +76,7 @@ class Contender:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env=environment(spec.threads or threads, gpu),
+            env=environment(spec.threads or threads, gpu, spec.keep_memory),
         )
 
     def __enter__(self) -> Self:
@@ -119,10 +123,11 @@ def _source(script: str) -> Path:
     return FOLDER / "contenders" / f"{script}.py"
 
 
-def environment(threads: int, gpu: bool) -> dict[str, str]:
+def environment(threads: int, gpu: bool, keep_memory: bool = True) -> dict[str, str]:
     """Returns environment variables that give every library the same threads and devices.
 
-    All keep freed memory, as this package's commands do, unless TF_TRANSFORMER_MALLOC is 0.
+    All keep freed memory, as this package's commands do, unless that is switched off here or by
+    TF_TRANSFORMER_MALLOC=0.
     """
     path = [str(FOLDER), os.environ.get("PYTHONPATH", "")]
     settings = {
@@ -136,7 +141,9 @@ def environment(threads: int, gpu: bool) -> dict[str, str]:
     }
     if not gpu:
         settings["CUDA_VISIBLE_DEVICES"] = ""
-    if os.environ.get(MALLOC) != "0":
+    if not keep_memory:
+        settings[MALLOC] = "0"
+    elif os.environ.get(MALLOC) != "0":
         settings |= {f"MALLOC_{name}_": str(value) for name, value in KEPT_MEMORY.items()}
     return os.environ | settings
 

@@ -70,9 +70,28 @@ def test_without_a_preset_training_search_and_languages_are_those_of_the_run(sou
     assert config.training.steps == 77 and config.training.warmup_steps == 2_000
     assert (config.data.source, config.data.target, config.data.max_length) == ("en", "fr", 60)
     assert config.data.tokenizer == str(source / "tokenizer.model")
-    assert config.data.bleu_tokenizer == "char"
     assert config.decoding == expected.decoding  # with checkpoint "best" again
     assert config.training.freeze == () and config.data.train == ()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "given", "expected"),
+    [("char", "", "13a"), ("zh", "", "13a"), ("zh", "zh", "zh"), ("none", "", "none"),
+     ("intl", "", "intl")],
+)  # fmt: skip
+def test_what_splits_text_without_blanks_is_chosen_anew(
+    theirs, given, expected, source, caplog
+):
+    """For the new text: training replaces 13a again where that has no blanks."""
+    caplog.set_level("INFO", "tf_transformer")
+    run = Run.open(source)
+    changed = run.config.replace({"data.bleu_tokenizer": theirs})
+    (source / "config.json").write_text(changed.to_json())
+    words = [f"data.bleu_tokenizer={given}"] * bool(given)
+    config = configure(settings={"training.init_from": str(source)}, overrides=words)
+    assert config.data.bleu_tokenizer == expected
+    said = f"is chosen for the new text: that of {source}, {theirs}," in caplog.text
+    assert said == (expected == "13a")
 
 
 def test_without_a_preset_or_task_the_task_is_that_of_the_run(tmp_path):

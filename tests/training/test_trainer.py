@@ -298,6 +298,22 @@ def test_the_weights_it_began_with_can_stay_the_best(tmp_path, whole, caplog, st
     assert before and f"bleu {start:g}, exact" in before[0]
 
 
+def test_weights_unfit_for_the_text_are_told_before_any_update(tmp_path, monkeypatch):
+    beginning(tmp_path)
+    task, build = rising(), FakeTask.build_model
+
+    def build_model(self):
+        model = build(self)
+        for weight in model.trainable_weights:
+            weight.assign(1e38 * weight + 1e38)
+        return model
+
+    monkeypatch.setattr(FakeTask, "build_model", build_model)
+    expected = "is nan at step 0. No update is made yet: in float32 the weights of base are"
+    with pytest.raises(UserError, match=expected):
+        train_run(tmp_path, task, init_from="base")
+
+
 def test_a_start_with_untrained_weights_is_not_scored(tmp_path, whole):
     beginning(tmp_path, ["head"])
     assert_same_training(train_run(tmp_path, rising(), init_from="base"), whole)

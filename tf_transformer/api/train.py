@@ -20,7 +20,7 @@ from tf_transformer.loading.kinds import load_run
 from tf_transformer.run import Run
 from tf_transformer.run.run import PAIRS_FOLDER, require_created_by
 from tf_transformer.tasks.checks import check_training
-from tf_transformer.tasks.registry import settings_from, task_named
+from tf_transformer.tasks.registry import BLEU_TOKENIZER, settings_from, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
 
 if TYPE_CHECKING:
@@ -270,6 +270,10 @@ def configure(
     if (model or recipe) and config.data.subword_sampling != sampling:
         text = "data.subword_sampling is %g as in %s, not %g: rates depend on the tokenizer"
         logger.info(text, config.data.subword_sampling, path, sampling)
+    given = from_source | from_file | single
+    if source and not (model or recipe) and BLEU_TOKENIZER not in given:
+        text = "%s is chosen for the new text: that of %s, %s, is for text without blanks"
+        logger.info(text, BLEU_TOKENIZER, path, source.config.data.bleu_tokenizer)
     return config
 
 

@@ -138,6 +138,7 @@ NORMALIZATIONS = ("identity", "nfkc", "nmt_nfkc")
 
 # SacreBLEU's tokenisers that need no other package.
 BLEU_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none")
+WITHOUT_BLANKS = BLEU_TOKENIZERS[2:6]  # chosen for text without blanks between words
 
 
 # fmt: off

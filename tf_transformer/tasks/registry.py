@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tf_transformer.config import SEARCH, settings_with
+from tf_transformer.config.config import WITHOUT_BLANKS
 from tf_transformer.config.settings import find_named
 from tf_transformer.run import Run
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:  # it imports TensorFlow
     from tf_transformer.tasks.task import SequenceTask
 
 
+BLEU_TOKENIZER = "data.bleu_tokenizer"
 _DECODER = frozenset((*SEARCH, "checkpoint", "ensemble", "precision"))
 
 
@@ -108,13 +110,16 @@ def settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[st
     That is its model, except dropout rates and trained positions, and its tokenizer. If no
     preset or recipe is `named` and the task is the same, it is also its recipe: dropout,
     training and search, languages, length limits and BLEU's tokeniser (see
-    `Setting.init_from`). Subwords are sampled at the run's rate, if at all. `values` are the
-    settings so far, with `task`.
+    `Setting.init_from`), unless that is one for text without blanks, as the new text may have
+    some. Subwords are sampled at the run's rate, if at all. `values` are the settings so far,
+    with `task`.
     """
     theirs = run.config.flat()
     names = [*settings_with(init_from="same"), *settings_with(init_from="taken")]
     if not named and run.config.task == values["task"]:
         names += settings_with(init_from="recipe")
+    if theirs[BLEU_TOKENIZER] in WITHOUT_BLANKS:
+        names = [name for name in names if name != BLEU_TOKENIZER]
     rate = values["data.subword_sampling"] and theirs["data.subword_sampling"]
     taken = {"data.tokenizer": str(run.tokenizer), "data.subword_sampling": rate}
     return taken | {name: theirs[name] for name in names}

@@ -328,10 +328,12 @@ class Trainer:
             return_dict=True,
         )
         if not math.isfinite(logs["loss"]):
-            raise UserError(
-                f"The dev loss is {logs['loss']} at step {self._step()}. Weights evaluated "
-                "before are intact; begin again with a smaller training.learning_rate_scale."
-            )
+            advice = "Weights evaluated before are intact; begin again with a smaller "
+            advice += "training.learning_rate_scale."
+            if not self._step():
+                advice = f"No update is made yet: in {self.training.precision} the weights of "
+                advice += f"{self.training.init_from} are unfit for this text."
+            raise UserError(f"The dev loss is {logs['loss']} at step {self._step()}. {advice}")
         result = self.workers.on_chief(self.evaluate)
         metrics = {name: logs[name] for name in ("loss", "perplexity", "accuracy")}
         metrics |= result.metrics if result else {}
