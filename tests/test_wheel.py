@@ -1,5 +1,6 @@
 """The wheel has everything that a user without the repository needs."""
 
+import configparser
 import os
 import re
 import shutil
@@ -53,10 +54,29 @@ def test_the_wheel_has_exactly_the_files_of_the_package(wheel):
     assert re.search(r"^License: Apache-2.0$", metadata, re.MULTILINE)
 
 
+def test_no_line_installs_the_package_from_an_index():
+    """A line names this wheel, or an extra of the installed package: no index has it."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    extras = "|".join(config["options.extras_require"])
+    names = rf"tf_transformer-{re.escape(__version__)}-py3-none-any\.whl|tf-transformer"
+    right = re.compile(rf'pip install [^"]*"(?:{names})\[(?:(?:{extras}|{{extra}}),?)+\]"')
+    listed = ["git", "ls-files", "README.md", "docs", "examples", "notebooks", "serving"]
+    done = subprocess.run(
+        [*listed, "tf_transformer/*.py"], cwd=ROOT, capture_output=True, text=True
+    )
+    files = [ROOT / name for name in done.stdout.split() if not name.endswith((".png", ".bz2"))]
+    text = "\n".join(file.read_text("utf-8") for file in files)
+    lines = re.findall(r"pip install (?!-e).*(?:tf.transformer|\.\[).*", text)
+    assert [line for line in lines if not right.search(line)] == []
+    assert len(lines) > 12
+
+
 def test_the_wheel_trains_on_the_builtin_corpus_outside_the_repository(wheel, tmp_path):
     installed, work = tmp_path / "installed", tmp_path / "work"
     work.mkdir()
-    zipfile.ZipFile(wheel).extractall(installed)
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(installed)]
+    subprocess.run([*command, f"{wheel}[serve]"], check=True, capture_output=True)
     settings = set_options(*SMALLEST, "training.steps=2", "training.evaluate_every=2")
     environment = os.environ | {"PYTHONPATH": str(installed)}
     done = subprocess.run(

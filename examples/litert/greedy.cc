@@ -126,11 +126,13 @@ void keep(Tensor &rows, Tensor &cache, int column) {
 std::vector<int> translate(Signature &encode, Signature &step, const std::vector<int> &source,
                            int longest) {
   Tensor &ids = encode.inputs.at("source"), &ancestry = step.inputs.at("ancestry");
+  Tensor &mask = step.inputs.at("memory_mask");
   const size_t length = source.size();
   CHECK(length > ids.size);
   for (size_t i = 0; i < ids.size; i++) {
     ids.data<int32_t>()[i] = i < length ? source[i] : kPad;
-    step.inputs.at("memory_mask").data<bool>()[i] = i < length;
+    if (mask.type.element == kBool) mask.data<bool>()[i] = i < length;  // exports up to 1.1.0
+    else mask.data<int32_t>()[i] = i < length;
   }
   encode.run();
   for (const char *name : {"memory_keys", "memory_values"}) {

@@ -27,7 +27,8 @@ def translate(encode, step, source: list[int], longest: int) -> list[int]:
     ids = np.full([1, size(encode, "source", len(source))], PAD, np.int32)
     ids[0, : len(source)] = source
     memory = encode(source=ids)
-    mask = (ids != PAD)[:, None, None]
+    kind = step.get_input_details()["memory_mask"]["dtype"]  # bool in exports up to 1.1.0
+    mask = (ids != PAD)[:, None, None].astype(kind)
     beams = size(step, "tokens", 1)  # all of them take the same tokens: the first one counts
     columns = size(step, "ancestry", longest + 1) - 1
     shape = [*memory["memory_keys"].shape[:3], columns * beams]  # [1, layers, heads, rows]

@@ -77,6 +77,7 @@ def test_a_fixed_length_fixes_all_sizes(fixed_export):
     interpreter = tf.lite.Interpreter(str(fixed_export / "model.tflite"))
     inputs = interpreter.get_signature_runner("step").get_input_details()
     sizes = {name: tuple(details["shape_signature"]) for name, details in inputs.items()}
+    assert {details["dtype"] for details in inputs.values()} == {np.int32, np.float32}
     cached = (1, 1, 4, 90, 16)
     assert sizes == {
         "tokens": (1, 1), "position": (1,), "ancestry": (1, 1, 91), "past_keys": cached,
@@ -128,6 +129,22 @@ def test_an_export_shows_its_progress_on_a_terminal(
     shown = terminal.getvalue()
     for text in ("signatures traced: 0/2 |", "files converted: 0/1 |", "answers compared: 0/"):
         assert text in shown
+
+
+def test_the_page_in_a_browser_gives_the_same_translations(trained_run, translator, tmp_path):
+    page = EXAMPLE.with_name("web") / "build"
+    if not page.exists() or not shutil.which("chromium"):
+        pytest.skip("needs chromium, and `npm install && npm run build` in examples/litert/web")
+    export = ["export", str(trained_run.path), "--format", "litert", "--output", str(tmp_path)]
+    assert main([*export, "--fixed-length", "40"]) == 0
+    shutil.rmtree(page / "model", ignore_errors=True)
+    shutil.copytree(tmp_path / "1", page / "model")
+    texts = [*trained_run.lines("train.en")[:12], "", "  naïve ﬁne 😀 "]
+    done = subprocess.run(
+        ["node", "check.js"], cwd=page.parent, input="\n".join(texts), capture_output=True,
+        text=True, timeout=300, check=True,
+    )  # fmt: skip
+    assert done.stdout.split("\n")[:-1] == translator.translate(texts)
 
 
 def test_export_refuses_options_of_another_format(translator, trained_run, tmp_path):

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
 KeysAndValues = Sequence[tuple[tf.Tensor, tf.Tensor]]
 
-_FORMAT = 3  # increase it whenever `lite_file` changes, so that no cached file is reused
+_FORMAT = 4  # increase it whenever `lite_file` changes, so that no cached file is reused
 
 
 class Sizes(NamedTuple):
@@ -50,10 +50,11 @@ def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
     step, one position of every beam: `tokens` int32 [B, W], the last ones; `position` int32
     [1], from 0; `ancestry` int32 [B, W, C + 1], C at least 1, the slot in which each earlier
     step of a beam was computed, -1 in unused columns of the cache, and finally the beam's own
-    slot; the outputs of "encode", and `memory_mask` bool [B, 1, 1, S], True at real tokens;
-    `past_keys` and `past_values` float32 [B, N, H, R, K] -> `logits` float32 [B, W, V]; `keys`
-    and `values` [B, N, H, W, K], new rows: at position t, column t mod C of the cache. With an
-    attention window, C may be as small as that; otherwise it exceeds t.
+    slot; the outputs of "encode", and `memory_mask` int32 [B, 1, 1, S], 1 at real tokens (no
+    bool, which LiteRT.js refuses); `past_keys` and `past_values` float32 [B, N, H, R, K] ->
+    `logits` float32 [B, W, V]; `keys` and `values` [B, N, H, W, K], new rows: at position t,
+    column t mod C of the cache. With an attention window, C may be as small as that; otherwise
+    it exceeds t.
 
     The model is in float32. With the precision "int8", matrix products have int8 weights, with
     a scale for each column, and inputs rounded to int8 row by row (LiteRT's dynamic-range
@@ -113,7 +114,7 @@ def _step(model: Transformer, sizes: Sizes) -> ConcreteFunction:
     ):  # fmt: skip
         cache = {
             "memory": _pairs(memory_keys, memory_values),
-            "memory_mask": memory_mask,
+            "memory_mask": tf.cast(memory_mask, tf.bool),
             "past": _pairs(past_keys, past_values),
         }
         logits, cache = decode(tokens, tf.reshape(position, []), ancestry, cache)
@@ -139,7 +140,7 @@ def _step(model: Transformer, sizes: Sizes) -> ConcreteFunction:
         ancestry=([batch, width, columns + 1 if columns else None], tf.int32),
         memory_keys=memory[0],
         memory_values=memory[1],
-        memory_mask=([batch, 1, 1, source], tf.bool),
+        memory_mask=([batch, 1, 1, source], tf.int32),
         past_keys=past[0],
         past_values=past[1],
     )

@@ -73,7 +73,7 @@ class ModelInterpreter:
         """
         missing = -source.shape[1] % self._source
         source = np.pad(source, [(0, 0), (0, missing)], constant_values=PAD_ID)
-        mask = (source != PAD_ID)[:, np.newaxis, np.newaxis]
+        mask = (source != PAD_ID)[:, np.newaxis, np.newaxis].astype(np.int32)
         memory = self._encode(source=source) | {"memory_mask": mask}
         return CachedStep(self, memory, window)
 
