@@ -23,8 +23,8 @@ if [ $device = gpu ] && ! "$python" -c 'import tensorflow as tf; raise SystemExi
 fi
 mkdir -p benchmarks/results
 table=benchmarks/results/gpu.md
-cache=$(mktemp -d) work=$(mktemp -d)
-trap 'rm -rf "$cache" "$work"' EXIT
+cache=$(mktemp -d)
+trap 'rm -rf "$cache"' EXIT
 {
     echo "# One device ($device)"
     echo
@@ -50,28 +50,31 @@ part() { # seconds, title, arguments of python
 
 if [ $device = gpu ]; then
     gpu=--gpu base=base big=big vocabulary=37000 base_tokens=25000 big_tokens=16384 sizes='1 32 256'
-    shapes='780x32 390x64 200x124' step=
+    shapes='780x32 390x64 200x124'
 else
     gpu='' base=tiny big=tiny vocabulary=8000 base_tokens=256 big_tokens=256 sizes='1 2'
-    shapes='8x8 4x16' step='--set training.jit_compile=true --batch-tokens 512'
+    shapes='8x8 4x16'
 fi
 common="$gpu --peers none --rounds 2 --corpus $corpus --vocab-size $vocabulary"
 one="--device $device --vocab-size $vocabulary --shapes $shapes"
-train="-m tf_transformer.cli.main train --model tiny --output $work/run $step"
+began=$(date +%s)
 # shellcheck disable=SC2086  # several words
 {
-    part 60 "Parity of an update" benchmarks/gpu_step.py parity $one --model $base
+    part 50 "Parity of an update" benchmarks/gpu_step.py parity $one --model $base
     export TF_XLA_FLAGS="--tf_xla_persistent_cache_directory=$cache"
-    part 75 "Compilation, nothing stored" benchmarks/gpu_step.py compile $one --model $base
-    part 45 "Compilation, stored" benchmarks/gpu_step.py compile $one --model $base
+    part 70 "Compilation, nothing stored" benchmarks/gpu_step.py compile $one --model $base
+    part 40 "Compilation, stored" benchmarks/gpu_step.py compile $one --model $base
     part 75 "Training, base, bfloat16" benchmarks/training_step.py $common --models $base \
         --precisions bfloat16 --batch-tokens $base_tokens --xla --peak-tflops "$peak"
     part 75 "Training, big, bfloat16" benchmarks/training_step.py $common --models $big \
         --precisions bfloat16 --batch-tokens $big_tokens --xla --peak-tflops "$peak"
-    part 60 "Kernels of a step" benchmarks/gpu_step.py profile $one --model $base
+    part 55 "Kernels of a step" benchmarks/gpu_step.py profile $one --model $base
     part 50 "Decoding, base" benchmarks/decoding.py $common --model $base \
         --precisions float32 bfloat16 --beams 4 --batch-sizes $sizes
-    part 20 "Training stops" $train --stop-after "20 steps"
-    part 20 "Training resumes" $train --stop-after "20 steps"
+    part 65 "A killed training resumes" benchmarks/gpu_step.py resume --model tiny
+    if [ $device = cpu ] || [ $(($(date +%s) - began)) -lt 420 ]; then
+        part 60 "Two logical devices" benchmarks/gpu_step.py replicas --device $device --model tiny \
+            --vocab-size 500
+    fi
 }
 cat "$table"

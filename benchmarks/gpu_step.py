@@ -1,18 +1,24 @@
-"""A training step on a GPU: parity with the CPU, seconds of compilation, profile by kinds.
+"""A training step on a GPU: parity with the CPU, seconds of compilation, profile, resuming.
 
     python benchmarks/gpu_step.py parity --device gpu --model base
     python benchmarks/gpu_step.py compile --device gpu --model base --shapes 780x32 390x64
     python benchmarks/gpu_step.py profile --device gpu --model base
+    python benchmarks/gpu_step.py resume --model tiny
+    python benchmarks/gpu_step.py replicas --device gpu --model tiny
 
 `parity` compares one update by XLA programs on the device with one without XLA on the CPU, in
 float32 without dropout. `compile` times the first step of each shape, and later ones. `profile`
-sums the time of kernels by kind, with and without XLA. Ids are random.
+sums the time of kernels by kind, with and without XLA. Ids are random. `resume` kills a
+training of the built-in corpus by XLA programs, resumes it, and compares its weights with those
+of an undisturbed one. `replicas` splits the device in two, and compares updates with one's.
 """
 
 import argparse
 import collections
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,6 +32,7 @@ from tf_transformer.config import Config, ModelConfig, TrainingConfig  # noqa: E
 from tf_transformer.config.presets import preset  # noqa: E402
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy  # noqa: E402
 from tf_transformer.models.transformer import Transformer, build_model  # noqa: E402
+from tf_transformer.training.devices import distribute  # noqa: E402
 from tf_transformer.training.trainer import compile_model  # noqa: E402
 
 # Kinds of kernels by what their names contain; the first that fits counts.
@@ -160,9 +167,92 @@ def kinds_in(path: Path, device: str) -> dict[str, tuple[float, int]]:
     return dict(sorted(found.items(), key=lambda item: (item[0] == "all", -item[1][0])))
 
 
+TRAINING = (
+    "training.jit_compile=true", "training.steps=40", "training.evaluate_every=20",
+    "training.batch_tokens=512", "training.save_minutes=1e-6", "data.max_length=16",
+    "decoding.beam_size=1", "decoding.max_extra_length=1",
+)  # fmt: skip
+
+
+def resume(options: argparse.Namespace) -> None:
+    """Prints the seconds of trainings, and how many weights and moments have the same bits."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole, killed = Path(folder, "whole"), Path(folder, "killed")
+        train(options, whole)
+        train(options, killed, kill=True)
+        train(options, killed)
+        found = [np.load(run / "checkpoints" / "state-00000040.npz") for run in (whole, killed)]
+        names = [n for n in found[0].files if n.startswith(("model/", "optimizer/", "seed/"))]
+        equal = [found[0][n].tobytes() == found[1][n].tobytes() for n in names]
+    print(f"{sum(equal)} of {len(names)} arrays of the killed run have the whole one's bits")
+    if not all(equal):
+        raise SystemExit(1)
+
+
+def train(options: argparse.Namespace, run: Path, *, kill: bool = False) -> None:
+    """Trains, until the second state is written if the process is to be killed."""
+    words = [word for each in TRAINING for word in ("--set", each)]
+    command = [sys.executable, "-m", "tf_transformer.cli.main", "train", "--model"]
+    command += [options.model, "--output", str(run), *words]
+    started = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        while kill and process.poll() is None:
+            if len(list(run.glob("checkpoints/state-*.npz"))) > 1:
+                process.kill()
+            time.sleep(0.01)
+        lines = process.communicate()[0].splitlines()
+    shown = [line for line in lines if line.startswith(("XLA", "resuming", "error"))]
+    seconds = time.perf_counter() - started
+    print(f"status {process.returncode} after {seconds:.0f} s: {'; '.join(shown)}", flush=True)
+
+
+def replicas(options: argparse.Namespace) -> None:
+    """Prints how far the weights after three updates are from those of one device."""
+    on_gpu, options.precision = options.device == "gpu", "float32"
+    physical = tf.config.list_physical_devices(options.device.upper())[0]
+    limit = 8_192 if on_gpu else None  # MB
+    logical = [tf.config.LogicalDeviceConfiguration(memory_limit=limit)] * 2
+    tf.config.set_logical_device_configuration(physical, logical)
+    kinds = [tf.distribute.ReductionToOneDevice()]
+    if on_gpu:
+        kinds += [tf.distribute.HierarchicalCopyAllReduce(), tf.distribute.NcclAllReduce()]
+    expected = weights_after(options, tf.distribute.get_strategy())
+    names = [f"{options.device.upper()}:{index}" for index in range(2)]
+    for kind in kinds:
+        found = weights_after(options, tf.distribute.MirroredStrategy(names, kind))
+        apart = max(
+            np.abs(a - b).max() / np.abs(b).max() for a, b in zip(found, expected, strict=True)
+        )
+        print(f"{type(kind).__name__}: {apart:.1e} of a tensor's largest value", flush=True)
+
+
+def weights_after(options: argparse.Namespace, strategy: tf.distribute.Strategy) -> list:
+    """The weights after three updates by XLA programs, without dropout."""
+    inputs, labels = batch(options, 8, 16)
+
+    def share(replicas, number: int) -> tf.data.Dataset:
+        parts = [
+            tf.nest.map_structure(lambda each, r=r: each[r::number], (inputs, labels))
+            for r in replicas
+        ]
+        spec = tf.TensorSpec([None, None], tf.int32)
+        signature = tf.nest.map_structure(lambda _: spec, parts[0])
+        return tf.data.Dataset.from_generator(
+            lambda: parts, output_signature=signature
+        ).repeat()
+
+    with strategy.scope():
+        model = model_of(options, dropout=0.0)
+        loss = LabelSmoothedCrossEntropy(0.1, scatter=False)
+        model.compile("sgd", loss, chunked_loss=True, jit_compile=True)
+    model.fit(distribute(strategy, share), steps_per_epoch=3, shuffle=False, verbose=0)
+    return model.get_weights()
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    tasks = {"parity": parity, "compile": compilation, "profile": profile}
+    tasks = {"parity": parity, "compile": compilation, "profile": profile, "resume": resume}
+    tasks |= {"replicas": replicas}
     parser.add_argument("task", choices=tasks)
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--model", default="base", help="preset")

@@ -1,5 +1,7 @@
-"""Tests of base/system.py: page faults of a process that allocates and frees the same size."""
+"""Tests of base/system.py: page faults of a process that allocates and frees the same size, and
+where XLA stores what it compiles."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -7,7 +9,7 @@ import sys
 import pytest
 from command_line import environment
 
-from tf_transformer.base.system import MALLOC
+from tf_transformer.base.system import MALLOC, _store_programs
 
 pytestmark = pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is changed"
@@ -64,3 +66,27 @@ def test_an_import_and_the_switch_leave_the_allocator_as_it_is(code, more):
 
 def test_kept_memory_can_be_returned():
     assert number_from(RESIDENT) < PAGES / 4
+
+
+@pytest.mark.parametrize("given", [None, ""])
+def test_xla_stores_programs_for_each_kind_of_gpu_unless_flags_are_given(
+    tmp_path, monkeypatch, given
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TF_XLA_FLAGS", given or "")
+    if given is None:
+        monkeypatch.delenv("TF_XLA_FLAGS")
+    _store_programs(tmp_path / "none")
+    assert os.environ.get("TF_XLA_FLAGS") == given
+    for number in range(2):
+        info = tmp_path / "gpus" / f"0000:0{number}:00.0" / "information"
+        info.parent.mkdir(parents=True)
+        info.write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 5\n")
+    _store_programs(tmp_path / "gpus")
+    folders = list((tmp_path / "tf_transformer" / "xla").glob("*"))
+    if given is None:
+        assert [f.name.partition("-")[2] for f in folders] == ["NVIDIA-H100-80GB-HBM3"]
+        flag = f"--tf_xla_persistent_cache_directory='{folders[0]}'"
+        assert os.environ["TF_XLA_FLAGS"] == flag
+    else:
+        assert (os.environ["TF_XLA_FLAGS"], folders) == ("", [])

@@ -88,13 +88,17 @@ def augmentation_of(tokenizer: Tokenizer, **settings) -> Augmentation:
 
 
 def plan_of(
-    corpus: EncodedCorpus, tokenizer: Tokenizer, seed: int = 1, **settings
+    corpus: EncodedCorpus,
+    tokenizer: Tokenizer,
+    seed: int = 1,
+    most_shapes: int | None = None,
+    **settings,
 ) -> BatchPlan:
     mix = settings.get("mix")
     return BatchPlan(
         *(corpus.lengths(side) for side in SIDES), batch_tokens=512, max_length=LENGTH,
         seed=seed, mixture=Mixture(SIZES, mix, seed) if mix else None,
-        augmentation=augmentation_of(tokenizer, **settings),
+        augmentation=augmentation_of(tokenizer, **settings), most_shapes=most_shapes,
     )  # fmt: skip
 
 
@@ -170,8 +174,10 @@ def test_half_of_the_joined_examples_have_two_pairs():
     assert shares == pytest.approx(expected, abs=0.02)
 
 
-def test_joined_examples_fit_and_do_not_grow_the_padding(corpus, tokenizer):
-    plan = plan_of(corpus, tokenizer, join=0.5, caps=0.2)
+@pytest.mark.parametrize("most_shapes", [None, 5])
+def test_joined_examples_fit_and_do_not_grow_the_padding(corpus, tokenizer, most_shapes):
+    plan = plan_of(corpus, tokenizer, join=0.5, caps=0.2, most_shapes=most_shapes)
+    assert len(plan.shapes) <= (most_shapes or 99)
     pad = positions = 0
     for inputs, labels in make_dataset(corpus, plan, num_steps=3 * plan.steps_per_epoch):
         for side, ids in enumerate((inputs["source"].numpy(), labels.numpy())):

@@ -11,7 +11,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import DataConfig
 from tf_transformer.config.settings import mix_weights
 from tf_transformer.data.mixture import Mixture
-from tf_transformer.data.plan import Batch, BatchPlan, bucket_boundaries
+from tf_transformer.data.plan import Batch, BatchPlan, bucket_boundaries, fitted_boundaries
 
 SIZES = [900, 100]  # of two corpora, together as many pairs as `make_plan` has by default
 
@@ -120,6 +120,43 @@ def test_order_differs_between_epochs_and_seeds(mix):
     plan, other = make_plan(mix=mix), make_plan(mix=mix, seed=2)
     epochs = [epoch_pairs(plan, 0), epoch_pairs(plan, 1), epoch_pairs(other, 0)]
     assert len({tuple(np.concatenate(rows)) for rows in epochs}) == 3
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+def test_fitted_lengths_leave_the_least_padding_of_all(most):
+    lengths = np.random.default_rng(most).choice([3, 8, 9, 12, 19, 30, 31, 45], 60)
+    ends = [8, 12, 20, 32, 48]  # those of the lengths, as multiples of 4
+
+    def positions(boundaries: Sequence[int]) -> int:
+        return sum(min(end for end in boundaries if end >= length) for length in lengths)
+
+    choices = [
+        sorted(choice)
+        for count in range(1, most + 1)
+        for choice in itertools.combinations(ends, count)
+        if 48 in choice
+    ]
+    fewest = min(map(positions, choices))
+    enough = [choice for choice in choices if positions(choice) <= 1.01 * fewest]
+    count = min(map(len, enough))
+    best = min(positions(choice) for choice in enough if len(choice) == count)
+    fitted = fitted_boundaries(lengths, most)
+    assert (len(fitted), positions(fitted), fitted[-1]) == (count, best, 48)
+
+
+@pytest.mark.parametrize("mix", ["", "1:9"])
+def test_a_plan_of_few_shapes_has_each_pair_in_a_batch_that_it_fits_into(mix):
+    mixture = Mixture(SIZES, mix, 1) if mix else None
+    lengths = random_lengths(1000)
+    plan = plan_of(*lengths, batch_tokens=256, mixture=mixture, most_shapes=4)
+    assert [length for _, length in plan.shapes][-1] == 64
+    assert len(plan.shapes) == 4 < len(make_plan(mix=mix).shapes)
+    batches = [plan.batch(step) for step in range(3 * plan.steps_per_epoch)]
+    assert all(np.max(lengths, 0)[batch.indices].max() <= batch.length for batch in batches)
+    assert {(batch.num_rows, batch.length) for batch in batches} == {*plan.shapes}
+    if not mix:
+        assert sorted(np.concatenate(epoch_pairs(plan, 1))) == list(range(1000))
+    assert plan.padding_waste() < 0.35
 
 
 def test_summary_states_shapes_steps_and_waste():

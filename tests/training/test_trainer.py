@@ -11,11 +11,16 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from fake_task import FakeTask, batch, compiled_model, result_of
-from replicas import strategy_of
+from replicas import batch as sentences
+from replicas import dataset as sentences_dataset
+from replicas import strategy_of, transformer
+from tensorflow.python.framework.config import disable_op_determinism
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, TrainingConfig
+from tf_transformer.models.transformer import Transformer
 from tf_transformer.reports.facts import describe_origin
 from tf_transformer.run import Run
 from tf_transformer.run.best import read_marks
@@ -24,7 +29,7 @@ from tf_transformer.run.run import evaluation_of
 from tf_transformer.training.devices import Workers
 from tf_transformer.training.progress import TrainingProgress
 from tf_transformer.training.sessions import Budget, Interrupted, Stopper
-from tf_transformer.training.trainer import Result, Trainer, make_optimizer
+from tf_transformer.training.trainer import Result, Trainer, make_optimizer, padding
 
 RECIPE = {
     "steps": 6,
@@ -161,6 +166,49 @@ def test_training_on_two_devices_resumes_bit_for_bit_and_on_one_with_the_same_su
     assert tokens == pytest.approx(
         sum((labels > 0).sum() for _, labels in map(batch, range(6)))
     )
+
+
+class SentenceTask(FakeTask):
+    """A small Transformer with dropout."""
+
+    shapes = ((4, 4),)
+
+    def build_model(self) -> Transformer:
+        return transformer(dropout=0.3)
+
+    def training_data(self, start_step, replicas=(0,), num_replicas=1):
+        numbers = range(3 * start_step, 3 * start_step + 27, 3)
+        return sentences_dataset([sentences(4, number) for number in numbers])
+
+    def validation_data(self, replicas=(0,), num_replicas=1):
+        return sentences_dataset([sentences(4, 0)] * 2)
+
+
+def test_programs_are_compiled_before_the_first_step_and_leave_no_trace(
+    tmp_path, monkeypatch, caplog
+):
+    """Neither in a new nor in a resumed training; the other one compiles when it must."""
+    caplog.set_level("INFO", "tf_transformer")
+    recipe = {"deterministic": True, "jit_compile": True, "ema_decay": 0.9, "clip_norm": 1.0}
+    tf.config.experimental.enable_op_determinism()
+    try:
+        with pytest.raises(Interrupted, match="at step 3"):
+            task = SentenceTask(itertools.count(10.0))
+            train_run(tmp_path / "a", task, Stopper(Budget(steps=3)), **recipe)
+        resumed = train_run(tmp_path / "a", SentenceTask(itertools.count(10.0)), **recipe)
+        assert "compiling 11 programs for 1 shapes" in caplog.text
+        monkeypatch.setattr(Trainer, "_compile_programs", lambda trainer: True)
+        plain = train_run(tmp_path / "b", SentenceTask(itertools.count(10.0)), **recipe)
+    finally:
+        disable_op_determinism()
+    assert_same_training(resumed, plain)
+
+
+def test_padding_has_each_shape_for_each_replica():
+    spec = SentenceTask(iter(())).training_data(0).element_spec
+    batches = list(padding(spec, [(4, 4), (4, 6)], range(2), 2).take(5))
+    assert [labels.shape for _, labels in batches] == [(4, 4), (4, 4), (4, 6), (4, 6), (4, 4)]
+    assert not any(np.any(array) for array in tf.nest.flatten(batches))
 
 
 def test_training_resumes_bit_for_bit_with_more_steps(tmp_path, whole):

@@ -24,6 +24,27 @@ def bucket_boundaries(max_length: int) -> list[int]:
     return [*boundaries, last]
 
 
+def fitted_boundaries(lengths: np.ndarray, most: int) -> list[int]:
+    """Returns the lengths to pad to, multiples of 4 from 8, that leave the least padding.
+
+    At most `most`, and the fewest that need at most 1 % more positions than `most` do.
+    """
+    ends, counts = np.unique(np.maximum(-(-lengths // 4) * 4, 8), return_counts=True)
+    below = counts.cumsum()  # pairs that are no longer
+    # The fewest positions [ends] of the pairs up to each end, if it is the last of 1, 2, ...
+    fewest, shorter = [ends * below], []
+    for _ in range(most - 1):
+        each = fewest[-1][:, None] + ends * (below - below[:, None])  # [last but one, last]
+        each = np.where(np.tri(len(ends), k=-1, dtype=bool), np.inf, each)
+        shorter.append(each.argmin(axis=0))
+        fewest.append(each.min(axis=0))
+    count = next(n for n, each in enumerate(fewest) if each[-1] <= 1.01 * fewest[-1][-1])
+    chosen = [len(ends) - 1]
+    for choice in reversed(shorter[:count]):
+        chosen.append(choice[chosen[-1]])
+    return sorted({*ends[chosen].tolist()})
+
+
 def _round_up(length: float) -> int:
     return 4 * int(np.ceil(length / 4))
 
@@ -69,7 +90,8 @@ class BatchPlan:
     [batch_tokens // b, b] on both sides: at most `batch_tokens` positions each. Pairs left over
     in a bucket move to the next longer one, so only one batch of an epoch is not full. An epoch
     sees each pair once, unless there is a mixture. With an augmentation each pair begins an
-    example; later epochs leave out or repeat a few batches to be as long.
+    example; later epochs leave out or repeat a few batches to be as long. `most_shapes`, if
+    given, limits the buckets; their lengths are then fitted to those of the first epoch.
 
     The lengths, int [pairs], count EOS; with an augmentation they are those of all forms.
     Without target lengths there is only a source side. Raises UserError if a pair does not fit
@@ -86,6 +108,7 @@ class BatchPlan:
         seed: int,
         mixture: Mixture | None = None,
         augmentation: Augmentation | None = None,
+        most_shapes: int | None = None,
     ):
         sides = [source_lengths] if target_lengths is None else [source_lengths, target_lengths]
         self._lengths = np.stack(sides)  # [sides, pairs of the encoding]
@@ -95,12 +118,21 @@ class BatchPlan:
         longer = self._lengths.max(axis=0)
         self._require_room(longer.max())
         # Pairs in other forms are in no bucket: the augmentation chooses them.
-        self._buckets = self._fill(longer[: augmentation.num_pairs if augmentation else None])
+        longer = longer[: augmentation.num_pairs if augmentation else None]
+        self._buckets = self._fill(longer)
 
         largest = self._boundaries[self._boundaries <= batch_tokens][-1]
         limits = np.full([len(sides), 1], min(max_length, largest))
-        first = self._epoch = self._plan_epoch(0, limits)
+        first = self._plan_epoch(0, limits)
         planned = first.examples.lengths if first.examples else self._lengths
+        if most_shapes:
+            drawn = np.concatenate([batch.indices for batch in first.batches])
+            # A mixture may draw the longest pair in a later epoch.
+            fitted = np.append(planned.max(axis=0)[drawn], planned.max())
+            self._boundaries = np.array(fitted_boundaries(fitted, most_shapes))
+            self._buckets = self._fill(longer)
+            first = self._plan_epoch(0, limits)
+        self._epoch = first
         # Later epochs join pairs up to here as well: the first has the longest batch of all.
         self._limits = np.maximum(self._lengths.max(axis=1), planned.max(axis=1))[:, np.newaxis]
         self.longest = self._limits[:, 0].tolist()  # length of the longest example on each side

@@ -114,3 +114,13 @@ class KerasModel(keras.Model):
             if self.optimizer is not None and not self.optimizer.built:
                 self.optimizer.build(self.trainable_variables)
             self._post_build()
+
+
+def number_anew():
+    """Gives the functions that TensorFlow makes next the same numbers in every process.
+
+    XLA's cache on disk finds a program by its function's name, and a number in it counts what
+    TensorFlow did before, which differs between a new and a resumed training.
+    """
+    while ops.uid() % 100_000:
+        pass

@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import math
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +40,8 @@ class TrainingProgress:
     steps_per_epoch: int = 0  # batches per epoch; another number means other batches
     replicas: int = 1  # number of devices
     max_tokens_per_device: int = 0  # size of the parts that batches are computed in; 0 if whole
-    compiled: int = 0  # 1 if XLA compiles the layers, which draw other dropout masks
+    # If XLA compiles the layers, which draw other dropout masks, 2; 1 with 1.1.0's lengths.
+    compiled: int = 0
     # State of the model's running means, to resume within a period.
     means: list[np.ndarray] = field(default_factory=list)
 
@@ -102,9 +102,9 @@ class TrainingProgress:
             changes.append(f"{now.replicas} instead of {self.replicas} devices")
         if self.max_tokens_per_device != now.max_tokens_per_device:
             changes.append("parts of another size")
-        if self.compiled != now.compiled:
+        if bool(self.compiled) != bool(now.compiled):
             changes.append(f"{'with' if now.compiled else 'without'} XLA")
-        if self.steps_per_epoch != now.steps_per_epoch:
+        if (self.steps_per_epoch, self.compiled) != (now.steps_per_epoch, now.compiled):
             self.data_step = self.data_step * now.steps_per_epoch // self.steps_per_epoch
             changes.append("batches of another size")
         self.replicas, self.steps_per_epoch = now.replicas, now.steps_per_epoch
@@ -273,16 +273,14 @@ class StepWatch(keras.callbacks.Callback):
             )
 
     def _estimate(self, step: int, seconds: float) -> None:
-        """Announces the time left, once, without the first step, which compiles too."""
+        """Announces the time left, once, without the first step, which takes longer."""
         if self.timed is None:
             return
         self.timed.append(seconds)
         later = self.timed[1:]
-        compiled = self.progress.compiled  # where a new shape takes long, now and then
-        if (sum(later) >= ESTIMATE_SECONDS and not compiled) or len(later) == ESTIMATE_STEPS:
+        if sum(later) >= ESTIMATE_SECONDS or len(later) == ESTIMATE_STEPS:
             left = self.training.steps - step
-            each = statistics.median(later) if compiled else sum(later) / len(later)
-            expected = duration(each * left)
+            expected = duration(sum(later) / len(later) * left)
             logger.info("%s steps to go, about %s", f"{left:,}", expected)
             self.timed = None
 

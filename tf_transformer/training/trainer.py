@@ -3,19 +3,26 @@
 The trainer knows a task only by the protocols here, and never asks which one it runs.
 """
 
+import functools
 import gc
+import itertools
 import logging
 import math
+import os
 import random
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.base.output import ProgressBars
 from tf_transformer.config import Config, TrainingConfig
+from tf_transformer.fast.keras_hooks import number_anew
 from tf_transformer.fast.optimizers import Adam, averaged_weights, learning_rate, step_of
 from tf_transformer.fast.programs import structure_of
 from tf_transformer.layers.embedding import PositionalEmbedding
@@ -38,6 +45,7 @@ from tf_transformer.training.progress import (
     StepWatch,
     TrainingProgress,
     UserCallbacks,
+    duration,
 )
 from tf_transformer.training.sessions import Stopper
 
@@ -138,7 +146,7 @@ class Trainer:
         self.progress = TrainingProgress(
             steps_per_epoch=epoch,
             replicas=self.replicas,
-            compiled=int(self.model.programs is not None),
+            compiled=2 * (self.model.programs is not None),
         )
 
     def train(self) -> Result | None:
@@ -187,16 +195,14 @@ class Trainer:
         path = self.folder.latest_state()
         self.workers.barrier()  # all see the same states before any is deleted
         self.workers.on_chief(self.folder.clear, path)
-        saved = None if path is None else TrainingProgress.restore(path, self.model)
-        size = self._part_size(saved.max_tokens_per_device if saved else None)
+        recorded = checkpoints.read_progress(path) if path else {}
+        size = self._part_size(recorded.get("max_tokens_per_device"))
         self.progress.max_tokens_per_device = size
         self.model.max_tokens_per_device = size if 0 < size < self.largest_share else None
         logger.info("memory: %s", describe_memory(self.model, self.largest_share))
-        if self.model.programs:
-            shapes = part_shapes(
-                self.task.shapes, self.replicas, self.model.max_tokens_per_device
-            )
-            logger.info("XLA: %s", describe_programs(self.model, len(shapes)))
+        if self.model.programs and not self._compile_programs():
+            return self._restart_in_halves()
+        saved = None if path is None else TrainingProgress.restore(path, self.model)
         if saved is not None:
             self._resume(saved)
         else:
@@ -206,11 +212,42 @@ class Trainer:
             self.folder,
         )  # fmt: skip
 
-    def _part_size(self, recorded: int | None) -> int:
+    def _compile_programs(self) -> bool:
+        """Compiles all shapes before the first step; returns False if memory ran out.
+
+        They are trained on as batches of padding. Gradients of zero leave a new model as it is,
+        but for what counts steps: that is put back.
+        """
+        number_anew()
+        shapes = sorted(
+            part_shapes(self.task.shapes, self.replicas, self.model.max_tokens_per_device)
+        )
+        number = describe_programs(self.model, len(shapes))
+        local = self.replicas // self.workers.number
+        logger.info("XLA: compiling %s%s", number, f" on each of {local} devices" * (local > 1))
+        variables = [*self.model.optimizer.variables, *self.model.non_trainable_variables]
+        counts = [v for v in variables if math.prod(v.shape) <= 2]  # and seeds
+        before = [v.numpy() for v in counts]
+        spec, start = self.task.training_data(0, [0], 1).element_spec, time.perf_counter()
+        with ProgressBars(len(shapes), bool(self.verbose)) as bars:
+            shown = keras.callbacks.LambdaCallback(
+                on_train_batch_end=lambda batch, logs: bars("compiling", batch + 1)
+            )
+            data = functools.partial(padding, spec, shapes)
+            if not self._fit_steps(data, len(shapes), [shown]):
+                return False
+        for variable, value in zip(counts, before, strict=True):
+            variable.assign(value)
+        flags = os.environ.get("TF_XLA_FLAGS") or "unset, so the next session compiles again"
+        seconds = duration(time.perf_counter() - start)
+        logger.info("XLA: compiled in %s; TF_XLA_FLAGS is %s", seconds, flags)
+        return True
+
+    def _part_size(self, recorded: np.ndarray | None) -> int:
         """Returns the positions to compute at once; 0 for a whole share of a batch."""
         default = 0 if tf.config.get_visible_devices("GPU") else CPU_POSITIONS
         sizes = (self.halved_part, self.training.max_tokens_per_device, recorded, default)
-        return next(size for size in sizes if size is not None)
+        return int(next(size for size in sizes if size is not None))
 
     def _resume(self, saved: TrainingProgress) -> None:
         """Goes on where a state ended, with the batches and devices of this session."""
@@ -257,15 +294,21 @@ class Trainer:
             epochs=-(-self.training.steps // every),
             steps=every,
         )
+        return self._fit_steps(
+            functools.partial(self.task.training_data, start),
+            every - done,
+            [self.watch, ProgressBar(done, self.verbose), self.callbacks],
+        )
+
+    def _fit_steps(self, data: devices.ShareOfData, steps: int, callbacks: list) -> bool:
+        """Calls `fit` once; returns False if memory ran out."""
         try:
             self.model.fit(
-                devices.distribute(
-                    self.strategy, lambda *share: self.task.training_data(start, *share)
-                ),
-                steps_per_epoch=every - done,
+                devices.distribute(self.strategy, data),
+                steps_per_epoch=steps,
                 shuffle=False,
                 verbose=0,
-                callbacks=[self.watch, ProgressBar(done, self.verbose), self.callbacks],
+                callbacks=callbacks,
             )
         except _OUT_OF_MEMORY:
             return False
@@ -293,7 +336,8 @@ class Trainer:
             "out of memory: back to the last state, on in parts of %s positions", f"{half:,}"
         )
         self.halved_part = half
-        del self.model, self.evaluate, self.watch
+        del self.model, self.evaluate
+        self.__dict__.pop("watch", None)  # compiling precedes it
         gc.collect()  # frees the old model before the new one is built
         random.setstate(self._random)
         self._build()
@@ -460,7 +504,23 @@ def describe_programs(model: TokenModel, shapes: int) -> str:
         layers = {tuple(structure_of(layer).values()) for layer in stack.layers}
         kinds += len(layers) + bool(stack.dropout_rate) + bool(stack.norm)
     number = 2 * kinds * shapes + isinstance(model, Transformer)  # forward and backward; loss
-    return f"{number} programs for {shapes} shapes, each compiled when first needed"
+    return f"{number} programs for {shapes} shapes"
+
+
+def padding(
+    spec: Any, shapes: Sequence[tuple[int, int]], replicas: Sequence[int], num_replicas: int
+) -> tf.data.Dataset:
+    """Returns endless batches of zeros with the spec of others: each shape for each replica."""
+
+    def zeros(rows: int, length: int, each: tf.TensorSpec) -> np.ndarray:
+        shape = [rows, length][: each.shape.rank] + each.shape[2:].as_list()
+        return np.zeros(shape, each.dtype.as_numpy_dtype)
+
+    def batches() -> Iterator[Any]:
+        for shape, _ in itertools.product(shapes, replicas):
+            yield tf.nest.map_structure(functools.partial(zeros, *shape), spec)
+
+    return tf.data.Dataset.from_generator(batches, output_signature=spec).repeat()
 
 
 def part_shapes(
