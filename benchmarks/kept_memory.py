@@ -54,6 +54,8 @@ def _work(options: argparse.Namespace) -> Iterator[tuple[Spec, dict[str, dict]]]
     if "training" in options.parts:
         corpus = prepared_corpus(options)
         for name, precision, positions, pieces in TRAINING:
+            if name not in options.models:
+                continue
             given = {"batch_tokens": positions, "number": options.batches}
             batches = make_file("batches", corpus=corpus, **given)
             model = asdict(preset(name).model) | {"vocab_size": pieces}
@@ -103,6 +105,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_corpus(parser)
     add = parser.add_argument
     add("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
+    models = sorted({name for name, *_ in TRAINING})
+    add("--models", nargs="+", choices=models, default=models, help="training: presets")
     add("--batches", type=positive, default=4, help="training: updates in a round")
     add("--run", metavar="RUN_OR_SAVEDMODEL", help="the model to serve, from English")
     text = "server: requests in a round, clients at the same time"

@@ -48,7 +48,7 @@ def setup(work: str, precision: str, lookahead: int = 0, streams: int = 1) -> di
         limits["lookahead"] = 0 if forced else lookahead
         decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
         vocabulary = SimpleNamespace(  # enough to search over ids
-            vocab_size=model.vocab_size, model_bytes=b"", slots=lambda side: ()
+            vocab_size=model.vocab_size, model_bytes=b"", slots=lambda side="source": ()
         )
         engine = GraphEngine(model, vocabulary)
         if lite:

@@ -29,7 +29,7 @@ def setup(run: str, clients: int) -> dict:
     log = tempfile.NamedTemporaryFile("w+")  # noqa: SIM115
     command = [sys.executable, "-m", "tf_transformer.cli.main", "serve", run, "--port", "0"]
     environment = os.environ | {"TF_TRANSFORMER_PARENT": str(os.getpid())}
-    server = subprocess.Popen(command, stderr=log, env=environment)
+    server = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     url = f"{_address(server, Path(log.name))}v1/models/{Path(run).name}:predict"
     with tempfile.TemporaryDirectory() as folder:
         lines = Path(f"{builtin.write_splits(Path(folder))['train']}.en").read_text("utf-8")

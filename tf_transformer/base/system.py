@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -185,6 +184,8 @@ def _store_programs(gpus: Path) -> None:
     models = sorted({name for info in infos for name in re.findall(r"Model:\s*(.*)", info)})
     if not models or "TF_XLA_FLAGS" in os.environ:
         return
+    from importlib.metadata import version  # here, so that `--help` need not wait
+
     name = re.sub(r"[^\w.]+", "-", f"{version('tensorflow')}-{'-'.join(models)}")
     folder = cache_folder() / "xla" / name
     with suppress(OSError):  # without a folder to write into, each training compiles
