@@ -79,12 +79,12 @@ def test_text_without_words_in_common_has_no_slots(tmp_path, tokenizer, caplog):
 def test_words_that_belong_together_are_mined(corpus, sampler, tokenizer):
     pieces, found = tokenizer.vocabulary(), []
     for row in range(len(corpus)):
-        for a, b, c, d, spaced in sampler._spans[
+        for a, b, c, d, facts in sampler._spans[
             sampler._starts[row] : sampler._starts[row + 1]
         ]:
             sides = (corpus.source(row)[a:b], corpus.target(row)[c:d])
             found.append(tuple("".join(pieces[i] for i in ids).strip("▁") for ids in sides))
-            assert spaced == 1
+            assert facts == (3 if found[-1][0] == found[-1][1] else 1)  # spaced, and equal
     right = [LEXICON.get(source, source) == target for source, target in found]
     assert np.mean(right) > 0.99
     assert sum("@" in source for source, _ in found) == len(corpus)  # whole, though of parts
@@ -92,22 +92,32 @@ def test_words_that_belong_together_are_mined(corpus, sampler, tokenizer):
     assert "The" not in dict(found)  # too frequent
 
 
-def test_both_sides_lose_words_that_belong_together(corpus, sampler, tokenizer):
+def test_both_sides_lose_words_that_belong_together_or_the_target_alone(
+    corpus, sampler, tokenizer
+):
     kinds = Counter()
     texts = with_slots(sampler, corpus, tokenizer, np.arange(len(corpus)), step=3)
     for original, sides in zip(PAIRS, texts, strict=True):
         slots = [re.findall("<[1-9]>", text) for text in sides]
-        assert slots[0] == sorted({*slots[0]}) and sorted(slots[1]) == slots[0]
+        assert slots[0] == sorted(slots[0]) and {*slots[0]} == {*slots[1]}
+        assert len({*slots[1]}) == len(slots[1])
+        # A term: its words stay in the source, and its slot touches each.
+        terms = re.findall(r"(\S*\w)<[1-9]>", sides[0])
+        sides = re.sub(r"(?<=\w)<[1-9]>", "", sides[0]), sides[1]
         lost = []
         for text, whole in zip(sides, original, strict=True):
             words = [re.sub("[,:!]|[.]$", "", word) for word in whole.split()]
             rest = [re.sub("[,:!]|[.]$", "", word) for word in text.split() if "<" not in word]
             lost.append(Counter(words) - Counter(rest))
-        assert Counter(LEXICON.get(word, word) for word in lost[0]) == lost[1]
-        kinds["stay"] += len(slots[0]) > sum(lost[0].values())
+        gone = lost[0] + Counter(terms)
+        assert Counter({LEXICON.get(w, w): count for w, count in gone.items()}) == lost[1]
+        kinds["stay"] += len(slots[1]) > sum(lost[1].values())
         kinds["words"] += bool(lost[0])
-        kinds[len(slots[0])] += 1
-    assert min(kinds["stay"], kinds["words"]) > 100 and {1, 2, 3, 4, 5} < kinds.keys()
+        kinds["terms"] += bool(terms)
+        kinds["long terms"] += len(slots[0]) > len(slots[1])
+        kinds[len(slots[1])] += 1
+    assert min(kinds[name] for name in ("stay", "words", "terms", "long terms")) > 50
+    assert {1, 2, 3, 4, 5} < kinds.keys()
 
 
 def test_slots_are_a_pure_function_of_seed_step_and_pair(tmp_path, corpus, sampler, tokenizer):
@@ -134,7 +144,7 @@ def test_joined_pairs_get_slots_in_each_part(tmp_path, tokenizer):
     second = 0
     for sides in with_slots(sampler, corpus, tokenizer, indices, 1, np.ones(100, int)):
         slots = [re.findall("<[1-9]>", text) for text in sides]
-        assert slots[0] == sorted(slots[1]) and sides[0].startswith("<2x>")
+        assert {*slots[0]} == {*slots[1]} and sides[0].startswith("<2x>")
         assert sides[0].count("The") == sides[1].count("De") == 2
         second += "<" in sides[0].rpartition("The")[2]
     assert second > 50
@@ -155,5 +165,5 @@ def test_batches_resume_with_the_same_slots(corpus, sampler, tokenizer):
         ids = tokenizer.slots()
         assert np.isin(labels, ids).any()
         for row, other in zip(inputs["source"], labels, strict=True):
-            counts = [[np.isin(side, forms).sum() for forms in ids] for side in (row, other)]
+            counts = [[np.isin(forms, side).any() for forms in ids] for side in (row, other)]
             assert counts[0] == counts[1]

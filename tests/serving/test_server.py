@@ -116,9 +116,11 @@ def test_documents_keep_spans_and_the_terms_of_a_glossary(keeper, session, clien
     assert answer["text"] == expected
     for span in ("4711", "<b>", "</b>", "Netze", "<3>"):
         assert answer["text"].count(span) == 1
-    raw = client.post(
-        TRANSLATE, data=json.dumps(body | {"glossary": {}, "protect": "none"})
-    ).json
+    slots = answer["parts"][0]["slots"]
+    assert slots["source"] == "Order <1> and <2> two <3> nets<4>."
+    assert {*re.findall("<[1-9]>", slots["translation"])} == {f"<{n}>" for n in range(1, 5)}
+    unkept = body | {"glossary": {}, "protect": "none"}
+    raw = client.post(TRANSLATE, data=json.dumps(unkept)).json
     assert raw["text"] == keeper.translate_text(text, language="en", protect="none")
     other = client_of(session)
     for asked, wrong, message in (

@@ -27,8 +27,8 @@ _LONG_WORD = 6  # pieces on average: the text has no spaces, and each piece is a
 _OF_WORDS = (1, 6)  # types of pieces: normal ones and bytes
 _BASE = np.uint64(0x9E3779B97F4A7C15)  # of the hashes, which are polynomials modulo 2 ** 64
 
-# int32 [spans, 5]: start and end in the ids of the source and of the target, and 1 if the
-# words follow a space on both sides.
+# int32 [spans, 5]: start and end in the ids of the source and of the target, and a sum: 1 if
+# the words follow a space on both sides, 2 if they are equal.
 Spans: TypeAlias = np.ndarray
 
 
@@ -161,9 +161,7 @@ class _Model(NamedTuple):
 
     types: list[np.ndarray]  # uint64 of each side, ascending
     frequent: np.ndarray  # bool, of the types of the source
-    cells: (
-        np.ndarray
-    )  # int64, ascending: type of source times number of target's, plus target's
+    cells: np.ndarray  # int64, ascending: source's type times number of target's, plus target's
     forward: np.ndarray  # float32 [cells], of the target given the source
     backward: np.ndarray
 
@@ -234,7 +232,7 @@ def _aligned(source: _Words, target: _Words, model: _Model) -> tuple[Spans, np.n
     chosen = np.flatnonzero(sure | equal)
     order = np.argsort(links[0][chosen], kind="stable")
     first, second = (side[chosen[order]] for side in links)
-    spaced = source.spaced[first] & target.spaced[second]
+    facts = (source.spaced[first] & target.spaced[second]) + 2 * equal[chosen[order]]
     of_source, of_target = (source.starts, source.ends), (target.starts, target.ends)
     columns = [table[first] for table in of_source] + [table[second] for table in of_target]
-    return np.stack([*columns, spaced], axis=1).astype(np.int32), source.pairs[first]
+    return np.stack([*columns, facts], axis=1).astype(np.int32), source.pairs[first]

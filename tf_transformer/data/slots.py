@@ -1,11 +1,12 @@
 """Slots in training: what belongs together in a pair becomes `<1>` to `<9>` on both sides.
 
-    A dog barks at Tom.      ->   A <2> barks at <4>.
+    A dog barks at Tom.      ->   A dog<2> barks at <4>.
     Ein Hund bellt Tom an.   ->   Ein <2> bellt <4> an.
 
-So the model learns to translate around what `spans` protects. Some words stay, between two
-slots that stand for an opening and a closing tag, or before one that stands for a number or the
-like. All is a function of seed, step and pair.
+So the model learns to translate around what `spans` protects. A term of a glossary stays in the
+source, each word with its slot, so that the model knows what the words around it must agree
+with. Words stay on both sides between two slots that stand for an opening and a closing tag, or
+before one that stands for a number or the like. All is a function of seed, step and pair.
 """
 
 import logging
@@ -28,25 +29,24 @@ from tf_transformer.data.vocabulary import SPACE_PIECE
 
 logger = logging.getLogger(__name__)
 
-_VERSION = "1"  # of what is mined
+_VERSION = "2"  # of what is mined
 _WORDS = 3  # in a span at most
 _USUAL, _OFTEN = 4, 0.9  # spans of a pair at most, in this share of the pairs
-_KINDS = (
-    0,
-    0,
-    1,
-    2,
-)  # equally probable: slots around words that stay, 0 for one in their place
+_AROUND = ((0, 1), (1, 0), (1, 1), (1, 1), (0, 2))  # slots before and after words that stay
+# Probabilities that words which do not stay become a slot on both sides, and a term. Few do
+# the first, unless they are equal on both sides, as names are: a model for which a slot is any
+# word leaves out words beside it.
+_REPLACED, _TERM, _EQUAL = 0.05, 0.35, 0.5
 _IN_ORDER = 0.75  # probability that a pair has the first slots, as texts to translate do
 
 
 class _Edit(NamedTuple):
-    """Words that a slot replaces, or that stay before a slot, or between two."""
+    """What happens to words that follow each other on both sides."""
 
-    starts: tuple[int, int]  # in the ids of source and target
-    ends: tuple[int, int]
+    words: list[list[int]]  # rows of `Spans`
+    kind: str  # "replaced", "term" or "around"
+    before: int  # slots before words that stay
     slots: list[int]  # from 0
-    stay: bool
 
 
 class SlotSampler:
@@ -76,6 +76,7 @@ class SlotSampler:
             side: [piece.startswith(SPACE_PIECE) for piece in tokenizer.vocabulary(side)]
             for side in SIDES
         }
+        self._joins = [piece[-1:].isalnum() for piece in tokenizer.vocabulary()]
 
     @classmethod
     def mined(
@@ -105,9 +106,8 @@ class SlotSampler:
     def summary(self) -> str:
         """Describes in a line how many words can become slots."""
         found = len(self._spans) / len(self._corpus)
-        return (
-            f"slots: {found:.1f} aligned words a pair, slots in {self._rate:.0%} of the pairs"
-        )
+        share = f"slots in {self._rate:.0%} of the pairs"
+        return f"slots: {found:.1f} aligned words a pair, {share}"
 
     def put(
         self,
@@ -124,11 +124,18 @@ class SlotSampler:
         for row, pairs, tag in zip(result, examples, left_out, strict=True):
             edits = self._edits(pairs[pairs >= 0].tolist(), tag, step, len(row))
             ids = row[row != PAD_ID].tolist()
-            for edit in sorted(edits, key=lambda edit: -edit.starts[place]):
-                start, end = edit.starts[place], edit.ends[place]
-                new = [slots[slot][self._spaced[side][ids[start]]] for slot in edit.slots]
-                stay = ids[start:end] if edit.stay else []
-                ids[start:end] = [*new[:-1], *stay, new[-1]]
+            for edit in sorted(edits, key=lambda edit: -edit.words[0][2 * place]):
+                start, end = edit.words[0][2 * place], edit.words[-1][2 * place + 1]
+                if edit.kind == "term" and side == "source":
+                    for word in reversed(edit.words):
+                        ids.insert(word[1], slots[edit.slots[0]][0])
+                    continue
+                spaced = self._spaced[side][ids[start]]
+                if side == "source":  # a slot that touches a word stands for it
+                    spaced |= start > 0 and self._joins[ids[start - 1]]
+                new = [slots[slot][spaced] for slot in edit.slots]
+                stay = ids[start:end] if edit.kind == "around" else []
+                ids[start:end] = [*new[: edit.before], *stay, *new[edit.before :]]
             row[: len(ids)], row[len(ids) :] = ids, PAD_ID
         return result
 
@@ -138,41 +145,31 @@ class SlotSampler:
         if random.random() >= self._rate:
             return []
         words, room = self._words(pairs, tag, length)
-        if any(self._has_slots(pair) for pair in pairs):
-            return []
+        for side in SIDES:  # a text that has what looks like a slot stays as it is
+            if np.isin(self._corpus.flat(side, np.array(pairs))[0], self._slots[side]).any():
+                return []
         most = _USUAL if random.random() < _OFTEN else len(SLOTS)
         wanted = min(random.randint(1, most), len(words))
-        chosen: list[tuple[int, int, int]] = []  # first and last word, and of `_KINDS`
+        chosen: list[tuple[int, int, str, int, int]] = []  # first and last word, see `_Edit`
         taken: set[int] = set()
+        total = 0
         for first in random.sample(range(len(words)), wanted):
-            size, kind = random.randint(1, _WORDS), random.choice(_KINDS)
-            last = first
+            size, last = random.randint(1, _WORDS), first
+            kind, before, number = _kind(words[first], random)
             while last - first + 1 < size and _touch(words, last) and last + 1 not in taken:
                 last += 1
-            kind *= bool(words[first][4]) and room >= kind
-            total = sum(max(kind, 1) for *_, kind in chosen)
-            if first not in taken and total + max(kind, 1) <= len(SLOTS):
+            added = {"replaced": 0, "term": last - first + 1, "around": number}[kind]
+            if first not in taken and total + number <= len(SLOTS) and added <= room:
                 taken.update(range(first, last + 1))
-                chosen.append((first, last, kind))
-                room -= kind
-        total = sum(max(kind, 1) for *_, kind in chosen)
+                chosen.append((first, last, kind, before, number))
+                room -= added
+                total += number
         numbers = range(total) if random.random() < _IN_ORDER else range(len(SLOTS))
         slots = iter(sorted(random.sample(numbers, total)))
         return [
-            _Edit(
-                (words[first][0], words[first][2]),
-                (words[last][1], words[last][3]),
-                [next(slots) for _ in range(max(kind, 1))],
-                kind > 0,
-            )
-            for first, last, kind in sorted(chosen)
+            _Edit(words[first : last + 1], kind, before, [next(slots) for _ in range(number)])
+            for first, last, kind, before, number in sorted(chosen)
         ]
-
-    def _has_slots(self, pair: int) -> bool:
-        """Tells whether the text of a pair has what looks like a slot."""
-        sides = (self._corpus.source(pair), self._corpus.target(pair))
-        both = zip(SIDES, sides, strict=True)
-        return any(bool(np.isin(ids, self._slots[side]).any()) for side, ids in both)
 
     def _words(self, pairs: list[int], tag: int, length: int) -> tuple[list[list[int]], int]:
         """Returns what belongs together in an example, and how many ids its batch has left."""
@@ -189,6 +186,18 @@ class SlotSampler:
             for place, side in enumerate(SIDES):
                 sizes[place] = int(self._corpus.lengths(side)[pair]) + shifts[place]
         return words, length - max(sizes)
+
+
+def _kind(word: list[int], random: Random) -> tuple[str, int, int]:
+    """Draws what happens to words from this one on, slots before them, and slots in all."""
+    is_spaced, is_equal = word[4] & 1, word[4] & 2
+    drawn = random.random()
+    if drawn < (_EQUAL if is_equal else _REPLACED):
+        return "replaced", 0, 1
+    if not is_spaced or (not is_equal and drawn < _REPLACED + _TERM):
+        return "term", 0, 1
+    before, after = random.choice(_AROUND)
+    return "around", before, before + after
 
 
 def _touch(words: list[list[int]], index: int) -> bool:

@@ -21,7 +21,7 @@ from tf_transformer.data.text import read_lines
 SLOTS = tuple(f"<{number}>" for number in range(1, 10))
 NO_SLOTS = (
     "{} needs a model trained with data.slots, which can keep spans. Train one with --set "
-    "data.slots=0.3, or leave it out."
+    "data.slots=0.2, or leave it out."
 )
 _SLOT = re.compile("<[1-9]>")
 
@@ -78,14 +78,11 @@ def differences(source: str, translation: str) -> list[str]:
     """
     (before, shown), (after, others) = map(_compared, (source, translation))
     return [
-        f"{key[0]} {_change(before[key], after[key])}: {(shown | others)[key]}"
+        f"{key[0]} {CHANGES[0 if after[key] < count else 1 if count else 2]}: "
+        f"{(shown | others)[key]}"
         for key in before | after
-        if before[key] != after[key]
+        if (count := before[key]) != after[key]
     ]
-
-
-def _change(before: int, after: int) -> str:
-    return CHANGES[0 if after < before else 1 if before else 2]
 
 
 def _compared(text: str) -> tuple[Counter[tuple[str, str]], dict[tuple[str, str], str]]:
@@ -238,7 +235,7 @@ class Slotted(NamedTuple):
         return re.sub("( ?)(<[1-9]>)( ?)", span, translation)
 
 
-def _needs_space(character: str) -> bool:
+def _apart(character: str) -> bool:
     """Tells whether a slot for a tag stands apart from this neighbour, as in training."""
     return character.isalnum() or character in tuple("<>{}%&")
 
@@ -291,19 +288,20 @@ class Protection:
         result, glued, last = "", [], 0
         for match in matches:
             result += text[last : match.start]
-            last = match.end
+            whole, last = text[match.start : match.end], match.end
             before, after = text[match.start - 1 : match.start], text[last : last + 1]
-            touches = [match.kind == "tag" and _needs_space(c) for c in (before, after)]
-            if match in slots:
-                glued.append((touches[0], touches[1]))
+            is_tag, is_term = match.kind == "tag", match.kind == "term"
+            # A slot that touches a word stands for it.
+            touches = before.isalnum() or (is_tag and _apart(before)), is_tag and _apart(after)
+            if match in slots and is_term:
+                glued.append((False, False))
+                result += re.sub(r"(?<=\S)(?=\s|$)", slots[match], whole.replace("<", "< "))
+            elif match in slots:
+                glued.append(touches)
                 space = " " * (touches[0] and not result.endswith(" "))
                 result += space + slots[match] + " " * touches[1]
             else:
-                result += (
-                    match.target.replace("<", "< ")
-                    if match.kind == "slot"
-                    else text[match.start : last]
-                )
+                result += whole.replace("<", "< ") if match.kind == "slot" else whole
         left = len(matches) - len(kept)
         return Slotted(result + text[last:], tuple(kept), tuple(glued), left, crossing)
 

@@ -379,7 +379,7 @@ class GraphEngine(Engine):
         }
         if self.has_slots:
             rules["slot_ids"] = self.tokenizer.slots("target")
-            rules["slots"] = slot_counts(source, self.tokenizer.slots())
+            rules["slots"] = tf.minimum(slot_counts(source, self.tokenizer.slots()), 1)
         return rules
 
     def score_ids(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -44,7 +44,8 @@ class LiteEngine(GraphEngine):
             limits = np.asarray(codec.limits(lengths)), np.asarray(codec.min_lengths(lengths))
             slots = None
             if self.has_slots:
-                slots = slot_counts(tf.constant(source), sides[0]).numpy(), sides[1]
+                counts = slot_counts(tf.constant(source), sides[0])
+                slots = np.minimum(counts, 1), sides[1]
             with self.interpreters.lend() as interpreter:
                 step = interpreter.encode(source, window)
                 return numpy_beam_search(

@@ -17,7 +17,7 @@ from tf_transformer.base.errors import UserError, quoted, shortened
 from tf_transformer.base.files import parse_json
 from tf_transformer.data.builtin import languages
 from tf_transformer.data.documents import NO_JOIN, Span, put_together, take_apart
-from tf_transformer.data.spans import NO_SLOTS, Glossary, Protection, protection
+from tf_transformer.data.spans import NO_SLOTS, Glossary, Protection, Slotted, protection
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.plausibility import looks_wrong
 from tf_transformer.decoding.text_codec import Translation
@@ -100,14 +100,28 @@ def _protection(record: dict[str, Any], session: SavedModelSession) -> Protectio
 
 
 def format_document(
-    parts: list[Span], translations: list[str], warnings: list[str], remarks: list[dict]
+    parts: list[Span],
+    slotted: list[Slotted],
+    found: list[str],
+    warnings: list[str],
+    remarks: list[dict],
 ) -> str:
-    """Returns the answer to a translateText call; `remarks` are `doubts` of its sentences."""
-    shown = list(put_together(parts, translations))
+    """Returns the answer to a translateText call; `remarks` are `doubts` of its sentences.
+
+    What was `found` has slots, as what was sent, which the answer shows too.
+    """
+    filled = [one.fill(text) for one, text in zip(slotted, found, strict=True)]
+    shown = list(put_together(parts, filled))
     sentences = [index for index, (part, _) in enumerate(shown) if part.is_sentence]
     remarks = [{"part": sentences[one.pop("row")], **one} for one in remarks]
     text = "".join(one for _, one in shown)
-    pairs = [{"source": p.text, "translation": t} if p.is_sentence else t for p, t in shown]
+    pairs: list[Any] = [
+        {"source": p.text, "translation": t} if p.is_sentence else t for p, t in shown
+    ]
+    for index, one, translation in zip(sentences, slotted, found, strict=True):
+        if one.spans:
+            sent = {"source": one.text, "translation": translation}
+            pairs[index]["slots"] = sent | {"spans": [span.target for span in one.spans]}
     record: dict[str, Any] = {"text": text, "parts": pairs}
     if warnings or remarks:
         record["warnings"] = [*warnings, *remarks]

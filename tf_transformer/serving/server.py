@@ -152,12 +152,12 @@ def _add_model(
             found = plain_lists(outputs["translation"].tolist())
             warnings += notes(slotted, found)
             outputs["num_tokens"] = np.array([*map(version.counter.count, column(found))])
-            found = [one.fill(text) for one, text in zip(slotted, found, strict=True)]
-            outputs["translation"] = column(found)
+            filled = [one.fill(text) for one, text in zip(slotted, found, strict=True)]
+            outputs["translation"] = column(filled)
             remarks = count(doubts(version.counter, {"text": column(sentences)}, outputs))
         if cut := int(outputs["source_cut"].sum()):
             warnings.append(f"Sentences that were too long and were cut: {cut}")
-        return _reply(format_document(parts, found, warnings, remarks))
+        return _reply(format_document(parts, slotted, found, warnings, remarks))
 
     def status(number=None):
         states = model.states()
