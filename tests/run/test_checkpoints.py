@@ -156,6 +156,8 @@ def test_checkpoints_are_found_by_name(folder):
     damaged = saved_state(folder, 9)
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert folder.find("last") == state  # before the first evaluation
+    with pytest.raises(UserError, match="'best'. There are: last, until training.evaluate_eve"):
+        folder.find("best")
     for step in (5, 20):
         saved(folder, step)
     folder.average.write_bytes(b"average")

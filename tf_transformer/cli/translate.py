@@ -148,7 +148,7 @@ def _translate_file(
 
     languages = options.language or translator.language, translator.target_language
     counts = translate_file(Path(options.file), Path(options.output), translate, languages)
-    message = "%s: %d entries translated, %d left that were translated already"
+    message = "%s: entries translated: %d, left since translated already: %d"
     logger.info(message, options.output, counts["translated"], counts["kept"])
     if counts["left"]:
         message = "entries left as they are, since tags or placeholders would be lost: %d"

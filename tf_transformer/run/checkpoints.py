@@ -282,6 +282,8 @@ class CheckpointFolder:
         present = [name for name, path in paths.items() if path.exists()]
         if which not in present:
             known = f"There are: {', '.join(present)}" if present else "There is none yet"
+            if present == ["last"]:
+                known += ", until training.evaluate_every steps are done"
             raise UserError(f"{self.path} has no checkpoint {quoted(which)}. {known}.")
         return paths[which]
 
