@@ -66,6 +66,9 @@ def specs(options: argparse.Namespace, work: str, natural: bool) -> list[Spec]:
         name, given = f"{OURS} {precision}".removesuffix(" float32"), _options(work, precision)
         given["lookahead"] = options.lookahead if natural else 0
         chosen.append(Spec(name, "decoding_ours", options=given))
+        if options.xla and precision in ("float32", "bfloat16"):
+            with_xla = given | {"jit_compile": True}
+            chosen.append(Spec(f"{name}, XLA", "decoding_ours", options=with_xla))
     peers = {
         "ctranslate2": ("CTranslate2", "ctranslate2", "ctranslate2", "float32"),
         "ctranslate2-int8": ("CTranslate2 int8", "ctranslate2", "ctranslate2", "int8"),
@@ -119,6 +122,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--lookahead", type=int, default=0, metavar="N", help=text)
     text = "use the fastest of these numbers of threads for each contender, and print it"
     add("--best-of-threads", type=positive, nargs="+", default=[], metavar="N", help=text)
+    add("--xla", action="store_true", help="also measure steps that XLA compiles")
     add("--gpu", action="store_true", help="compute on the first GPU")
     options = parser.parse_args(arguments)
     if "float32" not in options.precisions:

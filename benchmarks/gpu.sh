@@ -70,7 +70,7 @@ began=$(date +%s)
         --precisions bfloat16 --batch-tokens $big_tokens --xla --peak-tflops "$peak"
     part 55 "Kernels of a step" benchmarks/gpu_step.py profile $one --model $base
     part 50 "Decoding, base" benchmarks/decoding.py $common --model $base \
-        --precisions float32 bfloat16 --beams 4 --batch-sizes $sizes
+        --precisions float32 bfloat16 --xla --beams 4 --batch-sizes $sizes
     part 65 "A killed training resumes" benchmarks/gpu_step.py resume --model tiny
     if [ $device = cpu ] || [ $(($(date +%s) - began)) -lt 420 ]; then
         part 60 "Two logical devices" benchmarks/gpu_step.py replicas --device $device --model tiny \

@@ -1,8 +1,9 @@
-"""The XLA programs of a training step, compiled for an H100 without one: launches and bounds.
+"""The XLA programs of training and decoding, compiled for an H100: launches and bounds.
 
     python benchmarks/gpu_programs.py --model base --shape 512x32
+    python benchmarks/gpu_programs.py --model base --decoding 1x64 32x64
 
-Each program is compiled by the compiler in JAX's CUDA plugin, a close relative of TensorFlow's,
+No GPU is needed: the compiler is that in JAX's CUDA plugin, a close relative of TensorFlow's,
 without autotuning. Every operand and result of a launch is counted once at 3.35 TB/s. Without
 XLA, a launch is an operation of TensorFlow's graph that computes something.
 """
@@ -19,9 +20,11 @@ import tensorflow as tf  # noqa: E402
 from harness.environments import python_of  # noqa: E402
 
 from tf_transformer.config.presets import preset  # noqa: E402
+from tf_transformer.decoding.beam_search import beam_search  # noqa: E402
 from tf_transformer.fast.programs import Program  # noqa: E402
 from tf_transformer.fast.recompute import compiled  # noqa: E402
 from tf_transformer.models import sums  # noqa: E402
+from tf_transformer.models.cached_decoding import COLUMNS, DecodingStep  # noqa: E402
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy  # noqa: E402
 from tf_transformer.models.transformer import Transformer  # noqa: E402
 
@@ -101,12 +104,65 @@ def write_programs(options: argparse.Namespace, rows: int, length: int, folder: 
           tf.cast(kernel, tf.bfloat16), None, *rest)  # fmt: skip
 
 
+def write_steps(options: argparse.Namespace, folder: Path) -> None:
+    """Writes the StableHLO of steps of decoding with a beam of 4."""
+    for dtype in ("float32", "bfloat16"):
+        model, beams = decoder_of(options, dtype), 4
+        program = model._step_program
+        prepared = DecodingStep(*program._layers).prepared
+        for shape in options.decoding:
+            rows, columns = map(int, shape.split("x"))
+            cache = model.initial_cache(tf.ones([rows, COLUMNS], tf.int32))
+            past = [
+                tuple(
+                    tf.zeros([*t.shape[:2], columns * beams, t.shape[3]], t.dtype) for t in pair
+                )
+                for pair in cache["memory"]
+            ]
+            ancestry = tf.zeros([rows, beams, columns], tf.int32)
+            arguments = tf.ones([rows, beams], tf.int32), tf.constant(3), ancestry
+            path = folder / f"{dtype} {rows} sentences, {columns} columns"
+            write(path, program._program, prepared, *arguments, cache | {"past": past})
+
+
+def decoder_of(options: argparse.Namespace, dtype: str) -> Transformer:
+    sizes = vars(preset(options.model).model)
+    names = ("d_model", "d_ff", "num_heads", "num_layers")
+    kept = {name: sizes[name] for name in names}
+    return Transformer(options.vocab_size, **kept, dtype=dtype)
+
+
+def launches_of_search(options: argparse.Namespace, jit_compile: bool) -> int:
+    """The launches of a step and of the search around it, or of the latter alone with XLA."""
+    model = decoder_of(options, "bfloat16")
+    search = tf.function(
+        lambda source: beam_search(
+            model.step_function(jit_compile),
+            model.initial_cache(source),
+            source[:, 0],
+            beam_size=4,
+            fitted=jit_compile,
+        )
+    )
+    graph = search.get_concrete_function(tf.TensorSpec([None, None], tf.int32)).graph
+    while loops := [o for o in graph.get_operations() if o.type in ("While", "StatelessWhile")]:
+        graph = graph._get_function(loops[-1].get_attr("body").name).graph
+    return sum(o.type not in (*FREE, "StatelessIf") for o in graph.get_operations())
+
+
 def write(path: Path, function, *arguments) -> None:
     text = function.experimental_get_compiler_ir(*arguments)(stage="stablehlo")
     path.with_suffix(".mlir").write_text(text)
 
 
 def main(options: argparse.Namespace) -> None:
+    if options.decoding:
+        with tempfile.TemporaryDirectory() as folder:
+            write_steps(options, Path(folder))
+            subprocess.run([python_of("xla"), COMPILER, folder], check=True)
+        both, search = (launches_of_search(options, jit) for jit in (False, True))
+        print(f"\nwithout XLA a step: {both - search} launches; the search around it: {search}")
+        return
     rows, length = map(int, options.shape.split("x"))
     with tempfile.TemporaryDirectory() as folder:
         write_programs(options, rows, length, Path(folder))
@@ -119,5 +175,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="base", help="preset")
     parser.add_argument("--shape", default="512x32", metavar="ROWSxLENGTH")
+    text = "sentences, with 4 beams and sources of 32 tokens, and the size of the cache"
+    parser.add_argument("--decoding", nargs="+", metavar="SENTENCESxCOLUMNS", help=text)
     parser.add_argument("--vocab-size", type=int, default=37_000)
     main(parser.parse_args())

@@ -21,12 +21,15 @@ from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import load_weights
 
 
-def setup(work: str, precision: str, lookahead: int = 0, streams: int = 1) -> dict:
+def setup(
+    work: str, precision: str, lookahead: int = 0, streams: int = 1, jit_compile: bool = False
+) -> dict:
     """Args:
     work: the folder of the work.
     precision: "float32", "bfloat16" or "int8"; or "litert" or "litert-int8", in LiteRT.
     lookahead: lookahead of the search, unless its lengths are forced.
     streams: parts of a batch computed at the same time.
+    jit_compile: whether XLA compiles the steps.
     """
     given = Work(work)
     if streams > 1:
@@ -46,6 +49,7 @@ def setup(work: str, precision: str, lookahead: int = 0, streams: int = 1) -> di
         """Returns `search(rows)`, which returns each row's best hypothesis, ids with EOS."""
         limits = {"min_length": forced, "max_length": forced} if forced else {}
         limits["lookahead"] = 0 if forced else lookahead
+        limits["jit_compile"] = jit_compile
         decoding = DecodingConfig(beam_size=beam, alpha=alpha, **limits)
         vocabulary = SimpleNamespace(  # enough to search over ids
             vocab_size=model.vocab_size, model_bytes=b"", slots=lambda side="source": ()

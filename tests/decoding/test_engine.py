@@ -4,13 +4,14 @@ import copy
 import itertools
 import logging
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from trained import small_model, with_settings
 
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.alignment import (
     default_layer,
     nearest_pieces,
@@ -18,6 +19,7 @@ from tf_transformer.decoding.alignment import (
     word_pairs,
 )
 from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.fast.int8 import to_int8
 
@@ -47,6 +49,13 @@ def test_a_step_of_a_small_model_has_few_operations(precision, limit):
     kinds = Counter(one.type for one in step)
     assert kinds["ReadVariableOp"] <= 5  # of the embedding
     assert kinds["IdentityN"] == 0  # of custom gradients
+
+
+def test_xla_leaves_int8_alone_and_says_so(caplog):
+    to_int8(model := small_model(20))
+    vocabulary = SimpleNamespace(vocab_size=20, model_bytes=b"", slots=lambda side: ())
+    assert not GraphEngine(model, vocabulary).compiles(DecodingConfig(jit_compile=True))
+    assert "has no effect in int8" in caplog.text
 
 
 @pytest.fixture(scope="module")

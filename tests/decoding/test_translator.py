@@ -23,7 +23,7 @@ from trained import (
 
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
-from tf_transformer.config import EOS_ID
+from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.plausibility import LONG, looks_wrong
 from tf_transformer.decoding.text_codec import Translation
@@ -60,6 +60,31 @@ def test_the_search_is_traced_once_for_batches_of_every_shape(translator, texts,
     for batch in (texts[:1], texts, texts[3:5], texts[6:]):
         other.translate(batch, batch_tokens=100 * len(batch))
     assert len(traces) == 1
+
+
+def test_xla_gives_the_same_translations_and_compiles_a_step_once(translator, texts):
+    plain, compiled = (with_settings(translator, jit_compile=jit) for jit in (False, True))
+    some = texts[2:4]
+    program = translator.model._step_program._program
+    for options in (
+        {"n_best": 4},
+        {"n_best": 4, "sample": True, "seed": 2},
+        {"prefix": ["Ein", ""], "no_repeat_ngram": 2},
+    ):
+        found, expected = (each.translate(some, **options) for each in (compiled, plain))
+        if "n_best" not in options:
+            found, expected = ([[one] for one in ranked] for ranked in (found, expected))
+        assert_same(found, expected)
+    assert program.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, [False, True]), (True, [True] * 2)])
+def test_xla_compiles_by_default_on_a_gpu(translator, monkeypatch, given, expected):
+    decoding, gpus = DecodingConfig(jit_compile=given), []
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    compiles = [translator.engine.compiles(decoding)]
+    gpus.append("GPU:0")
+    assert [*compiles, translator.engine.compiles(decoding)] == expected
 
 
 def test_blank_text_has_blank_translations(translator):

@@ -16,12 +16,13 @@ import tensorflow as tf
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import EOS_ID
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.export.saved_model import ClosedError, column
 from tf_transformer.export.versions import find_export
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
-from tf_transformer.litert.session import LiteSession
+from tf_transformer.serving.session import EngineSession
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "litert" / "translator.py"
 
@@ -157,19 +158,23 @@ def test_export_refuses_options_of_another_format(translator, trained_run, tmp_p
             translator.export(tmp_path / "model", **options)
 
 
-@pytest.fixture(scope="module")
-def lite_session(translator, exported):
-    lite = InterpreterPool(lite_file(translator.model, "float32"), threads=1)
-    engine = LiteEngine(translator.model, translator.tokenizer, lite)
-    return LiteSession(exported, engine, translator.decoding)
+@pytest.fixture(scope="module", params=["LiteRT", "TensorFlow"])
+def engine_session(request, translator, exported):
+    engine = GraphEngine(translator.model, translator.tokenizer)
+    if request.param == "LiteRT":
+        lite = InterpreterPool(lite_file(translator.model, "float32"), threads=1)
+        engine = LiteEngine(translator.model, translator.tokenizer, lite)
+    return EngineSession(exported, engine, translator.decoding)
 
 
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(1), slice(None)])
 @pytest.mark.parametrize("signature", ["serving_default", "nbest"])
-def test_litert_gives_the_same_answers(lite_session, session, trained_run, signature, rows):
+def test_an_engine_gives_the_same_answers(
+    engine_session, session, trained_run, signature, rows
+):
     texts = ["", *trained_run.lines("train.en")[:4], "Füße \udcff", "word " * 1_200][rows]
     text = {"text": column(texts)}
-    found, expected = lite_session.run(signature, text), session.run(signature, text)
+    found, expected = engine_session.run(signature, text), session.run(signature, text)
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         assert found[name].dtype == values.dtype and len(found[name]) == len(texts)
@@ -179,14 +184,14 @@ def test_litert_gives_the_same_answers(lite_session, session, trained_run, signa
             assert found[name].tolist() == values.tolist()
 
 
-def test_litert_cancels_and_forwards_requests(lite_session, session, trained_run):
+def test_an_engine_cancels_and_forwards_requests(engine_session, session, trained_run):
     text = column(trained_run.lines("train.en"))
-    assert lite_session.run("nbest", {"text": text[:2]}, ["count"]).keys() == {"count"}
+    assert engine_session.run("nbest", {"text": text[:2]}, ["count"]).keys() == {"count"}
     with pytest.raises(TimeoutError, match="nbest took more than 0.001 s"):
-        lite_session.run("nbest", {"text": text}, timeout=0.001)
+        engine_session.run("nbest", {"text": text}, timeout=0.001)
     pair = {"source": text[:2], "target": text[2:4]}
-    found, expected = lite_session.run("score", pair), session.run("score", pair)
+    found, expected = engine_session.run("score", pair), session.run("score", pair)
     assert found["log_prob"].tolist() == expected["log_prob"].tolist()
-    lite_session.close()
+    engine_session.close()
     with pytest.raises(ClosedError):
-        lite_session.run("serving_default", {"text": text})
+        engine_session.run("serving_default", {"text": text})

@@ -58,6 +58,16 @@ def test_the_search_scores_by_the_mean_of_the_probabilities():
     assert np.any(np.abs(alone[2] - log_probs) > 0.1)
 
 
+def test_each_model_has_its_own_program_of_xla():
+    ensemble = Ensemble([random_model(1), random_model(2, d_model=24)])
+    first = np.full((3, 2), BOS_ID, "int32"), tf.constant(0), np.zeros((3, 2, 1), "int32")
+    compiled, plain = (
+        ensemble.step_function(jit)(*first, ensemble.initial_cache(SOURCE))[0]
+        for jit in (True, False)
+    )
+    np.testing.assert_allclose(compiled, plain, atol=1e-5)
+
+
 def test_a_forced_pass_gives_the_log_of_the_mean_of_the_probabilities():
     models = [random_model(seed) for seed in (1, 2, 3)]
     target = np.array([[BOS_ID, 5, 6], [BOS_ID, 7, 0], [BOS_ID, 8, 9]], "int32")

@@ -5,6 +5,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from replicas import batches, dataset, distance, fitted, transformer
 
 from tf_transformer.config import BOS_ID
@@ -52,14 +53,14 @@ def logits_of(model: Transformer, source, target) -> np.ndarray:
 # --- Equivalences ------------------------------------------------------------------------
 
 
-def walk(variant) -> dict:
+def walk(variant, compiled=False) -> dict:
     """Compares steps of beams with full passes over their histories; returns the last cache."""
     model = make_model(**variant)
     random, width = np.random.default_rng(3), 3
     for weight in model.trainable_weights:
         if "bias" in weight.name:  # initially zero
             weight.assign(random.normal(size=weight.shape))
-    step, cache = model.step_function(), model.initial_cache(SOURCE)
+    step, cache = model.step_function(compiled), model.initial_cache(SOURCE)
     histories = np.empty((2, width, 0), "int32")
     ancestry = np.empty((2, width, 0), "int32")
     for index in range(6):
@@ -67,7 +68,7 @@ def walk(variant) -> dict:
         histories = np.concatenate([histories, np.int32(tokens)[..., None]], axis=-1)
         own = np.broadcast_to(np.arange(width, dtype="int32"), (2, width))[..., None]
         ancestry = np.concatenate([ancestry, own], axis=-1)
-        logits, cache = step(histories[..., -1], index, ancestry, cache)
+        logits, cache = step(histories[..., -1], tf.constant(index), ancestry, cache)
 
         rows = np.repeat(SOURCE, width, axis=0)
         full = logits_of(model, rows, histories.reshape(2 * width, -1))[:, -1]
@@ -87,6 +88,21 @@ def test_a_step_of_every_beam_equals_a_full_pass_over_its_history(variant):
 def test_a_step_within_a_window_equals_a_full_pass_and_caches_no_more_than_the_window():
     cache = walk({"positions": "relative", "attention_window": 2})
     assert cache["past"][0][0].shape == (2, 2, 2 * 3, 8)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        VARIANTS["pre-LN-untied-shallow"] | VARIANTS["biases-swish-none"],
+        VARIANTS["learned-key_dim"],
+        VARIANTS["swiglu-rms-rotary"] | {"attention_window": 2},
+        VARIANTS["relative"],
+    ],
+)
+def test_a_step_compiled_by_xla_equals_it_too_when_its_cache_grows(variant, monkeypatch):
+    monkeypatch.setattr("tf_transformer.models.cached_decoding.COLUMNS", 4)
+    cache = walk(variant, compiled=True)
+    assert cache["past"][0][0].shape[2] == 8 * 3
 
 
 @EVERY_VARIANT

@@ -17,7 +17,7 @@ from tf_transformer.cli.options import (
     refuse_unsuited,
     require_writable,
 )
-from tf_transformer.cli.parser import Replaced, float_from, given_options, int_from
+from tf_transformer.cli.parser import Replaced, float_from, given_options, int_from, options_of
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import read_some_pairs
 from tf_transformer.export.versions import check_readable, find_export
@@ -60,7 +60,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     points = float_from(0.0, 100.0)
     text = "allowed loss in points of BLEU or accuracy (default: 0)"
     gate.add_argument("--margin", type=points, default=0.0, metavar="POINTS", help=text)
-    add_search_options(parser)
+    add_search_options(parser, [name for name in options_of("search") if name != "jit_compile"])
 
 
 def run_export(options: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """The argument parser of every command: UTF-8 only, bounded numbers, errors in one line."""
 
 import argparse
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -8,7 +9,7 @@ from typing import Any, NoReturn
 from tf_transformer.base.errors import one_line, quoted
 from tf_transformer.config import MAX_COUNT, SAMPLING, SEARCH, SETTINGS
 from tf_transformer.config.combinations import conflict
-from tf_transformer.config.settings import Bounds, Setting
+from tf_transformer.config.settings import Bounds, Setting, parse_value
 
 Reader = Callable[[str], Any]
 
@@ -145,7 +146,7 @@ def add_setting(group, dest: str, setting: Setting, end: str = "", **more: Any) 
     how |= {"choices": setting.choices} if setting.choices else {"metavar": metavar}
     if setting.type == tuple[str, ...]:
         how |= {"action": "append", "help": f"{setting.help}; repeatable{end}"}
-    elif {int, float} & {*setting.types}:
+    elif {bool, int, float} & {*setting.types}:
         how["type"] = _reader(setting)
     group.add_argument(option, **how | more)
 
@@ -156,7 +157,9 @@ def value_of(name: str) -> Reader:
 
 
 def _reader(allowed: Setting) -> Reader:
-    number = int if int in allowed.types else float
+    number: Reader = int if int in allowed.types else float
+    if bool in allowed.types:
+        number = functools.partial(parse_value, allowed)
 
     def read(text: str) -> Any:
         try:

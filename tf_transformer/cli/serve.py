@@ -17,7 +17,9 @@ from tf_transformer.base.system import ending_signals
 from tf_transformer.cli.console import import_tensorflow_quietly
 from tf_transformer.cli.options import (
     add_model_options,
+    add_search_options,
     advise_litert,
+    decoding_config,
     open_source,
     refuse_unsuited,
 )
@@ -55,6 +57,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     text = "responses to log, each as a line of JSON (default: errors)"
     add("--access-log", choices=("off", "errors", "all"), default="errors", help=text)
     add_model_options(parser, "--threads", "--precision", "--litert", "--tag")
+    add_search_options(parser, ["jit_compile"])
 
 
 def run_serve(options: argparse.Namespace) -> None:
@@ -104,7 +107,7 @@ def run_serve(options: argparse.Namespace) -> None:
 def _source(options: argparse.Namespace) -> Path | Run:
     """Returns the export to serve, or the run to export first; refuses wrong options."""
     source = open_source(options.model, EXPORTED)
-    refuse_unsuited(options, source, "precision", "litert", "tag")
+    refuse_unsuited(options, source, "precision", "litert", "tag", "jit_compile")
     source.require_files(None, options.tag)
     return source.run or source.path
 
@@ -208,20 +211,21 @@ def _exit(number: int) -> NoReturn:
 def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Callable]]:
     """Exports a run; yields the folder, and a function that opens it as a session."""
     from tf_transformer.export.saved_model import SavedModelSession
-    from tf_transformer.litert.engine import LiteEngine
-    from tf_transformer.litert.session import LiteSession
     from tf_transformer.loading.load import load_engine
+    from tf_transformer.serving.session import EngineSession
 
     loading = given_options(options, "precision", "tag")
     if (options.precision, options.litert) == ("int8", True):  # of LiteRT alone
         del loading["precision"]
     with tempfile.TemporaryDirectory() as parent:
-        folder = load_run(run, **loading).export(Path(parent) / "model")
-        if not options.litert:
+        model, decoding = load_run(run, **loading), decoding_config(options, run)
+        folder = model.export(Path(parent) / "model")
+        engine = getattr(model, "engine", None)
+        if options.litert:
+            searching = given_options(options, "precision", "litert", "tag", "threads")
+            engine = load_engine(run, None, **searching)
+        elif not engine or not engine.compiles(decoding):  # a classifier has no engine
             advise_litert(options, run)
             yield folder, SavedModelSession
             return
-        searching = given_options(options, "precision", "litert", "tag", "threads")
-        engine = load_engine(run, None, **searching)
-        assert isinstance(engine, LiteEngine)
-        yield folder, lambda path: LiteSession(path, engine, run.config.decoding)
+        yield folder, lambda path: EngineSession(path, engine, decoding)

@@ -52,6 +52,7 @@ CONDITIONS = (
         excludes=("ensemble", "precision=bfloat16", "sample"),
         why="LiteRT is for one model in float32 or int8, and does not sample",
     ),
+    Condition("litert", excludes=("jit_compile",), why="XLA compiles nothing in LiteRT"),
     # train, ablate
     Condition("checked_run", only=("test",), why="a run has its settings"),
     Condition("table", only=("output", "scale"), why="it prints every result there is"),

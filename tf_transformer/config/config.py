@@ -326,6 +326,9 @@ class DecodingConfig:
         help="length of the n-grams that may occur only once; 0: off")
     lookahead: int = setting(0, low=0, high=MAX_TOKENS, flag="--lookahead N", of_search=True,
         help="stop when no better hypothesis could end within this many tokens; 0: exact")
+    jit_compile: bool | None = setting(None, card="never", same_results=True,
+        flag="--jit-compile true/false",
+        help="search with steps that XLA compiles; None: on a GPU only")
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -35,6 +35,7 @@ from tf_transformer.decoding.candidates import (
     make_rules,
     next_token,
 )
+from tf_transformer.fast.programs import fitted_size
 
 Cache = Any  # a nest of tensors whose dimension 0 is B
 
@@ -100,6 +101,7 @@ def beam_search(
     context: tf.Tensor | None = None,
     slots: tf.Tensor | None = None,
     slot_ids: np.ndarray | None = None,
+    fitted: bool = False,
 ) -> Hypotheses:
     """Finds the hypotheses with the best length-normalised log-probability.
 
@@ -126,6 +128,7 @@ def beam_search(
         context: bool [B, N, G], the grammar's context of the sources.
         slots: int32 [B, 9], how often each slot is in the source, and so in each hypothesis.
         slot_ids: int32 [9, F], the ids of each slot's forms.
+        fitted: keeps batches at few sizes, for a step that XLA compiles.
     """
     rules = make_rules(max_lengths, min_lengths, prefix, context, slots)
     if not isinstance(alpha, Real):
@@ -142,9 +145,12 @@ def beam_search(
     only_first = [0.0] + [-float("inf")] * (beam_size - 1)
     state = initial_state(cache, rules, only_first, len(alphas) or num_hypotheses)
     if alphas:
-        return SearchForAlphas(step, choose, lambda _: alphas).run(state)
-    search = Search(step, choose, lambda state: state.rules.get("alpha", alpha), lookahead)
-    return search.run(state)
+        return SearchForAlphas(step, choose, lambda _: alphas, fitted=fitted).run(state)
+
+    def alpha_of(state: State) -> float | tf.Tensor:
+        return state.rules.get("alpha", alpha)
+
+    return Search(step, choose, alpha_of, lookahead, fitted).run(state)
 
 
 def initial_state(
@@ -181,22 +187,28 @@ class Search:
     choose: Callable[[tf.Tensor, State, tf.Tensor], Candidates]  # from logits [B, W, V] at t
     alpha_of: Callable[[State], float | tf.Tensor | Sequence[float]]  # or [B, 1], or [A]
     lookahead: int = 0  # 0: up to the length limit
+    fitted: bool = False  # whether batches have only sizes of `fitted_size`
 
     def run(self, state: State) -> Hypotheses:
         """Searches until all sentences should stop; returns the N best hypotheses of all.
 
         Sentences advance together; those that should stop leave the batch as soon as they make
-        up a quarter of it.
+        up a quarter of it, or the next smaller size suffices.
         """
-        shapes = tf.nest.map_structure(_loop_shape, state)
+        shapes, number = tf.nest.map_structure(_loop_shape, state), tf.size(state.rows)
+        if self.fitted:
+            state = _filled_up(state, fitted_size(number))
 
-        def under_a_quarter_should_stop(state: State) -> tf.Tensor:
-            count = tf.math.count_nonzero(self.should_stop(state), dtype=tf.int32)
-            return 4 * count < tf.size(state.rows)
+        def size_for(state: State) -> tf.Tensor:
+            size = tf.size(state.rows)
+            active = tf.math.count_nonzero(~self.should_stop(state), dtype=tf.int32)
+            if self.fitted:
+                return tf.minimum(size, fitted_size(active))
+            return tf.where(4 * active > 3 * size, size, active)
 
         def search_then_compact(state: State, results: Hypotheses) -> tuple[State, Hypotheses]:
             (state,) = tf.while_loop(
-                under_a_quarter_should_stop,
+                lambda state: size_for(state) == tf.size(state.rows),
                 lambda state: (self.advance(state),),
                 (state,),
                 shape_invariants=(shapes,),
@@ -207,7 +219,11 @@ class Search:
                 results,
                 state.finished,
             )
-            remaining = tf.where(~self.should_stop(state))[:, 0]
+            stopped = self.should_stop(state)
+            remaining = tf.where(~stopped)[:, 0]
+            if self.fitted:  # filled up with those that should stop
+                both = tf.concat([remaining, tf.where(stopped)[:, 0]], axis=0)
+                remaining = both[: size_for(state)]
             state = tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), state)
             return state, results
 
@@ -217,6 +233,8 @@ class Search:
             (state, state.finished),
             shape_invariants=(shapes, shapes.finished),
         )
+        if self.fitted:
+            results = tf.nest.map_structure(lambda tensor: tensor[:number], results)
         # Finite, because servers answer in JSON, which has no infinity.
         return results._replace(
             log_probs=tf.maximum(results.log_probs, tf.float32.min),
@@ -355,6 +373,16 @@ def _take(tensor: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
 def _append(sequences: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
     """Appends a token to each sequence: [B, I, t], [B, I] -> [B, I, t + 1]."""
     return tf.concat([sequences, last[..., tf.newaxis]], axis=-1)
+
+
+def _filled_up(state: State, size: tf.Tensor) -> State:
+    """Returns a state of this many sentences; those added have stopped already."""
+    number = tf.size(state.rows)
+    rows = tf.range(size)
+    source = tf.minimum(rows, number - 1)
+    state = tf.nest.map_structure(lambda tensor: tf.gather(tensor, source), state)
+    added = (rows >= number)[:, tf.newaxis]
+    return state._replace(rows=rows, log_probs=tf.where(added, -float("inf"), state.log_probs))
 
 
 def _loop_shape(tensor: tf.Tensor) -> tf.TensorShape:

@@ -7,6 +7,7 @@ B batch, S source and T target length, EOS included; P longest prefix; N layers,
 """
 
 import functools
+import logging
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -35,9 +36,13 @@ from tf_transformer.decoding.candidates import Grammar, slot_counts
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.streams import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation, set_sources
-from tf_transformer.fast.int8 import parameters
+from tf_transformer.fast.int8 import is_int8, parameters
+from tf_transformer.fast.programs import fitted_size
+from tf_transformer.models.cached_decoding import COLUMNS
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
+
+logger = logging.getLogger(__name__)
 
 CompiledSearch = Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]
 
@@ -212,10 +217,12 @@ class GraphEngine(Engine):
             specs["context"] = tf.TensorSpec([None, None, None], tf.bool)
         if plan.sampling:
             specs["seeds"] = tf.TensorSpec([None], tf.int32)
+        compiled = self.compiles(plan.decoding)
 
         @functools.partial(tf.function, input_signature=[IDS, specs], autograph=False)
         def search(source: tf.Tensor, options: dict[str, tf.Tensor]) -> Hypotheses:
             decoding, n_best = plan.decoding, plan.n_best
+            options = options | {"compiled": compiled}
             if plan.sampling:
                 return self.sample_ids(source, decoding, n_best, plan.sampling, **options)
             rules = options | {"grammar": plan.grammar, "alphas": plan.alphas}
@@ -226,6 +233,16 @@ class GraphEngine(Engine):
             return search(source, options)
 
         return in_one_process
+
+    def compiles(self, decoding: DecodingConfig) -> bool:
+        """Tells whether XLA compiles the step of a search of texts: by default on a GPU."""
+        wanted = decoding.jit_compile
+        if wanted is None:
+            wanted = bool(tf.config.get_visible_devices("GPU"))
+        if wanted and any(map(is_int8, models_of(self.model))):
+            logger.warning("decoding.jit_compile has no effect in int8, which XLA lacks")
+            return False
+        return wanted
 
     # --- Forced decoding of given translations -------------------------------------------
 
@@ -323,17 +340,17 @@ class GraphEngine(Engine):
         *,
         alpha: tf.Tensor | None = None,
         max_lengths: tf.Tensor | None = None,
+        compiled: bool = False,
         **options: Any,
     ) -> Hypotheses:
         """Finds the `n_best` hypotheses of each source, at most the beam size, by beam search.
 
         `alpha`, float32 [B], replaces the configured one; `max_lengths`, int32 [B], may only
-        lower the configured limits; `options` are `prefix`, `alphas`, `grammar` and `context`
-        of `beam_search`.
+        lower the configured limits; `compiled` has XLA compile the step; `options` are
+        `prefix`, `alphas`, `grammar` and `context` of `beam_search`.
         """
         return beam_search(
-            self.model.step_function(),
-            self.model.initial_cache(source),
+            **self._start(source, compiled),
             beam_size=decoding.beam_size,
             num_hypotheses=n_best,
             alpha=decoding.alpha if alpha is None else alpha,
@@ -351,11 +368,11 @@ class GraphEngine(Engine):
         *,
         seeds: tf.Tensor,
         prefix: tf.Tensor | None = None,
+        compiled: bool = False,
     ) -> Hypotheses:
         """Draws `n_best` hypotheses; `seeds` is int32 [B], one for each sentence."""
         return sample(
-            self.model.step_function(),
-            self.model.initial_cache(source),
+            **self._start(source, compiled),
             num_samples=n_best,
             seeds=seeds,
             temperature=sampling.temperature,
@@ -365,6 +382,17 @@ class GraphEngine(Engine):
             drawable=tf.constant(self.drawable()),
             **self._rules(source, decoding),
         )
+
+    def _start(self, source: tf.Tensor, compiled: bool) -> dict[str, Any]:
+        """Returns the step and the first cache of a search, as its arguments."""
+        if compiled:
+            length = tf.shape(source)[1]
+            size = fitted_size(length, COLUMNS)
+            if longest := self.model.longest_source:  # no more have learned positions
+                size = tf.maximum(length, tf.minimum(size, longest))
+            source = tf.pad(source, [[0, 0], [0, size - length]], constant_values=PAD_ID)
+        step, cache = self.model.step_function(compiled), self.model.initial_cache(source)
+        return {"step": step, "cache": cache, "fitted": compiled}
 
     def _rules(
         self, source: tf.Tensor, decoding: DecodingConfig, max_lengths: tf.Tensor | None = None

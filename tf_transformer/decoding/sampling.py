@@ -39,6 +39,7 @@ def sample(
     slots: tf.Tensor | None = None,
     slot_ids: np.ndarray | None = None,
     drawable: tf.Tensor | None = None,
+    fitted: bool = False,
 ) -> Hypotheses:
     """Draws translations token by token; the same seeds draw the same ones.
 
@@ -73,7 +74,7 @@ def sample(
         return drawn_candidates(logits, state.log_probs, constraints, draw)
 
     state = initial_state(cache, rules, [0.0] * num_samples, num_samples)
-    return Search(step, choose, alpha_of=lambda _: 0.0).run(state)
+    return Search(step, choose, alpha_of=lambda _: 0.0, fitted=fitted).run(state)
 
 
 def _uniform_numbers(keys: tf.Tensor, index: tf.Tensor, count: int) -> tf.Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.fast.dropout import Hashed, fixed_seeds
@@ -170,3 +171,13 @@ def draw_seeds(layers: Sequence[keras.layers.Layer]) -> Iterator[tf.Tensor]:
     # int64, since a GPU keeps int32 in the memory of the host.
     seeds = tf.random.stateless_uniform([sum(counts)], first.next(), None, None, tf.int64)
     return iter(tf.split(seeds, counts))
+
+
+def fitted_size(number: Any, least: int = 1) -> tf.Tensor:
+    """Returns the smallest of `least` times 1, 2, 4, ... that is not below an int32 scalar.
+
+    For a dimension of tensors, for whose every size XLA compiles a program; 0 for 0.
+    """
+    sizes = least * 2 ** np.arange(31 - least.bit_length(), dtype=np.int32)
+    smaller = tf.math.count_nonzero(sizes < number, dtype=tf.int32)
+    return tf.where(number > 0, tf.gather(sizes, smaller), 0)

@@ -52,10 +52,14 @@ class QuantizedKernel:
 
 
 class Inference:
-    """The weights of the layer that computes a search's steps, read once for all of them."""
+    """The weights of the layer that computes a search's steps, read once for all of them.
 
-    def __init__(self, layer: keras.layers.Layer):
-        self._weights = [(weight, ops.copy(weight)) for weight in layer.weights]
+    `values` are those of an earlier object, in place of the layer's.
+    """
+
+    def __init__(self, layer: keras.layers.Layer, values=None):
+        self.values = values or [ops.copy(weight) for weight in layer.weights]
+        self._weights = list(zip(layer.weights, self.values, strict=True))
 
     @contextmanager
     def on(self) -> Iterator[None]:

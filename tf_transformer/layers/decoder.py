@@ -145,7 +145,10 @@ class DecoderLayer(TransformerLayer):
         """Returns keys and values of the encoder output; None without cross-attention."""
         return self.cross_attention and self.cross_attention.project_memory(encoder_output)
 
-    def step(self, beams, past, memory, self_mask, memory_mask, fused=None, positions=None):
+    def step(
+        self, beams, past, memory, self_mask, memory_mask, fused=None, positions=None,
+        column=None,
+    ):  # fmt: skip
         """Computes one position of every beam from the cached keys and values of earlier ones.
 
         Args:
@@ -157,25 +160,31 @@ class DecoderLayer(TransformerLayer):
             fused: `self_attention.fused_projection()`, if already computed.
             positions: int [(t + 1) * W], those of the rows of keys and values; needed if
                 positions act in attention.
+            column: position whose W rows in a `past` of fixed size are replaced by this one's;
+                None appends them.
 
         Returns:
-            Outputs [B, W, D], and `past` with this position's W rows appended.
+            Outputs [B, W, D], and `past` with this position's W rows.
         """
         own = None if positions is None else positions[-1:]
+        if own is not None and column is not None:
+            own = ops.reshape(column, (1,))
         distances = None if positions is None else positions - own
         attend = partial(self.self_attention.attend, mask=self_mask, distances=distances)
-        outputs, past, _ = self._forward(beams, attend, memory, memory_mask, past, fused, own)
+        outputs, past, _ = self._forward(
+            beams, attend, memory, memory_mask, past, fused, own, column=column
+        )
         return outputs, past
 
     def _forward(
         self, x, attend, memory, memory_mask, past=None, fused=None, positions=None,
-        training=False,
+        training=False, column=None,
     ):  # fmt: skip
         add_norm, attention = self.self_attention_norm, self.self_attention
         query, key, value = attention.project_self(add_norm.before(x), fused, positions)
         if past is not None:
-            key = ops.concatenate([past[0], key], axis=2)
-            value = ops.concatenate([past[1], value], axis=2)
+            key = _with_rows(past[0], key, column)
+            value = _with_rows(past[1], value, column)
         attended, self_weights = attend(query, key, value, training=training)
         x = add_norm(x, attended, training=training)
         scores = (self_weights,)
@@ -203,6 +212,18 @@ class DecoderLayer(TransformerLayer):
 
     def get_config(self):
         return super().get_config() | {"cross_attention": bool(self.cross_attention)}
+
+
+def _with_rows(past, new, column):
+    """Puts rows [B, H, W, K] into a column of [B, H, C * W, K]; behind all if it is None."""
+    if column is None:
+        return ops.concatenate([past, new], axis=2)
+    batch, heads, rows, size = ops.shape(past)
+    width = new.shape[2]
+    columns = ops.reshape(past, (batch, heads, rows // width, width, size))
+    here = ops.equal(ops.arange(rows // width, dtype="int32"), column)[:, None, None]
+    # Not an update in place, which would be a copy and another launch for each tensor.
+    return ops.reshape(ops.where(here, new[:, :, None], columns), ops.shape(past))
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -297,7 +318,9 @@ class Decoder(Stack):
         """Returns `MultiHeadAttention.fused_projection()` of every layer, for all steps."""
         return [layer.self_attention.fused_projection() for layer in self.layers]
 
-    def step(self, beams, past, memory, self_mask, memory_mask, fused, positions=None):
+    def step(
+        self, beams, past, memory, self_mask, memory_mask, fused, positions=None, column=None
+    ):
         """Runs `DecoderLayer.step` in every layer.
 
         `past`, `memory` and `fused` hold one entry per layer.
@@ -306,8 +329,9 @@ class Decoder(Stack):
         for layer, *state in zip(self.layers, past, memory, fused, strict=True):
             layer_past, layer_memory, layer_fused = state
             beams, layer_past = layer.step(
-                beams, layer_past, layer_memory, self_mask, memory_mask, layer_fused, positions
-            )
+                beams, layer_past, layer_memory, self_mask, memory_mask, layer_fused,
+                positions, column,
+            )  # fmt: skip
             extended.append(layer_past)
         return self.last_norm(beams), extended
 

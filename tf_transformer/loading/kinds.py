@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # they import TensorFlow
     from tf_transformer.tasks.parsing.parser import Parser
     from tf_transformer.tasks.translation.translator import Translator
 
-_OF_EXPORTS, _OF_KERAS_FILES = frozenset(SEARCH), frozenset(("tokenizer",))
+# XLA is for Python alone: TF Serving compiles nothing.
+_OF_EXPORTS, _OF_KERAS_FILES = frozenset(SEARCH) - {"jit_compile"}, frozenset(("tokenizer",))
 _KNOWN = _OF_EXPORTS.union(_OF_KERAS_FILES, *(entry.options for entry in TASKS.values()))
 
 

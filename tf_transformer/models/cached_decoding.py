@@ -5,14 +5,22 @@ key dimension, V vocabulary. A column holds a position of every beam, W rows of 
 It is never reordered: `ancestry` tells in which slot each earlier step of a beam was computed.
 """
 
+import logging
+from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
 from keras import ops
 
+from tf_transformer.fast.programs import fitted_size
 from tf_transformer.fast.projections import Inference
 from tf_transformer.layers import Decoder, PositionalEmbedding, padding_mask
 from tf_transformer.layers.attention import additive
 from tf_transformer.layers.embedding import OutputProjection, project_to_logits
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = 32  # of the smallest cache of fixed size
 
 
 def initial_cache(decoder: Decoder, source, encoder_output) -> dict[str, Any]:
@@ -32,7 +40,8 @@ class DecodingStep:
     """Decodes one position of every beam, a step of `decoding.beam_search`.
 
     Prepares kernels that all steps share, so it is made once, outside the loop of a search. The
-    output projection may be the embedding itself.
+    output projection may be the embedding itself. `prepared` is that of another such step, in
+    place of the layers' weights.
     """
 
     def __init__(
@@ -40,27 +49,34 @@ class DecodingStep:
         embedding: PositionalEmbedding,
         decoder: Decoder,
         projection: PositionalEmbedding | OutputProjection,
+        prepared: tuple | None = None,
     ):
         self._embedding = embedding
         self._decoder = decoder
         self._window = decoder.attention_window
-        self._output = projection.output_kernel(), projection.output_bias
-        self._fused = decoder.fused_projections()
-        self._inference = Inference(decoder)
+        output, self._fused, weights = prepared or (
+            (projection.output_kernel(), _value(projection.output_bias)),
+            decoder.fused_projections(),
+            None,
+        )
+        self._output = output
+        self._inference = Inference(decoder, weights)
+        self.prepared = output, self._fused, self._inference.values
 
-    def __call__(self, tokens, index, ancestry, cache):
+    def __call__(self, tokens, index, ancestry, cache, fixed=False):
         """Returns float32 logits [B, W, V] and the cache with this position, `index`, in it.
 
         `tokens` [B, W] are those before it. `ancestry` [B, W, C + 1] has the slot in which each
         earlier step of a beam was computed, -1 in an unused column, and finally the beam's own.
         Position p is in column p, within a window of attention in column p mod C. Within a
-        window, the cache may hold the last columns only.
+        window, the cache may hold the last columns only. A `fixed` cache has C columns before
+        and after, position p in column p, and so has the ancestry.
         """
         with self._inference.on():
-            hidden, past = self._decode(tokens, index, ancestry, cache)
+            hidden, past = self._decode(tokens, index, ancestry, cache, fixed)
             return project_to_logits(hidden, *self._output), {**cache, "past": past}
 
-    def _decode(self, tokens, index, ancestry, cache):
+    def _decode(self, tokens, index, ancestry, cache, fixed):
         """Returns hidden states [B, W, D], and keys and values of all positions in use."""
         width = ops.shape(tokens)[1]
         column = ops.reshape(tokens, (-1, 1))
@@ -68,8 +84,8 @@ class DecodingStep:
         beams = ops.reshape(embedded, (-1, width, embedded.shape[-1]))
         positions = None
         if self._window or self._decoder.positions_in_attention:
-            positions = _positions_of_rows(ancestry, index, width, ring=bool(self._window))
-        if self._window:  # the cache may hold the last columns only
+            positions = _positions_of_rows(ancestry, index, width, bool(self._window), fixed)
+        if self._window and not fixed:  # the cache may hold the last columns only
             columns = ops.shape(cache["past"][0][0])[2] // width + 1
             ancestry, positions = ancestry[..., -columns:], positions[-columns * width :]
         self_mask = _own_history(ancestry, width)
@@ -83,11 +99,58 @@ class DecodingStep:
             memory_mask=additive(cache["memory_mask"]),
             fused=self._fused,
             positions=positions,
+            column=index if fixed else None,
         )
-        if self._window:
+        if self._window and not fixed:
             last = -self._window * width
             past = [(keys[:, :, last:], values[:, :, last:]) for keys, values in past]
         return hidden, past
+
+
+class StepProgram:
+    """Makes steps that XLA computes as one program, over a cache of fixed size.
+
+    A program is compiled for each number of sentences and beams, source length and size of the
+    cache, which `Search` and `fitted_size` therefore keep few. All searches of a process share
+    them. The layers are those of `DecodingStep`.
+    """
+
+    def __init__(self, *layers: Any):
+        self._layers = layers
+        self._program = tf.function(self._compute, jit_compile=True, autograph=False)
+
+    def _compute(self, prepared, tokens, index, ancestry, cache):
+        # Said when it is traced, once for all sizes of batches and caches.
+        logger.info("XLA compiles the search's steps: the first batch of a size takes longer")
+        step = DecodingStep(*self._layers, prepared)
+        logits, cache = step(tokens, index, ancestry, cache, fixed=True)
+        return logits, cache["past"]  # the rest would be copied
+
+    def step_function(self) -> Callable:
+        """Returns what does the same as `DecodingStep`, made once for a search."""
+        prepared = DecodingStep(*self._layers).prepared
+
+        def step(tokens, index, ancestry, cache):
+            columns = fitted_size(index + 1, COLUMNS)
+            past, width = cache["past"], tokens.shape[1]
+            missing = columns * width - tf.shape(past[0][0])[2]
+
+            def grown():
+                room = [[0, 0], [0, 0], [0, missing], [0, 0]]
+                return tf.nest.map_structure(lambda heads: tf.pad(heads, room), past)
+
+            past = tf.cond(missing > 0, grown, lambda: past)
+            unused = [[0, 0], [0, 0], [0, columns - 1 - index]]
+            ancestry = tf.pad(ancestry, unused, constant_values=-1)
+            inputs = tokens, index, ancestry, cache | {"past": past}
+            logits, past = self._program(prepared, *inputs)
+            return logits, cache | {"past": past}
+
+        return step
+
+
+def _value(variable):
+    return None if variable is None else ops.copy(variable)
 
 
 def _own_history(ancestry, width):
@@ -97,16 +160,18 @@ def _own_history(ancestry, width):
     return ops.reshape(own, (batch, 1, beams, columns * width))
 
 
-def _positions_of_rows(ancestry, index, width, ring=False):
+def _positions_of_rows(ancestry, index, width, ring=False, fixed=False):
     """Returns the positions of all rows, [(C + 1) * W]; those of the last column are `index`.
 
-    In a ring of C columns, position p is in column p mod C.
+    In a ring of C columns, position p is in column p mod C; in a `fixed` cache, of C columns
+    with this position's, in column p.
     """
-    size = ops.shape(ancestry)[2] - 1
-    columns = ops.arange(size, dtype="int32")
+    size = ops.shape(ancestry)[2]
+    columns = ops.arange(size if fixed else size - 1, dtype="int32")
     index = ops.cast(index, "int32")
-    if ring:
-        columns = index - 1 - ops.mod(index - 1 - columns, size)
-    columns = ops.append(columns, index)
+    if ring and not fixed:
+        columns = index - 1 - ops.mod(index - 1 - columns, size - 1)
+    if not fixed:
+        columns = ops.append(columns, index)
     rows = ops.broadcast_to(columns[:, None], (ops.shape(columns)[0], width))
     return ops.reshape(rows, (-1,))

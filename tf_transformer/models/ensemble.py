@@ -31,9 +31,9 @@ class Ensemble:
         """Returns the cache of each model."""
         return [model.initial_cache(source) for model in self.models]
 
-    def step_function(self) -> Callable:
+    def step_function(self, compiled: bool = False) -> Callable:
         """Returns the step that a search calls; see `Transformer.step_function`."""
-        steps = [model.step_function() for model in self.models]
+        steps = [model.step_function(compiled) for model in self.models]
 
         def step(tokens, index, ancestry, caches):
             results = [

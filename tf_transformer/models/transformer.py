@@ -15,7 +15,7 @@ from tf_transformer.fast.keras_hooks import sublayers
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
 from tf_transformer.layers.embedding import OutputProjection
 from tf_transformer.layers.stack import Stack
-from tf_transformer.models.cached_decoding import DecodingStep, initial_cache
+from tf_transformer.models.cached_decoding import DecodingStep, StepProgram, initial_cache
 from tf_transformer.models.token_model import TokenModel
 
 # --- What it shares with the classifier --------------------------------------------------
@@ -215,6 +215,7 @@ class Transformer(BaseTransformer):
         self.encoder = encoder
         self.decoder = decoder
         self.projection = projection
+        self._step_program = StepProgram(target_embedding, decoder, projection)
 
     def get_config(self):
         return super().get_config() | dataclasses.asdict(self.config)
@@ -272,11 +273,14 @@ class Transformer(BaseTransformer):
         """Returns the cache before the first step, of ids [B, S]; see `cached_decoding`."""
         return initial_cache(self.decoder, source, self.encode(source))
 
-    def step_function(self):
+    def step_function(self, compiled=False):
         """Returns the step of `decoding.beam_search`, which decodes one position of every beam.
 
-        That is `step(tokens, index, ancestry, cache) -> (logits, cache)`: see `DecodingStep`.
+        That is `step(tokens, index, ancestry, cache) -> (logits, cache)`: see `DecodingStep`,
+        and `StepProgram` for one `compiled` by XLA.
         """
+        if compiled:
+            return self._step_program.step_function()
         return DecodingStep(self.target_embedding, self.decoder, self.projection)
 
 

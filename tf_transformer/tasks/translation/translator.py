@@ -175,9 +175,10 @@ class Translator(WithHistory):
             glossary: terms and their translations, a dictionary or a table of two columns.
             **options: search settings that replace those of `decoding`: `beam_size`, `alpha`
                 (exponent of the length penalty), `max_length`, `min_length`,
-                `no_repeat_ngram`, `lookahead`, `max_extra_length`, `max_source_length` and
-                `batch_tokens`; with `sample`, `temperature`, `top_k`, `top_p` and `seed`. An
-                export can change only `alpha` and `max_length`.
+                `no_repeat_ngram`, `lookahead`, `max_extra_length`, `max_source_length`,
+                `batch_tokens` and `jit_compile` (whether XLA compiles steps; None: on a GPU);
+                with `sample`, `temperature`, `top_k`, `top_p` and `seed`. An export can change
+                only `alpha` and `max_length`.
 
         Returns:
             A `Translation`; a list of them for a list of texts or with `n_best`; a list of
@@ -419,13 +420,15 @@ class Translator(WithHistory):
             format: "savedmodel", or "litert": see `litert.export`.
             fixed_length: longest source in tokens, for LiteRT with fixed shapes; None for
                 dynamic shapes.
-            **options: search settings that replace those of `decoding`.
+            **options: search settings that replace those of `decoding`, without `jit_compile`.
 
         Raises:
             UserError: if the export cannot be written, or fails its test.
         """
         engine = self._graph("be exported")
         _check_export(engine, text, gate, format, fixed_length)
+        if options.get("jit_compile"):
+            logger.warning("`jit_compile` has no effect on an export, which is free of XLA")
         decoding, _ = search_settings(options, self.decoding)
         if fixed_length is not None:
             decoding = dataclasses.replace(decoding, max_source_length=fixed_length)
@@ -435,7 +438,8 @@ class Translator(WithHistory):
             fixed = fixed_length is not None
             return export_lite(engine, decoding, folder, version, card, fixed)
         # The self-test is of TensorFlow, not of LiteRT, and quiet about long texts.
-        plain = Translator(engine.model, engine.tokenizer, self.decoding)
+        searched = dataclasses.replace(self.decoding, jit_compile=False)  # as in the export
+        plain = Translator(engine.model, engine.tokenizer, searched)
         plain.protection = Protection(())  # an export takes texts that have slots already
         return publish(exportable(plain, options, text), folder, version, card, gate=gate)
 

@@ -1,4 +1,4 @@
-"""Served searches in LiteRT: the session of `serve --litert`."""
+"""Served searches by an engine: in LiteRT, or with steps that XLA compiles."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -8,26 +8,22 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import DecodingConfig
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import most_streams
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.export.saved_model import Arrays, ClosedError, SavedModelSession
-from tf_transformer.litert.engine import LiteEngine
-from tf_transformer.models.ensemble import only_model
 
 
-class LiteSession(SavedModelSession):
-    """Answers `serving_default` and `nbest` with LiteRT, other signatures with the SavedModel.
+class EngineSession(SavedModelSession):
+    """Answers `serving_default` and `nbest` with an engine, the rest with the SavedModel.
 
-    The engine and the SavedModel at `path` are of the same run.
+    Both are of the same run. The session is given the engine's streams, each a request.
     """
 
-    def __init__(self, path: Path, engine: LiteEngine, decoding: DecodingConfig) -> None:
+    def __init__(self, path: Path, engine: GraphEngine, decoding: DecodingConfig) -> None:
         super().__init__(path)
-        self.streams = most_streams(engine.interpreters.threads)
-        self._engine = LiteEngine(
-            only_model(engine.model), engine.tokenizer, engine.interpreters, streams=1
-        )
-        self._decoding = decoding
+        self.streams, engine.streams = engine.streams or most_streams(), 1
+        self._engine, self._decoding = engine, decoding
         self._n_best_of = {"serving_default": 1, "nbest": decoding.beam_size}
 
     def run(
