@@ -1,5 +1,6 @@
 """Files of other programs: their entries are translated, and all else stays."""
 
+import gettext
 import html.parser
 import re
 import shutil
@@ -160,6 +161,72 @@ def test_html_keeps_its_tags_scripts_and_addresses(translated):
     assert "<p>A <em>big</em> Hund &lt; 1 &amp; " in text and "<!-- dog -->" in text
     assert "var dog = 1 < 2;" in text and "<p>lost <b>x</b></p>" in text
     assert parts(text.replace("A Hund &lt; 1", "A dog")) == parts(HTML)
+
+
+# How many entries are written around, and with which tags.
+MANY = {
+    "po": (PO[: PO.index("#: a.c")], 'msgid "{}"\nmsgstr ""\n\n', "", ("<b>", "</b>")),
+    "xlf": (XLIFF[: XLIFF.index("<trans")],
+            '<trans-unit id="{1}"><source>{0}</source></trans-unit>',
+            "</body></file></xliff>", ('<g id="1">', "</g>")),
+    "tmx": (TMX[: TMX.index("<tu>")], '<tu><tuv xml:lang="en"><seg>{}</seg></tuv></tu>',
+            "</body></tmx>", ('<ph x="1"/>', '<ph x="2"/>')),
+    "srt": ("", "{1}\n{2}:01,000 --> {2}:02,000\n{0}\n\n", "", ("<i>", "</i>")),
+    "html": ("<html><body>", "<p>{}</p>", "</body></html>", ("<em>", "</em>")),
+}  # fmt: skip
+
+
+def many(suffix: str) -> str:
+    """A file of 200 entries with six spans each."""
+    head, entry, tail, tags = MANY[suffix]
+    text = "A {}dog{} runs to {{n{}}} and %s at https://a.b/{}, {} times."
+    entries = [text.format(*tags, i, i, 1_000 + i) for i in range(200)]
+    return (
+        head
+        + "".join(
+            entry.format(t, i, f"{i // 60:02}:{i % 60:02}") for i, t in enumerate(entries)
+        )
+        + tail
+    )
+
+
+def reopened(path) -> list[str]:
+    """The translations in a file, with their tags, as other programs read them."""
+    if path.suffix == ".po":
+        command = ["msgfmt", "-c", "-o", path.with_suffix(".mo"), path]
+        subprocess.run(command, check=True)
+        catalogue = gettext.GNUTranslations(path.with_suffix(".mo").open("rb"))._catalog
+        found = [text for source, text in catalogue.items() if source]
+        return sorted(found, key=lambda text: int(re.findall(r"\d+", text)[-1]))
+    if path.suffix == ".srt":
+        return [each.split("\n", 2)[2] for each in path.read_text().strip().split("\n\n")]
+    name = {".xlf": "{*}target", ".tmx": "tuv[2]/seg", ".html": "p"}[path.suffix]
+    found = ET.parse(path).iterfind(f".//{name}")
+    return [
+        re.sub(r' xmlns:?\w*="[^"]*"|ns\d:', "", ET.tostring(each, "unicode")) for each in found
+    ]
+
+
+@pytest.mark.parametrize("suffix", MANY)
+def test_other_programs_find_every_span_of_many_entries(suffix, tmp_path):
+    pytest.importorskip("translate")
+    if suffix == "po" and not shutil.which("msgfmt"):
+        pytest.skip("needs msgfmt")
+    (tmp_path / f"in.{suffix}").write_text(many(suffix))
+    output = tmp_path / f"out.{suffix}"
+    translate_file(tmp_path / f"in.{suffix}", output, translate, ("en", "de"))
+    check_many(output)
+
+
+def check_many(path) -> None:
+    """Checks that each of the 200 entries has its spans, once and unchanged."""
+    *_, tags = MANY[path.suffix[1:]]
+    found = [" ".join(text.split()).replace(" />", "/>") for text in reopened(path)]
+    assert len(found) == 200
+    for number, text in enumerate(found):
+        spans = (*tags, f"{{n{number}}}", "%s", f"https://a.b/{number}", f"{1_000 + number}")
+        counts = [len(re.findall(rf"{re.escape(span)}(?!\d)", text)) for span in spans]
+        assert counts == [1] * 6, text
 
 
 def test_other_files_are_refused_in_a_line(tmp_path, monkeypatch):
