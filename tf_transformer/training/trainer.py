@@ -219,9 +219,8 @@ class Trainer:
         but for what counts steps: that is put back.
         """
         number_anew()
-        shapes = sorted(
-            part_shapes(self.task.shapes, self.replicas, self.model.max_tokens_per_device)
-        )
+        most = self.model.max_tokens_per_device
+        shapes = sorted(part_shapes(self.task.shapes, self.replicas, most))
         number = describe_programs(self.model, len(shapes))
         local = self.replicas // self.workers.number
         logger.info("XLA: compiling %s%s", number, f" on each of {local} devices" * (local > 1))
@@ -238,9 +237,9 @@ class Trainer:
                 return False
         for variable, value in zip(counts, before, strict=True):
             variable.assign(value)
-        flags = os.environ.get("TF_XLA_FLAGS") or "unset, so the next session compiles again"
-        seconds = duration(time.perf_counter() - start)
-        logger.info("XLA: compiled in %s; TF_XLA_FLAGS is %s", seconds, flags)
+        seconds, flags = time.perf_counter() - start, os.environ.get("TF_XLA_FLAGS")
+        flags = flags or "unset, so the next session compiles again"
+        logger.info("XLA: compiled in %s; TF_XLA_FLAGS is %s", duration(seconds), flags)
         return True
 
     def _part_size(self, recorded: np.ndarray | None) -> int:
@@ -294,11 +293,9 @@ class Trainer:
             epochs=-(-self.training.steps // every),
             steps=every,
         )
-        return self._fit_steps(
-            functools.partial(self.task.training_data, start),
-            every - done,
-            [self.watch, ProgressBar(done, self.verbose), self.callbacks],
-        )
+        data = functools.partial(self.task.training_data, start)
+        shown = ProgressBar(done, self.verbose)
+        return self._fit_steps(data, every - done, [self.watch, shown, self.callbacks])
 
     def _fit_steps(self, data: devices.ShareOfData, steps: int, callbacks: list) -> bool:
         """Calls `fit` once; returns False if memory ran out."""
