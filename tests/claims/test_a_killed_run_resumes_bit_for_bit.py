@@ -18,7 +18,7 @@ SETTINGS = (
 
 def saved(run: Path) -> set[Path]:
     """The weights and states that are whole; names of others begin with a dot."""
-    return set(run.rglob("[!.]*.npz"))
+    return set(run.glob("checkpoints/[!.]*.npz"))  # other folders change meanwhile
 
 
 def bits(run: Path) -> dict[str, bytes]:
