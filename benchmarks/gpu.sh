@@ -60,18 +60,18 @@ one="--device $device --vocab-size $vocabulary --shapes $shapes"
 began=$(date +%s)
 # shellcheck disable=SC2086  # several words
 {
-    part 50 "Parity of an update" benchmarks/gpu_step.py parity $one --model $base
+    part 40 "Parity of an update" benchmarks/gpu_step.py parity $one --model $base
     export TF_XLA_FLAGS="--tf_xla_persistent_cache_directory=$cache"
     part 70 "Compilation, nothing stored" benchmarks/gpu_step.py compile $one --model $base
-    part 40 "Compilation, stored" benchmarks/gpu_step.py compile $one --model $base
     part 75 "Training, base, bfloat16" benchmarks/training_step.py $common --models $base \
         --precisions bfloat16 --batch-tokens $base_tokens --xla --peak-tflops "$peak"
     part 75 "Training, big, bfloat16" benchmarks/training_step.py $common --models $big \
         --precisions bfloat16 --batch-tokens $big_tokens --xla --peak-tflops "$peak"
-    part 55 "Kernels of a step" benchmarks/gpu_step.py profile $one --model $base
-    part 50 "Decoding, base" benchmarks/decoding.py $common --model $base \
+    part 50 "Kernels of a step" benchmarks/gpu_step.py profile $one --model $base
+    part 80 "Decoding, base" benchmarks/decoding.py $common --model $base \
         --precisions float32 bfloat16 --xla --beams 4 --batch-sizes $sizes
-    part 65 "A killed training resumes" benchmarks/gpu_step.py resume --model tiny
+    # Three processes, of which the first compiles and the others find what it has stored.
+    part 90 "A killed training resumes" benchmarks/gpu_step.py resume --model tiny
     if [ $device = cpu ] || [ $(($(date +%s) - began)) -lt 420 ]; then
         part 60 "Two logical devices" benchmarks/gpu_step.py replicas --device $device --model tiny \
             --vocab-size 500

@@ -5,6 +5,8 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from command_line import environment
@@ -68,6 +70,26 @@ def test_kept_memory_can_be_returned():
     assert number_from(RESIDENT) < PAGES / 4
 
 
+def two_gpus(folder: Path) -> Path:
+    """Writes what NVIDIA's driver tells of its GPUs."""
+    for number in range(2):
+        info = folder / "gpus" / f"0000:0{number}:00.0" / "information"
+        info.parent.mkdir(parents=True)
+        info.write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 5\n")
+    return folder / "gpus"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("cache_folder", RuntimeError), ("tempfile.TemporaryFile", OSError)]
+)
+def test_xla_stores_nothing_where_it_could_not_write(tmp_path, monkeypatch, name, error):
+    monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(f"tf_transformer.base.system.{name}", Mock(side_effect=error))
+    _store_programs(two_gpus(tmp_path))
+    assert "TF_XLA_FLAGS" not in os.environ
+
+
 @pytest.mark.parametrize("given", [None, ""])
 def test_xla_stores_programs_for_each_kind_of_gpu_unless_flags_are_given(
     tmp_path, monkeypatch, given
@@ -78,11 +100,7 @@ def test_xla_stores_programs_for_each_kind_of_gpu_unless_flags_are_given(
         monkeypatch.delenv("TF_XLA_FLAGS")
     _store_programs(tmp_path / "none")
     assert os.environ.get("TF_XLA_FLAGS") == given
-    for number in range(2):
-        info = tmp_path / "gpus" / f"0000:0{number}:00.0" / "information"
-        info.parent.mkdir(parents=True)
-        info.write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 5\n")
-    _store_programs(tmp_path / "gpus")
+    _store_programs(two_gpus(tmp_path))
     folders = list((tmp_path / "tf_transformer" / "xla").glob("*"))
     if given is None:
         assert [f.name.partition("-")[2] for f in folders] == ["NVIDIA-H100-80GB-HBM3"]

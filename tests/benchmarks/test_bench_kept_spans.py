@@ -11,12 +11,8 @@ from kept_spans import Planted, has_each_once, lexicon, planted, rest
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
 
-WORDS = {
-    "house": {"Haus"},
-    "green": {"grünes", "grün"},
-    "large": {"großes"},
-    "meadow": {"Wiese"},
-}
+TERMS = {"house": "Haus", "green": "grünes", "large": "großes", "meadow": "Wiese"}
+WORDS = {word: {term} for word, term in TERMS.items()} | {"green": {"grünes", "grün"}}
 SOURCE = "A large, green house on the meadow."
 TARGET = "Ein großes, grünes Haus auf der Wiese."
 
@@ -41,13 +37,8 @@ def test_one_to_four_spans_of_each_kind_are_planted():
 
 
 def test_the_translation_of_a_term_stands_once_in_both():
-    found = {(s, t) for seed in range(40) for s, t in plant("term", seed).terms.items()}
-    assert found == {
-        ("house", "Haus"),
-        ("green", "grünes"),
-        ("large", "großes"),
-        ("meadow", "Wiese"),
-    }
+    found = {pair for seed in range(40) for pair in plant("term", seed).terms.items()}
+    assert found == {*TERMS.items()}
     other = TARGET.replace("Haus", "Heim")
     terms = {t for seed in range(40) for t in plant("term", seed, other).terms.values()}
     assert terms == {"grünes", "großes", "Wiese"}
@@ -74,10 +65,8 @@ def test_the_rest_is_what_is_not_a_span():
 
 def test_aligned_words_are_learned_from_pairs(tmp_path):
     random, pairs = Random(0), []
-    known = {
-        w: w[::-1].capitalize()
-        for w in ("".join(random.sample("abcdefgh", 6)) for _ in range(150))
-    }
+    words = ["".join(random.sample("abcdefgh", 6)) for _ in range(150)]
+    known = {word: word[::-1].capitalize() for word in words}
     for _ in range(600):
         some = random.sample(sorted(known), 3)
         pairs.append((" ".join(some), " ".join(known[word] for word in reversed(some))))

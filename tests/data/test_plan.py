@@ -130,12 +130,8 @@ def test_fitted_lengths_leave_the_least_padding_of_all(most):
     def positions(boundaries: Sequence[int]) -> int:
         return sum(min(end for end in boundaries if end >= length) for length in lengths)
 
-    choices = [
-        sorted(choice)
-        for count in range(1, most + 1)
-        for choice in itertools.combinations(ends, count)
-        if 48 in choice
-    ]
+    sets = [itertools.combinations(ends, count) for count in range(1, most + 1)]
+    choices = [choice for choice in itertools.chain(*sets) if 48 in choice]
     fewest = min(map(positions, choices))
     enough = [choice for choice in choices if positions(choice) <= 1.01 * fewest]
     count = min(map(len, enough))

@@ -105,6 +105,19 @@ def test_a_step_compiled_by_xla_equals_it_too_when_its_cache_grows(variant, monk
     assert cache["past"][0][0].shape[2] == 8 * 3
 
 
+def test_a_program_of_steps_has_the_same_number_whatever_was_computed_before():
+    numbers = []
+    for count in (1, 300):
+        model = make_model()
+        for _ in range(count):
+            tf.constant(1.0) + 1.0
+        step, cache = model.step_function(compiled=True), model.initial_cache(SOURCE)
+        step(np.zeros([2, 3], "int32"), tf.constant(0), np.zeros([2, 3, 1], "int32"), cache)
+        (function,) = model._step_program._program._list_all_concrete_functions()
+        numbers.append(int(function.function_def.signature.name.split("_")[-1]) % 100_000)
+    assert numbers[0] == numbers[1]
+
+
 @EVERY_VARIANT
 def test_a_sentence_alone_equals_a_padded_row_of_a_batch(variant):
     model = make_model(**variant)

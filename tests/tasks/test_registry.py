@@ -79,9 +79,7 @@ def test_without_a_preset_training_search_and_languages_are_those_of_the_run(sou
     [("char", "", "13a"), ("zh", "", "13a"), ("zh", "zh", "zh"), ("none", "", "none"),
      ("intl", "", "intl")],
 )  # fmt: skip
-def test_what_splits_text_without_blanks_is_chosen_anew(
-    theirs, given, expected, source, caplog
-):
+def test_what_splits_text_without_blanks_is_chosen(theirs, given, expected, source, caplog):
     """For the new text: training replaces 13a again where that has no blanks."""
     caplog.set_level("INFO", "tf_transformer")
     run = Run.open(source)

@@ -187,7 +187,9 @@ def _store_programs(gpus: Path) -> None:
     from importlib.metadata import version  # here, so that `--help` need not wait
 
     name = re.sub(r"[^\w.]+", "-", f"{version('tensorflow')}-{'-'.join(models)}")
-    folder = cache_folder() / "xla" / name
-    with suppress(OSError):  # without a folder to write into, each training compiles
+    # Without a home, or a folder to write into, each process compiles: XLA would fail.
+    with suppress(OSError, RuntimeError):
+        folder = cache_folder() / "xla" / name
         folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
         os.environ["TF_XLA_FLAGS"] = f"--tf_xla_persistent_cache_directory='{folder}'"

@@ -120,7 +120,7 @@ def number_anew():
     """Gives the functions that TensorFlow makes next the same numbers in every process.
 
     XLA's cache on disk finds a program by its function's name, and a number in it counts what
-    TensorFlow did before, which differs between a new and a resumed training.
+    TensorFlow did before, which differs between a new and a resumed training, and commands.
     """
     while ops.uid() % 100_000:
         pass

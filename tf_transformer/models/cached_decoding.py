@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 from keras import ops
 
+from tf_transformer.fast.keras_hooks import number_anew
 from tf_transformer.fast.programs import fitted_size
 from tf_transformer.fast.projections import Inference
 from tf_transformer.layers import Decoder, PositionalEmbedding, padding_mask
@@ -120,7 +121,8 @@ class StepProgram:
         self._program = tf.function(self._compute, jit_compile=True, autograph=False)
 
     def _compute(self, prepared, tokens, index, ancestry, cache):
-        # Said when it is traced, once for all sizes of batches and caches.
+        # When it is traced, once for all sizes of batches and caches.
+        number_anew()
         logger.info("XLA compiles the search's steps: the first batch of a size takes longer")
         step = DecodingStep(*self._layers, prepared)
         logits, cache = step(tokens, index, ancestry, cache, fixed=True)

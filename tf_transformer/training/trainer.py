@@ -200,7 +200,8 @@ class Trainer:
         self.progress.max_tokens_per_device = size
         self.model.max_tokens_per_device = size if 0 < size < self.largest_share else None
         logger.info("memory: %s", describe_memory(self.model, self.largest_share))
-        if self.model.programs and not self._compile_programs():
+        is_over = path is not None and path >= self.folder.state_path(self.training.steps)
+        if self.model.programs and not is_over and not self._compile_programs():
             return self._restart_in_halves()
         saved = None if path is None else TrainingProgress.restore(path, self.model)
         if saved is not None:
