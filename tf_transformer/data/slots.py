@@ -41,7 +41,7 @@ _IN_ORDER = 0.75  # probability that a pair has the first slots, as texts to tra
 
 
 class _Edit(NamedTuple):
-    """What happens to words that follow each other on both sides."""
+    """A change of words that follow each other on both sides."""
 
     words: list[list[int]]  # rows of `Spans`
     kind: str  # "replaced", "term" or "around"
