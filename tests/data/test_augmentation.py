@@ -88,11 +88,7 @@ def augmentation_of(tokenizer: Tokenizer, **settings) -> Augmentation:
 
 
 def plan_of(
-    corpus: EncodedCorpus,
-    tokenizer: Tokenizer,
-    seed: int = 1,
-    most_shapes: int | None = None,
-    **settings,
+    corpus: EncodedCorpus, tokenizer: Tokenizer, seed=1, most_shapes=None, **settings
 ) -> BatchPlan:
     mix = settings.get("mix")
     return BatchPlan(

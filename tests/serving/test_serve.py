@@ -1,5 +1,6 @@
 """The command `serve`: versions that appear while it runs, shutdown, and refusals."""
 
+import gc
 import itertools
 import json
 import re
@@ -10,8 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from command_line import ROOT, TF_TRANSFORMER, environment, status_of
@@ -163,6 +166,25 @@ def test_serve_names_a_missing_package_before_it_exports_a_run(
         "error: serve needs flask, which is not installed: "
         'pip install "tf-transformer[serve]"\n'
     )
+
+
+def test_no_model_is_kept_beside_the_export_of_a_run(monkeypatch, tmp_path):
+    """Its weights would be in memory twice."""
+    kept = []
+
+    def load(_) -> Mock:
+        model = Mock(**{"export.return_value": tmp_path})
+        model.engine.compiles.return_value = False
+        kept.extend(map(weakref.ref, (model, model.engine)))
+        return model
+
+    monkeypatch.setattr(serve, "load_run", load)
+    for name in ("given_options", "decoding_config", "advise_litert"):
+        monkeypatch.setattr(serve, name, Mock(return_value={}))
+    options = SimpleNamespace(precision=None, litert=False)
+    with serve._temporary_export(tmp_path, options):
+        gc.collect()
+        assert [model() for model in kept] == [None, None]
 
 
 def test_a_server_withstands_every_kind_of_request(exported, tmp_path, monkeypatch):

@@ -221,11 +221,13 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[P
         model, decoding = load_run(run, **loading), decoding_config(options, run)
         folder = model.export(Path(parent) / "model")
         engine = getattr(model, "engine", None)
+        del model
         if options.litert:
             searching = given_options(options, "precision", "litert", "tag", "threads")
             engine = load_engine(run, None, **searching)
         elif not engine or not engine.compiles(decoding):  # a classifier has no engine
             advise_litert(options, run)
+            del engine  # whose weights the export has too
             yield folder, SavedModelSession
             return
         yield folder, lambda path: EngineSession(path, engine, decoding)
