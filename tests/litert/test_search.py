@@ -245,13 +245,10 @@ def test_int8_translates_nearly_as_float32(
 
     (kept,) = (tmp_path / "tf_transformer").glob("*-int8-*.tflite")
     weights = Run.open(trained_run.path).weights(None)
-    assert (
-        kept.stat().st_size < 0.5 * weights.stat().st_size
-    )  # so the weights are not in float32
-    kept.write_bytes(b"changed")
-    assert (
-        cached_lite_file(translator.model, "int8", weights) == b"changed"
-    )  # not converted again
+    # The weights are not in float32.
+    assert kept.stat().st_size < 0.5 * weights.stat().st_size
+    kept.write_bytes(b"changed")  # and not converted again
+    assert cached_lite_file(translator.model, "int8", weights) == b"changed"
 
     with pytest.raises(UserError, match="LiteRT cannot sample: leave out `litert`"):
         loaded.translate(texts, sample=True)
@@ -264,7 +261,7 @@ def test_int8_translates_nearly_as_float32(
 
 
 def test_litert_in_float32_is_an_option_of_loading(
-    translator, trained_run, texts, in_float32, tmp_path, monkeypatch
+    translator, trained_run, texts, in_float32, tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr(
         "tf_transformer.loading.load.cached_lite_file", lambda *_: in_float32.content
@@ -272,8 +269,8 @@ def test_litert_in_float32_is_an_option_of_loading(
     loaded = load(trained_run.path, litert=True)
     expected = translator.translate(texts)
     monkeypatch.setattr(GraphEngine, "search_ids", None)  # only TensorFlow uses it
-    found = loaded.translate(texts, beam_size=4)
-    assert found == expected
+    found = loaded.translate(texts, beam_size=4, jit_compile=True)
+    assert found == expected and "no effect in LiteRT" in caplog.text
     (tmp_path / "model.keras").touch()
     with pytest.raises(UserError, match="LiteRT cannot search with a grammar or several"):
         loaded.engine.translate(texts, DECODING, alphas=(0.0, 0.6))

@@ -1,5 +1,7 @@
 """An engine that searches in LiteRT; it scores and aligns with the model in TensorFlow."""
 
+import logging
+
 import numpy as np
 import tensorflow as tf
 
@@ -28,13 +30,14 @@ class LiteEngine(GraphEngine):
         *,
         streams: int | None = None,
     ) -> None:
-        super().__init__(
-            model, tokenizer, streams=streams or most_streams(interpreters.threads)
-        )
+        streams = streams or most_streams(interpreters.threads)
+        super().__init__(model, tokenizer, streams=streams)
         self.interpreters = interpreters
 
     def _compile(self, plan: SearchPlan) -> CompiledSearch:
         self.refuse_all_but_beam_search(plan)
+        if plan.decoding.jit_compile:
+            logging.getLogger(__name__).warning("decoding.jit_compile has no effect in LiteRT")
         codec = self.codec(plan.decoding)
         window = only_model(self.model).config.attention_window
         sides = (self.tokenizer.slots(), self.tokenizer.slots("target"))

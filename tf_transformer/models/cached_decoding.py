@@ -55,8 +55,9 @@ class DecodingStep:
         self._embedding = embedding
         self._decoder = decoder
         self._window = decoder.attention_window
+        bias = projection.output_bias
         output, self._fused, weights = prepared or (
-            (projection.output_kernel(), _value(projection.output_bias)),
+            (projection.output_kernel(), None if bias is None else ops.copy(bias)),
             decoder.fused_projections(),
             None,
         )
@@ -149,10 +150,6 @@ class StepProgram:
             return logits, cache | {"past": past}
 
         return step
-
-
-def _value(variable):
-    return None if variable is None else ops.copy(variable)
 
 
 def _own_history(ancestry, width):
