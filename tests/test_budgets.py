@@ -14,7 +14,7 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 30_480,  # 3,200 more than 1.0.0: slots, doctor --clean, XLA, Marian
+    "package lines": 30_485,  # 3,200 more than 1.0.0: slots, doctor --clean, XLA, Marian
     "package files": 175,  # of which 22 are commands and 23 make packages
     "tests lines": 29_820,
     "tests files": 171,

@@ -51,6 +51,7 @@ TRAINING = [
     (f"{NEW} --set model.vocab_size=50000", r"must be at most \d+, .* vocab_size=50000"),
     (f"{NEW} --set model.vocab_size=100", r"must be at least \d+, .* vocab_size=100"),
     (f"{NEW} --set training.batch_tokens=8", r"`batch_tokens` must be at least \d+"),
+    (f"{NEW} --init-from run --set data.slots=0.1", "must keep <1> <2> .* each in quotes"),
     (f"{NEW} --set data.tokenizer=no.model", "no.model cannot be read: No such file"),
     (f"{NEW} --set data.tokenizer=train.en", "train.en is not a SentencePiece model"),
     # Obstacles in the file system.
@@ -142,6 +143,7 @@ def test_what_arguments_and_files_tell_is_refused_before_tensorflow_is_imported(
 @pytest.mark.parametrize(("status", "line", "expected"), MISTAKES)
 def test_a_mistake_is_refused(workplace, capsys, status, line, expected):
     assert_refused(capsys, line.split(), expected, status=status)
+    assert not (line.endswith(LATE[:2]) and Path("new/config.json").exists())
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_every_number_has_bounds_and_a_default_within_them(name, allowed):
         ("model.dropout", "in [0, 1)"),
         ("model.norm_epsilon", "above 0 and at most 1"),
         ("model.norm", "one of ('layer', 'rms')"),
-        ("model.norm_first", "bool"),
+        ("model.norm_first", "true or false"),
         ("data.train", "a list of strings"),
     ],
 )

@@ -72,10 +72,8 @@ def test_the_first_nine_spans_have_slots_but_what_looks_like_one_comes_first():
 
 def test_a_glossary_takes_the_longest_term_at_the_borders_of_words():
     terms = {"net": "Netz", "neural net": "neuronales Netz", "ACME": "Acme AG", "C++": "C--"}
-    slotted = protection("none", terms).protect(
-        "Neural net, network, NET of ACME, acme in C++."
-    )
-    assert slotted.text == "Neural<1> net<1>, network, NET<2> of ACME<3>, acme in C++<4>."
+    slotted = protection("none", terms).protect("Neural net, network, NET of ACME, acme, C++.")
+    assert slotted.text == "Neural<1> net<1>, network, NET<2> of ACME<3>, acme, C++<4>."
     assert slotted.fill("<4> <3> <2>: <1>") == "C-- Acme AG Netz: neuronales Netz"
     crossing = protection("none", {"a b": "x", "b c": "y"}).protect("a b c")
     assert (crossing.text, crossing.crossing) == ("a<1> b<1> c", 1)
@@ -98,16 +96,22 @@ def test_a_glossary_with_other_lines_is_refused(tmp_path, text, message):
         Glossary.read(tmp_path / "g.tsv")
 
 
-def test_a_file_of_patterns_replaces_the_kinds_unless_it_names_them(tmp_path):
+def test_a_file_of_patterns_replaces_the_kinds_unless_it_names_them(tmp_path, caplog):
     file = tmp_path / "patterns"
-    file.write_text("# part numbers\n[A-Z]{2}-\\d+\n")
-    assert protection(file).protect("AB-12 at 12:30").text == "<1> at 12:30"
+    file.write_text("# part numbers\n[A-Z]{2}-\\d+\n#\\w+\n")
+    assert protection(file).protect("AB-12 at 12:30 #one").text == "<1> at 12:30 <2>"
     file.write_text("[A-Z]{2}-\\d+\ndefault\n")
     assert protection(str(file)).protect("AB-12 at 12:30").text == "<1> at <2>"
-    file.write_text("ok\n(\n")
+    file.write_text("[[ok]\n(\n")
     with pytest.raises(UserError, match=r"Received: '\(', line 2: "):
         protection(file)
     assert protection("none").protect("4711").text == "4711"
+    file.write_text("\n")
+    assert protection(file, file).protect("4711").text == "4711"
+    assert caplog.messages == [f"{file} has no terms", f"{file} has no expressions"]
+    for wrong in ({"glossary": ["a"]}, {"glossary": {"a": 3}}, {"protect": 3}):
+        with pytest.raises(UserError, match=f"`{[*wrong][0]}` must"):
+            protection(**wrong)
 
 
 @pytest.mark.parametrize(

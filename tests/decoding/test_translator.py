@@ -569,8 +569,6 @@ def test_what_did_not_go_as_expected_is_said_in_a_line(keeper, caplog):
 
 def test_a_model_without_slots_refuses_what_it_cannot_keep(translator, texts):
     for options in ({"glossary": {"a": "b"}}, {"protect": "default"}):
-        with pytest.raises(
-            UserError, match=f"`{[*options][0]}` needs a model trained with data"
-        ):
+        with pytest.raises(UserError, match=f"`{[*options][0]}` needs a model trained"):
             translator.translate(texts[0], **options)
     assert translator.translate(texts[0], protect="none") == translator.translate(texts[0])

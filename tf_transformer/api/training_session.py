@@ -17,7 +17,7 @@ from tf_transformer.data.text import corpora
 from tf_transformer.doctor import Finding, diagnose, quick_findings
 from tf_transformer.reports.run_card import try_to_write_card
 from tf_transformer.run import Run
-from tf_transformer.run.run import open_for_training
+from tf_transformer.run.run import holds_other_files, open_for_training
 from tf_transformer.run.run_tokenizer import sized
 from tf_transformer.tasks.registry import task_named
 from tf_transformer.training import devices
@@ -86,9 +86,15 @@ def _trainer(
     with workers.chief_first():
         task_class = task_named(config.task).task_class()
         chief, config = is_chief(), task_class.settled(sized(config))
+        is_new, names = not (output / "config.json").exists(), ("config.json", "versions.json")
         run = open_for_training(output, config, accept_new_data) if chief else Run.open(output)
-        with ProgressBars(shown=bars) as progress:  # only the chief writes data
-            task = task_class(run, progress, may_encode=chief)
+        try:
+            with ProgressBars(shown=bars) as progress:  # only the chief writes data
+                task = task_class(run, progress, may_encode=chief)
+        except UserError:
+            for name in names if is_new and not holds_other_files(output, *names) else ():
+                (output / name).unlink()  # what was refused leaves no run
+            raise
         logger.info("%s", task.describe())
         if workers.is_chief:
             for finding in quick_findings(task):

@@ -124,10 +124,8 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 def add_protection_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `chosen_protection` reads."""
     group = parser.add_argument_group("spans to keep, for a run with data.slots")
-    text = (
-        "none; default: addresses, placeholders, tags, code, @names and numbers; or a FILE of "
-    )
-    text += "regular expressions, one a line, where the line `default` stands for these"
+    text = "none; default: addresses, placeholders, tags, code, @names and numbers; or a FILE "
+    text += "of regular expressions, one a line, where the line `default` stands for these"
     group.add_argument("--protect", metavar="none|default|FILE", help=text)
     text = "table of terms and their translations: FILE.tsv, two columns"
     group.add_argument("--glossary", metavar="FILE", help=text)
@@ -250,9 +248,7 @@ def advise_litert(options: argparse.Namespace, run: Run | None) -> None:
     if chosen or options.precision not in (None, "float32") or not run:
         return
     if run.config.model.d_model >= _WIDE and not tf.config.list_physical_devices("GPU"):
-        message = (
-            "one sentence at a time: this model is faster with %s, evaluate it on your text"
-        )
+        message = "one sentence at a time is faster with %s: evaluate it on your text"
         logger.info(message, "--litert --precision int8")
 
 

@@ -112,7 +112,7 @@ class Setting:
     def _named(self, type_: type) -> str:
         if type_ in (int, float) and self.bounds != Bounds():
             return f"an int {self.bounds}" if type_ is int else str(self.bounds)
-        return "None" if type_ is types.NoneType else type_.__name__
+        return {types.NoneType: "None", bool: "true or false"}.get(type_, type_.__name__)
 
     def check(self, name: str, value: Any) -> Any:
         """Returns the value in the setting's type: 2.0 as an int, 2 as a float and so on.

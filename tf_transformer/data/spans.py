@@ -8,7 +8,9 @@ A model trained with `data.slots` translates the text around slots, and its sear
 slot of the source once; then the spans stand there again. No TensorFlow.
 """
 
+import logging
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.config.settings import require
 from tf_transformer.data.text import read_lines
+
+logger = logging.getLogger(__name__)
 
 SLOTS = tuple(f"<{number}>" for number in range(1, 10))
 NO_SLOTS = (
@@ -133,12 +138,12 @@ class Glossary:
         UserError: for a term that is empty, or has two translations.
     """
 
-    def __init__(self, terms: Iterable[tuple[str, str]], name: str = "`glossary`") -> None:
+    def __init__(self, terms: Iterable[Sequence[str]], name: str = "`glossary`") -> None:
         self._targets: dict[str, str] = {}
         self._by_first: dict[str, list[str]] = {}
         for number, (source, target) in enumerate(terms, start=1):
             where = f"Received: {quoted(source)} and {quoted(target)}, entry {number}."
-            if not (source.strip() and target.strip()):
+            if not all(isinstance(text, str) and text.strip() for text in (source, target)):
                 raise UserError(f"{name} must have a term and its translation. {where}")
             source, target = source.strip(), target.strip()
             if self._targets.setdefault(source, target) != target:
@@ -153,18 +158,17 @@ class Glossary:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Reads a table of terms, source and target; UserError for other lines."""
-        rows = []
-        for number, line in enumerate(read_lines(path), start=1):
-            cells = line.split("\t")
-            if not line.strip():
-                continue
-            if len(cells) != 2 or not all(map(str.strip, cells)):
+        lines = enumerate(read_lines(path), start=1)
+        rows = [(number, line) for number, line in lines if line.strip()]
+        for number, line in rows:
+            if [bool(cell.strip()) for cell in line.split("\t")] != [True, True]:
                 raise UserError(
                     f"Each line of {path} must have a term, a tab and its translation. "
                     f"Received: {quoted(line)}, line {number}."
                 )
-            rows.append((cells[0], cells[1]))
-        return cls(rows, str(path))
+        if not rows:
+            logger.warning("%s has no terms", path)
+        return cls([line.split("\t") for _, line in rows], str(path))
 
     def matches(self, text: str) -> Iterator[Match]:
         """Yields the longest term at each word of a text; they may overlap."""
@@ -308,6 +312,8 @@ class Protection:
 
 def as_glossary(glossary: Mapping[str, str] | str | Path | Glossary | None) -> Glossary | None:
     """Returns a dictionary or a file as a `Glossary`."""
+    known = isinstance(glossary, Mapping | str | Path | Glossary | None)
+    require(known, "glossary", "a dictionary or a file", glossary)
     if isinstance(glossary, str | Path):
         return Glossary.read(Path(glossary))
     return Glossary(glossary.items()) if isinstance(glossary, Mapping) else glossary
@@ -321,7 +327,7 @@ def protection(
 
     Args:
         protect: "default", the kinds of this file; "none"; or a file of regular expressions,
-            one a line, where the line `default` stands for those kinds.
+            one a line, where `default` stands for those kinds and "# ..." is a comment.
         glossary: a dictionary, or a table of terms and their translations.
 
     Raises:
@@ -330,18 +336,22 @@ def protection(
     terms = as_glossary(glossary)
     if protect in (None, "default"):
         return Protection(glossary=terms)
+    require(isinstance(protect, str | Path), "protect", "default, none or a file", protect)
     patterns: list[tuple[str, re.Pattern]] = []
     for number, line in enumerate(() if protect == "none" else read_lines(Path(protect)), 1):
         if line.strip() == "default":
             patterns += _DEFAULT
-        elif line.strip() and not line.startswith("#"):
+        elif line.strip() and not re.match(r"#(\s|$)", line):
             try:
-                patterns.append(("pattern", re.compile(line)))
+                with warnings.catch_warnings(action="ignore"):  # such as "Possible nested set"
+                    patterns.append(("pattern", re.compile(line)))
             except re.error as error:
                 raise UserError(
                     f"Each line of {protect} must be a regular expression or `default`. "
                     f"Received: {quoted(line)}, line {number}: {error}."
                 ) from None
+    if protect != "none" and not patterns:
+        logger.warning("%s has no expressions", protect)
     return Protection(tuple(patterns), terms)
 
 

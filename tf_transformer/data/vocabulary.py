@@ -298,8 +298,8 @@ def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
     whole = symbols_in(read_model(tokenizer)) if symbols else frozenset()
     if cut := [symbol for symbol in symbols if symbol not in whole]:
         raise UserError(
-            f"The tokenizer {tokenizer} must keep {cut[0]} whole. Train one with "
-            f"tf-transformer tokenizer ... --symbols '{cut[0]}', or leave data.tokenizer out."
+            f"The tokenizer {tokenizer} must keep {' '.join(cut)} whole. Leave out --init-from "
+            "or data.tokenizer, or use tf-transformer tokenizer ... --symbols, each in quotes."
         )
 
 
