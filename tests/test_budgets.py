@@ -14,9 +14,9 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package lines": 30_490,  # 3,200 more than 1.0.0: slots, doctor --clean, XLA, Marian
+    "package lines": 30_492,  # 3,200 more than 1.0.0: slots, doctor --clean, XLA, Marian
     "package files": 175,  # of which 22 are commands and 23 make packages
-    "tests lines": 29_822,
+    "tests lines": 29_823,
     "tests files": 171,
     "commands": 22,
     "refusals": 258,  # `raise UserError`
