@@ -199,16 +199,14 @@ class Search:
         if self.fitted:
             state = _filled_up(state, fitted_size(number))
 
-        def size_for(state: State) -> tf.Tensor:
+        def goes_on(state: State) -> tf.Tensor:
+            stopped = tf.math.count_nonzero(self.should_stop(state), dtype=tf.int32)
             size = tf.size(state.rows)
-            active = tf.math.count_nonzero(~self.should_stop(state), dtype=tf.int32)
-            if self.fitted:
-                return tf.minimum(size, fitted_size(active))
-            return tf.where(4 * active > 3 * size, size, active)
+            return fitted_size(size - stopped) == size if self.fitted else 4 * stopped < size
 
         def search_then_compact(state: State, results: Hypotheses) -> tuple[State, Hypotheses]:
             (state,) = tf.while_loop(
-                lambda state: size_for(state) == tf.size(state.rows),
+                goes_on,
                 lambda state: (self.advance(state),),
                 (state,),
                 shape_invariants=(shapes,),
@@ -223,7 +221,7 @@ class Search:
             remaining = tf.where(~stopped)[:, 0]
             if self.fitted:  # filled up with those that should stop
                 both = tf.concat([remaining, tf.where(stopped)[:, 0]], axis=0)
-                remaining = both[: size_for(state)]
+                remaining = both[: fitted_size(tf.size(remaining))]
             state = tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), state)
             return state, results
 
