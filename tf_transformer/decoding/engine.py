@@ -236,13 +236,12 @@ class GraphEngine(Engine):
 
     def compiles(self, decoding: DecodingConfig) -> bool:
         """Tells whether XLA compiles the step of a search of texts: by default on a GPU."""
-        wanted = decoding.jit_compile
+        wanted, lacks = decoding.jit_compile, any(map(is_int8, models_of(self.model)))
+        if wanted and lacks:
+            logger.warning("decoding.jit_compile has no effect in int8, which XLA lacks")
         if wanted is None:
             wanted = bool(tf.config.get_visible_devices("GPU"))
-        if wanted and any(map(is_int8, models_of(self.model))):
-            logger.warning("decoding.jit_compile has no effect in int8, which XLA lacks")
-            return False
-        return wanted
+        return wanted and not lacks
 
     # --- Forced decoding of given translations -------------------------------------------
 
