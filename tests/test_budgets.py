@@ -16,7 +16,7 @@ from tf_transformer.cli.main import COMMANDS
 BUDGETS = {
     "package lines": 30_492,  # 3,200 more than 1.0.0: slots, doctor --clean, XLA, Marian
     "package files": 175,  # of which 22 are commands and 23 make packages
-    "tests lines": 29_823,
+    "tests lines": 29_824,
     "tests files": 171,
     "commands": 22,
     "refusals": 258,  # `raise UserError`

@@ -164,13 +164,14 @@ def engine_session(request, translator, exported):
     if request.param == "LiteRT":
         lite = InterpreterPool(lite_file(translator.model, "float32"), threads=1)
         engine = LiteEngine(translator.model, translator.tokenizer, lite)
+    engine.longest_trained = 1
     return EngineSession(exported, engine, translator.decoding)
 
 
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(1), slice(None)])
 @pytest.mark.parametrize("signature", ["serving_default", "nbest"])
 def test_an_engine_gives_the_same_answers(
-    engine_session, session, trained_run, signature, rows
+    engine_session, session, trained_run, signature, rows, caplog
 ):
     texts = ["", *trained_run.lines("train.en")[:4], "Füße \udcff", "word " * 1_200][rows]
     text = {"text": column(texts)}
@@ -182,6 +183,7 @@ def test_an_engine_gives_the_same_answers(
             np.testing.assert_allclose(found[name], values, atol=1e-4)
         else:
             assert found[name].tolist() == values.tolist()
+    assert "longer than any" not in caplog.text
 
 
 def test_an_engine_cancels_and_forwards_requests(engine_session, session, trained_run):

@@ -23,6 +23,7 @@ class EngineSession(SavedModelSession):
     def __init__(self, path: Path, engine: GraphEngine, decoding: DecodingConfig) -> None:
         super().__init__(path)
         self.streams, engine.streams = engine.streams or most_streams(), 1
+        engine.longest_trained = None  # the server logs what is longer, once
         self._engine, self._decoding = engine, decoding
         self._n_best_of = {"serving_default": 1, "nbest": decoding.beam_size}
 
