@@ -18,9 +18,9 @@ from tf_transformer.config.settings import nearest, parse_assignments
 from tf_transformer.data.text import ROLES, SIDES, well_formed, write_pairs
 from tf_transformer.loading.kinds import load_run
 from tf_transformer.run import Run
-from tf_transformer.run.run import PAIRS_FOLDER, require_created_by
+from tf_transformer.run.run import BLEU_TOKENIZER, PAIRS_FOLDER, require_created_by
 from tf_transformer.tasks.checks import check_training
-from tf_transformer.tasks.registry import BLEU_TOKENIZER, settings_from, task_named
+from tf_transformer.tasks.registry import settings_from, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # it imports NumPy, for which `--help` does not wait
 
 logger = logging.getLogger(__name__)
 
-_BLEU_TOKENIZER = "data.bleu_tokenizer"
+BLEU_TOKENIZER = "data.bleu_tokenizer"
 PAIRS_FOLDER = "pairs"  # of text that `tf_transformer.train` received in memory
 
 
@@ -235,7 +235,7 @@ class Run:
 
     def dev_set(self, text: str) -> str:
         """Returns the identity of the dev set: that of its text, and a changed tokeniser."""
-        changed = any(change["what"] == _BLEU_TOKENIZER for change in self.changes())
+        changed = any(change["what"] == BLEU_TOKENIZER for change in self.changes())
         return f"{text} {self.config.data.bleu_tokenizer}" if changed else text
 
     def require_tokenizer(self) -> Path:
@@ -328,7 +328,7 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
     remarks = {
         f"data.{role}": "other text" if role in other else "the same text" for role in known
     }
-    remarks[_BLEU_TOKENIZER] = "earlier scores no longer choose the best weights"
+    remarks[BLEU_TOKENIZER] = "earlier scores no longer choose the best weights"
     run = Run.create_or_resume(path, config, remarks)
     if not begun and "train" in other:
         logger.warning("the training text has changed: a new tokenizer will be trained")

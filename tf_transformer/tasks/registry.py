@@ -9,12 +9,12 @@ from tf_transformer.config import SEARCH, settings_with
 from tf_transformer.config.config import WITHOUT_BLANKS
 from tf_transformer.config.settings import find_named
 from tf_transformer.run import Run
+from tf_transformer.run.run import BLEU_TOKENIZER
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from tf_transformer.tasks.task import SequenceTask
 
 
-BLEU_TOKENIZER = "data.bleu_tokenizer"
 _DECODER = frozenset((*SEARCH, "checkpoint", "ensemble", "precision"))
 
 
