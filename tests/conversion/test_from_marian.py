@@ -19,7 +19,7 @@ from tf_transformer.conversion.from_marian import from_marian
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 pytest.importorskip("safetensors")
 

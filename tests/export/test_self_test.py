@@ -16,7 +16,7 @@ from tf_transformer.export.self_test import agree, check_translator, self_test
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 
 def test_a_right_export_passes_and_every_output_is_compared(session, translator):
