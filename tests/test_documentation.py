@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 from helpers import ROOT, snippets
 
 import tf_transformer
@@ -261,3 +262,11 @@ def test_an_example_learns_what_it_asserts(path, capsys):
     assert len(lines) < 40 and lines[-1].startswith("assert ")
     runpy.run_path(str(path))
     assert capsys.readouterr().out
+
+
+def test_the_citation_names_the_newest_release():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    releases = re.findall(
+        r"(?m)^## ([\d.]+) - (\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8")
+    )
+    assert (citation["version"], str(citation["date-released"])) == releases[0]
