@@ -6,6 +6,8 @@ from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in `_MODULES`
+    from tf_transformer import evaluation as evaluation
+    from tf_transformer import layers as layers
     from tf_transformer.api.train import train as train
     from tf_transformer.base.errors import UserError as UserError
     from tf_transformer.config import DecodingConfig as DecodingConfig
@@ -29,6 +31,7 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
     from tf_transformer.models.losses import TokenAccuracy as TokenAccuracy
     from tf_transformer.models.losses import TransformerSchedule as TransformerSchedule
     from tf_transformer.models.transformer import Transformer as Transformer
+    from tf_transformer.run import Run as Run
     from tf_transformer.tasks.classification.predictor import (
         SentenceClassifier as SentenceClassifier,
     )
@@ -56,23 +59,27 @@ _MODULES = {
         "LabelSmoothedCrossEntropy", "Perplexity", "TokenAccuracy", "TransformerSchedule",
     ),
     "models.transformer": ("Transformer",),
+    "run": ("Run",),
     "tasks.classification.predictor": ("SentenceClassifier",),
     "tasks.parsing.parser": ("Parser",),
     "translation.translator": ("Translator",),
 }  # fmt: skip
 _PUBLIC = {name: module for module, names in _MODULES.items() for name in names}
+_PUBLIC_MODULES = ("evaluation", "layers")
 
 __all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str):
+    if name in _PUBLIC_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *_PUBLIC_MODULES, *__all__])
 
 
 # --- Keras finds the classes of a saved model, though nothing has imported them -----------

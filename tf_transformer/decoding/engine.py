@@ -208,7 +208,8 @@ class GraphEngine(Engine):
             for row, decoded in zip(rows, codec.decode(hypotheses), strict=True):
                 if lengths[row] > 1:  # EOS alone: the text was blank
                     results[row] = decoded
-        set_sources(texts, results, lengths, self.longest_trained)
+        limits = np.asarray(codec.limits(np.array(lengths, np.int32))).tolist()
+        set_sources(texts, results, lengths, self.longest_trained, limits)
         return results
 
     def _compile(self, plan: SearchPlan) -> CompiledSearch:

@@ -36,6 +36,8 @@ class Translation(str):
             same model read; () if an export translated it.
         source: the text that it translates; None if it stands for itself.
         is_long: whether the source has more tokens than any in training.
+        is_cut: whether it ends where its length limit forced it to; None if an export, which
+            does not tell its limits, translated it.
 
     Example:
         >>> translation = Translation("Guten Morgen.", -0.5, -0.6, num_tokens=4)
@@ -50,6 +52,7 @@ class Translation(str):
     tokens: tuple[int, ...]
     source: str | None = None
     is_long: bool = False
+    is_cut: bool | None = None
 
     def __new__(
         cls, text: str, score: float, log_prob: float, num_tokens: int, word_probs=(), tokens=()
@@ -64,7 +67,9 @@ class Translation(str):
     def with_text(self, text: str) -> Self:
         """Returns another text with these figures."""
         figures = self.score, self.log_prob, self.num_tokens
-        return type(self)(text, *figures, self.word_probs, self.tokens)
+        other = type(self)(text, *figures, self.word_probs, self.tokens)
+        other.is_cut = self.is_cut
+        return other
 
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -95,11 +100,17 @@ def set_sources(
     ranked: Iterable[Iterable[Translation]],
     tokens: Sequence[int],
     longest_trained: int | None,
+    limits: Sequence[int | None] | None = None,
 ) -> None:
-    """Tells the translations of each source, which has `tokens`, with EOS, what they are of."""
-    for source, translations, size in zip(sources, ranked, tokens, strict=True):
+    """Tells the translations of each source, which has `tokens`, with EOS, what they are of.
+
+    `limits` are the length limits of the translations of each source, None if unknown.
+    """
+    limits = limits or [None] * len(tokens)
+    for source, translations, size, limit in zip(sources, ranked, tokens, limits, strict=True):
         for each in translations:
             each.source, each.is_long = source, size > (longest_trained or size)
+            each.is_cut = None if limit is None else each.num_tokens >= limit
 
 
 def warn_of_long(lengths: Sequence[int], longest_trained: int | None) -> None:
@@ -183,6 +194,11 @@ class TextCodec:
         if count := int(tf.math.count_nonzero(cut)):
             logger.warning("prefixes cut at the length limit of their translation: %d", count)
         return [np.asarray(ids, "int32") for ids in ragged.numpy()]
+
+    def fits(self, texts: Sequence[str], side: SideName = "source") -> list[bool]:
+        """Tells of each text of a side whether no length limit cuts it."""
+        limit = self.source_limit if side == "source" else self.target_limit
+        return [len(ids) < limit for ids in self._tokenizer.ids(texts, side)]  # EOS follows
 
     def length_limits(self, texts: Sequence[str]) -> list[int]:
         """Returns the maximum number of tokens, EOS counted, in each text's translation."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
+import keras
+
 from tf_transformer.base.errors import (
     Strings,
     UserError,
@@ -73,6 +75,7 @@ class Translator(WithHistory):
         target_language: code of the target language, for files that name it.
 
     Attributes:
+        decoding: the settings of the search, a `DecodingConfig`.
         protection: what `translate` keeps unchanged by default, if the model has slots.
 
     Example:
@@ -123,6 +126,16 @@ class Translator(WithHistory):
     def tokenizer(self) -> Tokenizer:
         """The tokenizer; UserError for an export."""
         return self._graph("give its tokenizer").tokenizer
+
+    @property
+    def encoder(self) -> keras.Model:
+        """A Keras model of the encoder with the embedding: ids [B, S] -> outputs [B, S, D].
+
+        It shares its weights with `model`, so that what trains one changes the other. Ids end
+        with EOS, 0 is padding. UserError for an export, ValueError for an ensemble.
+        """
+        model = only_model(self.model)
+        return keras.Model(model.input["source"], model.encoder.output, name="encoder")
 
     @property
     def codec(self) -> TextCodec:
@@ -295,6 +308,35 @@ class Translator(WithHistory):
             result.sentences = list(zip(sentences, found, strict=True))
             results.append(result)
         return results[0] if one else results
+
+    # fmt: off
+    @overload
+    def fits(self, sources: str, targets: str) -> bool: ...
+    @overload
+    def fits(self, sources: Strings, targets: Strings) -> list[bool]: ...
+    # fmt: on
+    def fits(self, sources, targets):
+        """Tells whether no length limit cuts a pair: what `score` and a study can take whole.
+
+        Limits are `decoding`'s max_source_length, which with max_extra_length is that of
+        targets, and where learned positions end.
+
+        Args:
+            sources: a sentence, or a list of them.
+            targets: its translation; a list for a list.
+
+        Returns:
+            True or False; a list for a list.
+
+        Example:
+            >>> translator.fits(["Good morning.", "Yes. " * 9999], ["Guten Morgen.", "Ja."])
+            [True, False]
+        """
+        one, sources, targets = pairs(sources=sources, targets=targets)
+        codec = self.codec
+        both = zip(codec.fits(sources), codec.fits(targets, "target"), strict=True)
+        found = [source and target for source, target in both]
+        return found[0] if one else found
 
     # fmt: off
     @overload
