@@ -32,13 +32,10 @@ pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
 
-def test_serve_follows_versions_and_stops_on_sigterm(exported, exported_classifier, tmp_path):
-    """A second version takes over without a gap; SIGTERM comes during a long computation.
-
-    The first is of a classifier, which is loaded soonest.
-    """
+def test_serve_follows_versions_and_stops_on_sigterm(exported, tmp_path):
+    """A second version takes over without a gap; SIGTERM comes during a long computation."""
     model = tmp_path / "small"
-    shutil.copytree(exported_classifier, model / "1")
+    shutil.copytree(exported, model / "1")
     shutil.copytree(exported, tmp_path / "next")
     command = [*TF_TRANSFORMER, "serve", str(model), "--port", "0", "--grace", "0.5"]
     with subprocess.Popen(
@@ -134,7 +131,7 @@ def test_a_signal_during_the_export_of_a_run_leaves_no_file(
         signal.raise_signal(number)
         pytest.fail("the export went on")
 
-    monkeypatch.setattr(serve, "load_run", lambda *_: SimpleNamespace(export=begin))
+    monkeypatch.setattr(serve, "load_run", lambda *_, **__: SimpleNamespace(export=begin))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = classification_run.path
     try:
@@ -172,7 +169,7 @@ def test_no_model_is_kept_beside_the_export_of_a_run(monkeypatch, tmp_path):
     """Its weights would be in memory twice."""
     kept = []
 
-    def load(_) -> Mock:
+    def load(*_, **__) -> Mock:
         model = Mock(**{"export.return_value": tmp_path})
         model.engine.compiles.return_value = False
         kept.extend(map(weakref.ref, (model, model.engine)))

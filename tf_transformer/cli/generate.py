@@ -14,11 +14,9 @@ from tf_transformer.cli.options import (
     add_run_options,
     add_sampling_options,
     add_search_options,
-    chosen_protection,
     decoding_config,
     open_model,
     open_run,
-    protect,
     require_new,
     sampling_config,
 )
@@ -79,14 +77,12 @@ def run_generate(options: argparse.Namespace) -> None:
         "search": search_origin(decoding_config(options, runs[0]), sampled=bool(sampling)),
         "--tag": options.tag,
     }
-    chosen = chosen_protection(options)
     files = {"--protect": options.protect, "--glossary": options.glossary}
     origin |= {
         name: content_hash(Path(file)) if file and Path(file).is_file() else file
         for name, file in files.items()
     }
     translator = open_model(options)
-    protect(translator, options, chosen)
 
     from tf_transformer.tasks.translation.generation import (
         Filters,

@@ -26,7 +26,7 @@ from tf_transformer.cli.parser import (
 )
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.config import DECODING_PRECISIONS
-from tf_transformer.data.spans import NO_SLOTS, Protection, protection
+from tf_transformer.data.spans import Protection, protection, require_slots
 from tf_transformer.data.text import arriving_lines, read_lines
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import find_export
@@ -122,7 +122,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_protection_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that `chosen_protection` reads."""
+    """Adds --protect and --glossary, which `open_model` reads."""
     group = parser.add_argument_group("spans to keep, for a run with data.slots")
     text = "none; default: addresses, placeholders, tags, code, @names and numbers; or a FILE "
     text += "of regular expressions, one a line, where the line `default` stands for these"
@@ -156,11 +156,10 @@ def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
     return SamplingConfig(**given_options(options, *_SAMPLING)) if options.sample else None
 
 
-def chosen_protection(options: argparse.Namespace) -> Protection | None:
+def _protection(options: argparse.Namespace, run: Run | None) -> Protection | None:
     """Reads the files of --protect and --glossary; None without these options.
 
-    Raises:
-        UserError: if one cannot be used, or RUN is a run without slots.
+    Raises UserError if one cannot be used, or the run has no slots.
     """
     if options.protect is None and options.glossary is None:
         return None
@@ -170,25 +169,12 @@ def chosen_protection(options: argparse.Namespace) -> Protection | None:
             f"{options.protect}, which does not exist."
         )
     chosen = protection(options.protect, options.glossary)
-    if run := open_source(options.run, "translation").run:
+    if run:
         from tf_transformer.data.vocabulary import pieces_of, read_model, slot_ids
 
-        pieces = pieces_of(read_model(run.require_tokenizer()))
-        _require_slots(len(slot_ids(pieces)) > 0, options)
+        there = len(slot_ids(pieces_of(read_model(run.require_tokenizer())))) > 0
+        require_slots(there, options.protect, options.glossary, "--{}".format)
     return chosen
-
-
-def protect(translator: Any, options: argparse.Namespace, chosen: Protection | None) -> None:
-    """Gives a translator the chosen protection; UserError if its model has no slots."""
-    if chosen is None:
-        return
-    _require_slots(translator.engine.has_slots, options)
-    translator.protection = chosen
-
-
-def _require_slots(there: bool, options: argparse.Namespace) -> None:
-    if not there and (options.glossary or options.protect != "none"):
-        raise UserError(NO_SLOTS.format("--glossary" if options.glossary else "--protect"))
 
 
 def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run:
@@ -229,13 +215,17 @@ def open_model(options: argparse.Namespace, task: str = "translation", **more: A
     if paths := loading.get("ensemble"):
         loading["ensemble"] = [open_run(path, task) for path in paths]
     source.require_files(options.checkpoint, loading.get("tag"))
+    if "glossary" in options:
+        more["protection"] = _protection(options, source.run)
     import_tensorflow_quietly()
     use_threads(loading.get("threads"))
     if source.run:
         decoding = decoding_config(options, source.run)
         return load_run(source.run, options.checkpoint, decoding=decoding, **loading, **more)
-    model = source.task.loader(source.prefix)(source.path)
-    model.decoding = dataclasses.replace(model.decoding, **decoding_options(options))
+    model = source.task.loader(source.prefix)(source.path, decoding_options(options), **more)
+    if "glossary" in options:
+        has_slots = model.engine.has_slots
+        require_slots(has_slots, options.protect, options.glossary, "--{}".format)
     return model
 
 

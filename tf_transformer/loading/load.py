@@ -2,8 +2,10 @@
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import keras
@@ -13,12 +15,18 @@ from tf_transformer.base.files import watched
 from tf_transformer.config import DecodingConfig
 from tf_transformer.config.settings import split_tags
 from tf_transformer.data import builtin
+from tf_transformer.data.spans import Protection
 from tf_transformer.data.text import always_tagged
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import lite_threads
-from tf_transformer.export.saved_model import ExportEngine, require_int8
+from tf_transformer.export.saved_model import (
+    OF_TRANSLATORS,
+    ExportEngine,
+    open_export,
+    require_int8,
+)
 from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import cached_lite_file
@@ -52,34 +60,51 @@ def load_translator(
     checkpoint: str | None = None,
     *,
     decoding: DecodingConfig | None = None,
+    protection: Protection | None = None,
     **options: Any,
 ) -> Translator:
     """Loads the translator of a run; see `load_run` and `load_engine`."""
-    card = card_of(run, checkpoint, **options)
-    translator = Translator(
+    return Translator(
         decoding=decoding or run.config.decoding,
+        card=card_of(run, checkpoint, **options),
         engine=load_engine(run, checkpoint, **options),
-        card=card,
         bleu_tokenizer=run.config.data.bleu_tokenizer,
         language=builtin.languages(run.config)[0],
         joins=run.config.data.join > 0,
         target_language=builtin.languages(run.config)[1],
+        protection=protection,
+        history=run.history,
     )
-    translator.read_history = run.history
-    return translator
 
 
-def load_exported_translator(path: Path) -> Translator:
-    """Loads a translator from the folder of a SavedModel; UserError if it holds none."""
-    engine = ExportEngine(path)
+def load_exported_translator(
+    path: Path,
+    decoding: Mapping[str, Any] = MappingProxyType({}),
+    protection: Protection | None = None,
+) -> Translator:
+    """Loads a translator from the folder of a SavedModel; UserError if it holds none.
+
+    `decoding` are settings that replace those of its search.
+    """
+    engine = open_export(path, "translation", **OF_TRANSLATORS)
+    return translator_of(engine, replace(engine.decoding, **decoding), protection)
+
+
+def translator_of(
+    engine: ExportEngine,
+    decoding: DecodingConfig | None = None,
+    protection: Protection | None = None,
+) -> Translator:
+    """Returns the translator of an export, which knows the languages in its card."""
     config = engine.config
     return Translator(
-        decoding=engine.decoding,
+        decoding=decoding or engine.decoding,
         engine=engine,
         bleu_tokenizer=config.data.bleu_tokenizer if config else "13a",
         language=builtin.languages(config)[0] if config else "",
         joins=not config or config.data.join > 0,
         target_language=builtin.languages(config)[1] if config else "",
+        protection=protection,
     )
 
 
@@ -188,16 +213,19 @@ def load_engine(
         )
         for member in (run, *ensemble)
     ]
-    tokenizer = _shared_tokenizer(run, ensemble, tag)
-    engine = GraphEngine(Ensemble(models) if ensemble else models[0], tokenizer)
+    tokenizer, longest = _shared_tokenizer(run, ensemble, tag), run.longest_source
     if litert:
         require_kept()  # the LiteRT file is found by the hash of the weights
         content = cached_lite_file(models[0], precision, file)
         threads = threads or lite_threads(run.config.model.d_model)
-        engine = LiteEngine(models[0], tokenizer, InterpreterPool(content, threads, precision))
-    engine.longest_trained = run.longest_source
-    engine.drawable = functools.partial(trained_pieces, run, tokenizer)
-    return engine
+        pool = InterpreterPool(content, threads, precision)
+        return LiteEngine(models[0], tokenizer, pool, longest_trained=longest)
+    return GraphEngine(
+        Ensemble(models) if ensemble else models[0],
+        tokenizer,
+        longest_trained=longest,
+        drawable=functools.partial(trained_pieces, run, tokenizer),
+    )
 
 
 def _load_model(

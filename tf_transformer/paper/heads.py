@@ -19,7 +19,8 @@ from tf_transformer.base.files import locked, new_folder, parse_json, sha256, wr
 from tf_transformer.base.output import Table, bar
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.engine import Engine, GraphEngine
+from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.interface import Engine
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.evaluation import bleu, bleu_signature, tokenizer_for
 from tf_transformer.models.ensemble import only_model

@@ -9,7 +9,7 @@ from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.export.card import CARD
 from tf_transformer.export.publishing import Gate, NotPublishedError
-from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.self_test import agree, check_classifier
 from tf_transformer.run import Run
 from tf_transformer.tasks.classification.task import ClassificationTask
@@ -53,7 +53,7 @@ def test_the_card_has_the_task_and_sizes(exported_classifier):
 def test_the_self_test_compares_every_output_and_detects_a_wrong_weight(
     exported_classifier, classifier
 ):
-    with SavedModelSession(exported_classifier) as session:
+    with ExportEngine(exported_classifier) as session:
         right = list(check_classifier(session, classifier))
         weights = classifier.engine.model.trainable_weights[0]
         before = weights.numpy()

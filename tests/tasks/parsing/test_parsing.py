@@ -16,7 +16,7 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, Config, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.decoding.interface import Translation
 from tf_transformer.loading.load import load_engine
 from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run

@@ -13,8 +13,8 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.interface import Translation
 from tf_transformer.decoding.streams import Progress
-from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.run.records import WithHistory
 from tf_transformer.tasks.parsing.brackets import Bracketing, score_sentence, summarise
 from tf_transformer.tasks.parsing.trees import (
