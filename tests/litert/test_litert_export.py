@@ -25,7 +25,7 @@ from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.serving.queue import Telemetry
 from tf_transformer.serving.served_model import LoadedVersion
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "litert" / "translator.py"
 

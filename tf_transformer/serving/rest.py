@@ -22,7 +22,7 @@ from tf_transformer.decoding.interface import Translation
 from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import MAX_ROWS, TokenCounter
-from tf_transformer.tasks.translation.translator import KeptTranslations, Translator
+from tf_transformer.translation.translator import KeptTranslations, Translator
 
 _LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max
 # By type of an input: what its values are called, and whether a value of JSON is one.

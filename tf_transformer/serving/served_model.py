@@ -20,7 +20,7 @@ from tf_transformer.export.saved_model import column, open_export, reason
 from tf_transformer.loading.load import translator_of
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 
