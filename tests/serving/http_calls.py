@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from tf_transformer.loading.load import translator_of
+from tf_transformer.loading.translators import translator_of
 from tf_transformer.serving.queue import RequestQueue, Telemetry
 from tf_transformer.serving.served_model import ServedModel
 
@@ -39,7 +39,7 @@ def queue_of(session, *others) -> RequestQueue:
 def one_version(session, counter, queue, telemetry=None) -> ServedModel:
     """Version 1 of "small", already loaded; the export outlives it."""
     version = SimpleNamespace(
-        number=1, users=0, export=session, translator=translator_of(session),
+        number=1, users=0, export=session, translator=translator_of(session, session.decoding),
         streams=session.streams, counter=counter, queue=queue,
     )  # fmt: skip
     telemetry = telemetry or Telemetry()

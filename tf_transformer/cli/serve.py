@@ -26,9 +26,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import float_from, given_options, int_from
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import is_version, version_folders
-from tf_transformer.loading.kinds import load_run
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import EXPORTED
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ _DAY = 86_400.0  # seconds; waiting for longer is a mistake
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # the latter when a terminal closes
 
 
-def add_serve(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `serve`."""
     add, seconds = parser.add_argument, float_from(0.001, _DAY)
     model = "run directory, or a folder that `export` wrote"
@@ -60,7 +58,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     add_search_options(parser, ["jit_compile"])
 
 
-def run_serve(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
 
     The page at / lets you try the model. A run is first exported to a temporary folder. See
@@ -104,7 +102,7 @@ def run_serve(options: argparse.Namespace) -> None:
 
 def _source(options: argparse.Namespace) -> Path | Run:
     """Returns the export to serve, or the run to export first; refuses wrong options."""
-    source = open_source(options.model, EXPORTED)
+    source = open_source(options.model)
     refuse_unsuited(options, source, "precision", "litert", "tag", "jit_compile")
     source.require_files(None, options.tag)
     return source.run or source.path
@@ -207,18 +205,20 @@ def _exit(number: int) -> NoReturn:
 
 @contextlib.contextmanager
 def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Any]]:
-    """Exports a run; yields the folder, and the run's translator if it shall search."""
+    """Exports a run; yields the folder, and the run's translator if it is to search."""
+    from tf_transformer.loading.translators import load_translator
+
     loading = given_options(options, "precision", "tag")
     if (options.precision, options.litert) == ("int8", True):  # of LiteRT alone
         del loading["precision"]
     with tempfile.TemporaryDirectory() as parent:
         decoding = decoding_config(options, run)
-        translator = load_run(run, decoding=decoding, **loading)
+        translator: Any = load_translator(run, decoding=decoding, **loading)
         folder = translator.export(Path(parent) / "model")
         if options.litert:
             del translator
             searching = given_options(options, "precision", "litert", "tag", "threads")
-            translator = load_run(run, decoding=decoding, **searching)
+            translator = load_translator(run, decoding=decoding, **searching)
         elif not translator.engine.compiles(decoding):
             advise_litert(options, run)
             translator = None  # the export has its weights too

@@ -17,7 +17,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.decoding.interface import Translation
 from tf_transformer.decoding.streams import most_streams
 from tf_transformer.export.saved_model import column, open_export, reason
-from tf_transformer.loading.load import translator_of
+from tf_transformer.loading.translators import translator_of
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
 from tf_transformer.translation.translator import Translator
@@ -55,7 +55,7 @@ class LoadedVersion:
         self.number, self.users = number, 0
         needed = ("translation", "score", "source_cut")
         self.export = open_export(path, "translation", serving_default=needed)
-        self.translator = translator or translator_of(self.export)
+        self.translator = translator or translator_of(self.export, self.export.decoding)
         try:
             self._warm_up()
             self.counter = TokenCounter(self.export)

@@ -27,9 +27,9 @@ from tf_transformer.data.spans import (
     Slotted,
     as_glossary,
     notes,
-    protection,
     require_slots,
 )
+from tf_transformer.data.spans import protection as as_protection
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment
 from tf_transformer.decoding.attention import Attention
@@ -45,7 +45,7 @@ from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.export import export_lite
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.run.records import Record, WithHistory
+from tf_transformer.run.records import Record
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ _OTHER_PIECES = (
 )
 
 
-class Translator(WithHistory):
+class Translator:
     """Translates, scores and aligns with a model and its tokenizer, or with an export.
 
     Methods that take texts return one result for a string and a list for a list. The
@@ -74,9 +74,9 @@ class Translator(WithHistory):
         language: code of the source language, the default of `translate_text`.
         joins: whether the model has learned to translate several sentences at once.
         target_language: code of the target language, for files that name it.
-        protection: what `translate` keeps unchanged by default; None for all kinds of spans, if
-            the model has slots.
-        history: reads the evaluations of its training.
+        protection: what `translate` keeps unchanged by default; None for addresses, numbers
+            and so on, if the model has slots.
+        history: reads the evaluations of its training, oldest first; none by default.
 
     Example:
         >>> import tf_transformer
@@ -113,12 +113,18 @@ class Translator(WithHistory):
         self.bleu_tokenizer, self._card = bleu_tokenizer, card or dict
         self.language, self.joins = language, joins
         self.target_language = target_language
-        default = Protection() if self.engine.has_slots else Protection(())
-        self.protection, self.read_history = protection or default, history
+        self._read_history = history
+        usual = Protection() if self.engine.has_slots else Protection(())
+        self.protection = usual if protection is None else protection
 
     def __repr__(self) -> str:
         search = f"beam_size={self.decoding.beam_size}, alpha={self.decoding.alpha:g}"
         return f"<Translator: {self.engine!r}, {search}>"
+
+    @property
+    def history(self) -> list[Record]:
+        """Returns the evaluations of training, oldest first, as in metrics.jsonl."""
+        return self._read_history()
 
     @property
     def model(self) -> Transformer | Ensemble:
@@ -258,7 +264,7 @@ class Translator(WithHistory):
         has no slots.
         """
         require_slots(self.engine.has_slots, protect, glossary, name)
-        chosen = self.protection if protect is None else protection(protect)
+        chosen = self.protection if protect is None else as_protection(protect)
         if glossary is not None:
             chosen = dataclasses.replace(chosen, glossary=as_glossary(glossary))
         return dataclasses.replace(chosen, symbols=self.engine.symbols)
@@ -449,8 +455,9 @@ class Translator(WithHistory):
             return export_lite(engine, decoding, folder, version, card, fixed)
         # The self-test is of TensorFlow, not of LiteRT, and quiet about long texts.
         searched = dataclasses.replace(self.decoding, jit_compile=False)  # as in the export
-        none = Protection(())  # an export takes texts that have slots already
-        plain = Translator(engine.model, engine.tokenizer, searched, protection=none)
+        # An export takes texts that have slots already.
+        kept = Protection(())
+        plain = Translator(engine.model, engine.tokenizer, searched, protection=kept)
         return publish(exportable(plain, options, text), folder, version, card, gate=gate)
 
 
