@@ -40,7 +40,7 @@ from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.streams import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
 from tf_transformer.fast.int8 import is_int8, parameters
-from tf_transformer.fast.programs import fitted_size
+from tf_transformer.fast.programs import fitted_size, warn_of_failure
 from tf_transformer.models.cached_decoding import COLUMNS
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
@@ -81,6 +81,7 @@ class GraphEngine(Engine):
         # every shape. Its second argument has arrays by name: `prefix`, `seeds` and the
         # grammar's `context`, as the plan needs.
         self.compiled = functools.lru_cache(maxsize=32)(self._compile)
+        self._xla_failed = False
         self._scores_of = tf.function(self.score_ids, [IDS, IDS], autograph=False)
         self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
         self._nearest_of = tf.function(self._nearest, [IDS, IDS], autograph=False)
@@ -153,10 +154,10 @@ class GraphEngine(Engine):
             specs["context"] = tf.TensorSpec([None, None, None], tf.bool)
         if plan.sampling:
             specs["seeds"] = tf.TensorSpec([None], tf.int32)
-        compiled = self.compiles(plan.decoding)
 
-        @functools.partial(tf.function, input_signature=[IDS, specs], autograph=False)
-        def search(source: tf.Tensor, options: dict[str, tf.Tensor]) -> Hypotheses:
+        def search(
+            compiled: bool, source: tf.Tensor, options: dict[str, tf.Tensor]
+        ) -> Hypotheses:
             decoding, n_best = plan.decoding, plan.n_best
             options = options | {"compiled": compiled}
             if plan.sampling:
@@ -164,20 +165,32 @@ class GraphEngine(Engine):
             rules = options | {"grammar": plan.grammar, "alphas": plan.alphas}
             return self.search_ids(source, decoding, n_best, **rules)
 
+        compiles = self.compiles(plan.decoding)
+        by_xla, without = (
+            tf.function(functools.partial(search, by), [IDS, specs], autograph=False)
+            for by in (True, False)
+        )
+
         def in_one_process(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
             refuse_in_fork()
-            return search(source, options)
+            if not compiles or self._xla_failed:
+                return without(source, options)
+            try:
+                return by_xla(source, options)
+            except tf.errors.OpError as error:
+                if not self._xla_failed:
+                    self._xla_failed = True
+                    warn_of_failure("the search", error)
+                return without(source, options)
 
         return in_one_process
 
     def compiles(self, decoding: DecodingConfig) -> bool:
-        """Tells whether XLA compiles the step of a search of texts: by default on a GPU."""
+        """Tells whether XLA compiles the step of a search of texts."""
         wanted, lacks = decoding.jit_compile, any(map(is_int8, models_of(self.model)))
         if wanted and lacks:
             logger.warning("decoding.jit_compile has no effect in int8, which XLA lacks")
-        if wanted is None:
-            wanted = bool(tf.config.get_visible_devices("GPU"))
-        return wanted and not lacks
+        return wanted and not lacks and not self._xla_failed
 
     # --- Forced decoding of given translations -------------------------------------------
 
