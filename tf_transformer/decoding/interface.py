@@ -74,7 +74,7 @@ class Translation(str):
         """Returns another text with these figures."""
         figures = self.score, self.log_prob, self.num_tokens
         other = type(self)(text, *figures, self.word_probs, self.tokens)
-        other.is_cut = self.is_cut
+        other.source, other.is_long, other.is_cut = self.source, self.is_long, self.is_cut
         return other
 
     @functools.cached_property

@@ -41,8 +41,9 @@ logger = logging.getLogger(__name__)
 _AT_ONCE = 256  # rows in a call, which the graph divides into batches
 
 
-# What `ExportEngine` asks of signatures to translate and score; those of 1.0.0 have no more.
-OF_TRANSLATORS = {
+# Outputs of signatures that `ExportEngine` and the server read; 1.0.0's exports have no more.
+_OUTPUTS = {
+    "serving_default": ("translation", "score", "source_cut"),
     "with_options": ("translations", "scores", "log_probs", "num_tokens", "count"),
     "score": ("score", "log_prob", "num_tokens"),
 }
@@ -246,19 +247,20 @@ class ExportEngine(Engine):
         return changed
 
 
-def open_export(path: Path, output: str, **others: Sequence[str]) -> ExportEngine:
-    """Loads an export that takes text and gives `output` in its signature `serving_default`.
+def open_export(path: Path, *signatures: str) -> ExportEngine:
+    """Loads an export that takes text; UserError if it cannot be loaded, or lacks a signature.
 
-    Raises UserError if it cannot be loaded, or lacks it or outputs of `others`, by signature.
+    By default it must have `serving_default`, with which a server can translate.
     """
     engine = ExportEngine(path)
-    for name, outputs in ({"serving_default": [output]} | others).items():
+    for name in signatures or ("serving_default",):
         signature = engine.signatures.get(name)
-        if not signature or {*outputs} - signature.outputs.keys():
+        if not signature or {*_OUTPUTS[name]} - signature.outputs.keys():
             raise UserError(
                 f"{path} must be an export of this package that takes text and gives "
-                f"`{output}`. Received: one with the signatures "
-                f"{', '.join(engine.signatures)}, without {', '.join(outputs)} in `{name}`."
+                f"`translation`. Received: one with the signatures "
+                f"{', '.join(engine.signatures)}, without {', '.join(_OUTPUTS[name])} in "
+                f"`{name}`."
             )
     return engine
 
