@@ -389,12 +389,10 @@ def translate_kept(
     texts: Sequence[str],
     kept: Protection,
     search: Callable[[list[Slotted]], list[list[Any]]],
-    limits: Callable[[list[str]], list[int]] = lambda _: [],
 ) -> KeptTranslations:
     """Translates texts around the spans that are kept in them.
 
-    `search` returns a `Translation`, or several, of each text with slots; `limits` the most
-    tokens of texts' translations, or [].
+    `search` returns one `Translation` or several of each text with slots.
     """
     slotted = [kept.protect(text) for text in texts]
     ranked = search(slotted)
@@ -404,22 +402,16 @@ def translate_kept(
         for whole in wholes:
             whole.source = text
         filled.append(wholes)
-    return KeptTranslations(slotted, ranked, filled, _notes(slotted, ranked, limits))
+    return KeptTranslations(slotted, ranked, filled, _notes(slotted, ranked))
 
 
-def _notes(
-    slotted: Sequence[Slotted],
-    ranked: Sequence[Sequence[Any]],
-    limits: Callable[[list[str]], list[int]],
-) -> list[str]:
-    found = [
-        (one, {*_SLOT.findall(some[0])}) for one, some in zip(slotted, ranked, strict=True)
-    ]
-    lost = sum(len({*SLOTS[: len(one.spans)]} - slots) for one, slots in found)
-    pairs = zip(slotted, ranked, strict=True)
-    ended = [(one, some[0]) for one, some in pairs if one.spans and some[0].endswith(SLOTS)]
-    most = limits([one.text for one, _ in ended])
-    forced = sum(text.num_tokens >= size for (_, text), size in zip(ended, most, strict=False))
+def _notes(slotted: Sequence[Slotted], ranked: Sequence[Sequence[Any]]) -> list[str]:
+    pairs = [(one, some[0]) for one, some in zip(slotted, ranked, strict=True)]
+    slots = [({*SLOTS[: len(one.spans)]}, {*_SLOT.findall(best)}) for one, best in pairs]
+    lost = sum(len(sent - found) for sent, found in slots)
+    forced = sum(
+        bool(one.spans and best.is_cut and best.endswith(SLOTS)) for one, best in pairs
+    )
     lines = {
         f"spans beyond the first {len(SLOTS)} of a sentence, which are not protected: %d; "
         "split it": sum(one.left for one in slotted),

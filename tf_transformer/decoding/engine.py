@@ -103,10 +103,6 @@ class GraphEngine(Engine):
         """Returns the most tokens of a source and of a target; see `token_limits`."""
         return token_limits(decoding, self.model.longest_source, self.model.longest_target)
 
-    def length_limits(self, texts: Sequence[str], decoding: DecodingConfig) -> list[int]:
-        """Returns the most tokens of each text's translation; see `Engine.length_limits`."""
-        return self.codec(decoding).length_limits(texts)
-
     # --- Search --------------------------------------------------------------------------
 
     def _translate(

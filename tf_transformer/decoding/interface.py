@@ -260,10 +260,6 @@ class Engine(InOneProcess, ABC):
     def limits(self, decoding: DecodingConfig) -> tuple[int, int]:
         """Returns the most tokens of a source and of a target; see `token_limits`."""
 
-    def length_limits(self, texts: Sequence[str], decoding: DecodingConfig) -> list[int]:
-        """Returns the most tokens of each text's translation; [] if the engine cannot tell."""
-        return []
-
     def close(self) -> None:
         """Ends running answers with ClosedError."""
         self._closed = True

@@ -1,7 +1,6 @@
 """The translator: translates, scores, aligns, shows attention and exports."""
 
 import dataclasses
-import functools
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -245,8 +244,7 @@ class Translator:
                 self._add_word_probs(texts, ranked, decoding)
             return ranked
 
-        limits = functools.partial(self.engine.length_limits, decoding=decoding)
-        found = translate_kept(sources, self.kept(protect, glossary), search, limits)
+        found = translate_kept(sources, self.kept(protect, glossary), search)
         for line in found.notes:
             logger.warning(line)
         results = [best for best, *_ in found.filled] if n_best is None else found.filled
