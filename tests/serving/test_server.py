@@ -123,6 +123,7 @@ def test_documents_keep_spans_and_the_terms_of_a_glossary(keeper, session, clien
     raw = client.post(TRANSLATE, data=json.dumps(unkept)).json
     assert raw["text"] == keeper.translate_text(text, language="en", protect="none")
     other = client_of(session)
+    assert other.post(TRANSLATE, data=json.dumps(body | {"glossary": {}})).status_code == 200
     for asked, wrong, message in (
         (client, {"glossary": ["a"]}, '"glossary" must be an object of terms'),
         (client, {"glossary": {"a": " "}}, '"glossary" must have a term and its translation'),
