@@ -1,7 +1,6 @@
 """The engine of an export: a SavedModel loaded as in TF Serving."""
 
 import dataclasses
-import functools
 import importlib.util
 import itertools
 import logging
@@ -52,10 +51,9 @@ _OUTPUTS = {
 class ExportEngine(Engine):
     """Runs the signatures of a SavedModel, without Keras or TensorFlow's Python loader.
 
-    It may be used from several threads. `signatures` are SignatureDefs by name, `tokenizers`
-    the distinct SentencePiece models in the graph, `card` the model card and `config` the
-    configuration in it, None without one. Tokens are counted without the tag that the graph
-    adds.
+    It may be used from several threads. `signatures` are SignatureDefs by name, `card` is the
+    model card and `config` the configuration in it, None without one. Tokens are counted
+    without the tag that the graph adds, with the tokenizers in the graph.
 
     It translates and scores if the export does, which `open_export` checks. The export has
     fixed the search, whose settings are `decoding`, except for `alpha` and `max_length`, which
@@ -92,11 +90,12 @@ class ExportEngine(Engine):
         nodes = list(itertools.chain.from_iterable(graphs))
         if any(node.op == INT8_PRODUCT for node in nodes):
             require_int8(str(path))
-        models = (node.attr["model"].s for node in nodes if node.op == "SentencepieceOp")
-        self.tokenizers = list(dict.fromkeys(models))
-        slots = [len(slot_ids(pieces_of(model))) for model in self.tokenizers]
+        models = {node.attr["model"].s for node in nodes if node.op == "SentencepieceOp"}
+        load = sentencepiece.SentencePieceProcessor
+        self._processors = [load(model_proto=model) for model in models]
+        slots = [len(slot_ids(pieces_of(model))) for model in models]
         self.has_slots = bool(slots) and all(slots)
-        self.symbols = frozenset().union(*map(symbols_in, self.tokenizers))
+        self.symbols = frozenset().union(*map(symbols_in, models))
         self.config = config_in(self.card)
         self.decoding = self.config.decoding if self.config else DecodingConfig()
         longest, tag = self.card.get("longest_source"), utf8(self.card.get("tag") or "")
@@ -117,11 +116,6 @@ class ExportEngine(Engine):
         """Frees the model; running requests end with ClosedError."""
         super().close()
         self._session.close()
-
-    @functools.cached_property
-    def _processors(self) -> list[sentencepiece.SentencePieceProcessor]:
-        models = self.tokenizers
-        return [sentencepiece.SentencePieceProcessor(model_proto=model) for model in models]
 
     def count_tokens(self, text: str | bytes) -> int:
         """Returns the tokens of a text, EOS included."""
