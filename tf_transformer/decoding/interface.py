@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClosedError(Exception):
-    """The engine was closed before the answer was computed."""
+    """The model was closed before the answer was computed."""
 
 
 class Translation(str):
@@ -181,7 +181,6 @@ class Engine(InOneProcess, ABC):
     symbols: frozenset[str] = frozenset()
     longest_trained: int | None = None
     gives_word_probs = True
-    _closed = False
 
     def translate(
         self,
@@ -212,17 +211,22 @@ class Engine(InOneProcess, ABC):
         return self._translate(texts, plan, progress)
 
     def answer(
-        self, texts: Sequence[str], decoding: DecodingConfig, n_best: int, timeout: float | None
+        self,
+        texts: Sequence[str],
+        decoding: DecodingConfig,
+        n_best: int,
+        timeout: float | None,
+        is_cancelled: Callable[[], bool],
     ) -> list[list[Translation]]:
         """Translates beside other calls, in a single stream and without a log of long texts.
 
-        Raises TimeoutError if it takes more than `timeout` seconds, and ClosedError if it is
-        closed meanwhile; both are noticed between batches.
+        Raises TimeoutError if it takes more than `timeout` seconds, and ClosedError once
+        `is_cancelled()` is true; both are noticed between batches.
         """
         until = time.monotonic() + (math.inf if timeout is None else timeout)
 
         def check(done: int) -> None:
-            if self._closed:
+            if is_cancelled():
                 raise ClosedError
             if done < len(texts) and time.monotonic() > until:
                 raise TimeoutError(f"a search took more than {timeout:g} s")
@@ -259,10 +263,6 @@ class Engine(InOneProcess, ABC):
     @abstractmethod
     def limits(self, decoding: DecodingConfig) -> tuple[int, int]:
         """Returns the most tokens of a source and of a target; see `token_limits`."""
-
-    def close(self) -> None:
-        """Ends running answers with ClosedError."""
-        self._closed = True
 
     def refuse(self, what: str) -> NoReturn:
         """Raises UserError: the engine cannot do `what`."""

@@ -63,6 +63,7 @@ class ExportEngine(Engine):
     """
 
     advice = "load the run it was made from"
+    _closed = False
 
     def __init__(self, path: Path) -> None:
         self.name = f"The export {path}"
@@ -114,7 +115,7 @@ class ExportEngine(Engine):
 
     def close(self) -> None:
         """Frees the model; running requests end with ClosedError."""
-        super().close()
+        self._closed = True
         self._session.close()
 
     def count_tokens(self, text: str | bytes) -> int:

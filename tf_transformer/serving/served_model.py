@@ -53,7 +53,7 @@ class LoadedVersion:
         max_waiting: int = 256,
         translator: Translator | None = None,
     ) -> None:
-        self.number, self.users = number, 0
+        self.number, self.users, self._closed = number, 0, False
         self.export = open_export(path)
         self.translator = translator or translator_of(self.export, self.export.decoding)
         try:
@@ -74,7 +74,7 @@ class LoadedVersion:
         if engine is self.export or not n_best:
             return self.export.run(signature, inputs, timeout=timeout)
         texts = [text.decode("utf-8", "replace") for text in inputs["text"]]
-        ranked = engine.answer(texts, decoding, n_best, timeout)
+        ranked = engine.answer(texts, decoding, n_best, timeout, lambda: self._closed)
         rows = [  # a blank text has blank fillers
             [*some, *[_FILLER if some[0].num_tokens else some[0]] * (n_best - len(some))]
             for some in ranked
@@ -92,7 +92,7 @@ class LoadedVersion:
     def close(self) -> None:
         """Ends running computations, for which it waits a second, and frees the model."""
         self.queue.refuse()
-        self.translator.engine.close()
+        self._closed = True
         self.export.close()
         self.queue.close(1.0)
 
