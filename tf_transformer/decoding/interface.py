@@ -1,4 +1,4 @@
-"""What translates, and what it returns: the interface that runs, exports and LiteRT implement.
+"""The interface of all that translates, runs, exports and LiteRT; and what it returns.
 
 Server, commands and Python use it alike. All settings of a search are arguments of the call.
 Nothing here imports TensorFlow.

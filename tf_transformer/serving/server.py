@@ -120,17 +120,7 @@ def _add_model(
     """Adds the REST paths of TF Serving."""
     places, splitting = threading.Semaphore(_DOCUMENTS), threading.Lock()
     answer = functools.partial(_answer, telemetry, deadline)
-
-    def doubts(found: list[Translation], places: Iterable[dict]) -> list[dict[str, Any]]:
-        remarks = [
-            place | {"score": one.score, "reasons": [*one.warnings]}
-            for one, place in zip(found, places, strict=False)
-            if one.warnings
-        ]
-        flask.g.doubtful = len(remarks) or None
-        for reason in itertools.chain.from_iterable(one["reasons"] for one in remarks):
-            telemetry.doubtful.labels(reason).inc()
-        return remarks
+    doubts = functools.partial(_doubts, telemetry)
 
     def predict(number=None):
         with model.use(number) as version:
@@ -184,6 +174,21 @@ def _add_model(
         app.add_url_rule(f"{prefix}:predict", "predict", predict, methods=["POST"])
         rule = f"{prefix}:translateText"
         app.add_url_rule(rule, "translateText", translate_text, methods=["POST"])
+
+
+def _doubts(
+    telemetry: Telemetry, found: list[Translation], places: Iterable[dict]
+) -> list[dict[str, Any]]:
+    """Returns place, score and reasons of the translations that look wrong, and counts them."""
+    remarks = [
+        place | {"score": one.score, "reasons": [*one.warnings]}
+        for one, place in zip(found, places, strict=False)
+        if one.warnings
+    ]
+    flask.g.doubtful = len(remarks) or None
+    for reason in itertools.chain.from_iterable(one["reasons"] for one in remarks):
+        telemetry.doubtful.labels(reason).inc()
+    return remarks
 
 
 @contextmanager
