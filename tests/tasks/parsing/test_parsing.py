@@ -59,7 +59,7 @@ def sequences_of(parser: Parser, texts: list[str]) -> list[Translation]:
     """What the search writes for the texts, as in `parser.parse`."""
     return [
         one
-        for (one,) in parser.engine.translate(texts, parser.decoding, grammar=parser.grammar)
+        for (one,) in parser.engine.translate(texts, parser.decoding, rules=[parser.grammar])
     ]
 
 

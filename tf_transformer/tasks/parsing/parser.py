@@ -13,6 +13,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.rules import Beams, NextToken, Rule
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.run.records import WithHistory
@@ -35,7 +36,7 @@ LONGEST_CHAIN = 8  # opening brackets in a row, the maximum in GUM and CRAFT
 OPEN, CLOSE, TAG = 1, 2, 3
 
 
-class TreeGrammar:
+class TreeGrammar(Rule):
     """Constrains a beam search to trees over exactly the words of its sentences.
 
     Every word gets one tag, by default one that the lexicon allows for it, or any of its tags;
@@ -81,6 +82,10 @@ class TreeGrammar:
                 fitting = [] if self._any_tag else self.lexicon.tags_of(word)
                 row[column] = [not fitting or tag in fitting for tag in self.lexicon.tags]
         return allowed
+
+    def next_token(self, beams: Beams) -> NextToken:
+        """Returns the tokens that may follow."""
+        return NextToken(allowed=self(beams.tokens, beams.context))
 
     def __call__(self, tokens: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
         """Tells which tokens may follow `tokens`, int32 [B, W, t]: bool [B, W, V].
@@ -208,6 +213,7 @@ class Parser(WithHistory):
         if grammar:
             check_rules(decoding)
         self.engine, self.decoding, self.grammar = engine, decoding, grammar
+        self._rules = [grammar] if grammar else []
 
     @overload
     def parse(self, sentences: str, progress: Progress | None = None) -> Parse: ...
@@ -251,7 +257,7 @@ class Parser(WithHistory):
     def _parse(self, sentences: list[list[str]], progress: Progress | None) -> list[Parse]:
         texts = [" ".join(words) for words in sentences]
         results = self.engine.translate(
-            texts, self.decoding, grammar=self.grammar, progress=progress
+            texts, self.decoding, rules=self._rules, progress=progress
         )
         limits = self.engine.codec(self.decoding).length_limits(texts)
         parses = []
