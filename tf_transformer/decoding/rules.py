@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.config import EOS_ID, PAD_ID
 
 Tensor = Any
@@ -296,6 +297,17 @@ def _joined(join: Callable, one: Tensor | None, other: Tensor | None) -> Tensor 
     if one is None or other is None:
         return other if one is None else one
     return join(one, other)
+
+
+def as_rules(given: Any) -> tuple[Rule, ...]:
+    """Returns a user's list of rules; UserError if it is none, or one has no hash."""
+    rules = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if others := [one for one in rules if not (isinstance(one, Rule) and one.__hash__)]:
+        raise UserError(
+            "`rules` must be a list of `tf_transformer.Rule` objects, each with a hash (a "
+            f"dataclass must be frozen). Received: {shortened(repr(others[0]))}."
+        )
+    return rules
 
 
 def needs_tensorflow(rule: Rule) -> bool:
