@@ -13,7 +13,6 @@ from tf_transformer.decoding.candidates import (
 )
 from tf_transformer.decoding.rules import NextToken
 
-
 FREE = NextToken()  # any token may come
 
 

@@ -1,7 +1,7 @@
 """Candidates of a search: one-token extensions of its beams that obey the rules.
 
-The best are for beam search; those drawn at random are for `sampling`. What no rule demands adds
-no operation to the search.
+The best are for beam search; those drawn at random are for `sampling`. What no rule demands
+adds no operation to the search.
 
 B batch, W beam width, V vocabulary, C candidates of a sentence, k tokens considered per beam,
 R forbidden tokens.

@@ -94,9 +94,9 @@ class Rule(ABC):
     every rule. A compiled search is kept for each rule, by its hash.
 
     Precedence: a forced token comes whatever is forbidden. Of several, the first counts: EOS at
-    the length limit, the prefix, slots, and then the rules in their order. If nothing is left, a
-    beam ends without a hypothesis; a sentence without one has the blank translation of 0 tokens
-    and the lowest float32 as score.
+    the length limit, the prefix, slots, and then the rules in their order. If nothing is left,
+    a beam ends without a hypothesis; a sentence without one has the blank translation of 0
+    tokens and the lowest float32 as score.
 
     Example:
         >>> import tf_transformer

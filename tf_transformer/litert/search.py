@@ -92,9 +92,7 @@ def _should_stop(state: State, decoding: DecodingConfig) -> np.ndarray:
     return unbeatable(worst, state.log_probs, limits, decoding.alpha)[:, 0]
 
 
-def _advance(
-    step: CachedStep, book: Rulebook, state: State, decoding: DecodingConfig
-) -> State:
+def _advance(step: CachedStep, book: Rulebook, state: State, decoding: DecodingConfig) -> State:
     """Extends every alive beam by one token."""
     _, beam_size, index = state.tokens.shape
     ancestry = _append(state.ancestry, np.arange(beam_size))  # -> [B, W, t + 1]
