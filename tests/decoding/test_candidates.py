@@ -90,6 +90,15 @@ def test_a_sentence_that_must_continue_has_as_many_candidates_without_eos(size, 
     np.testing.assert_allclose(found.log_probs[0], best, rtol=1e-5)
 
 
+@pytest.mark.parametrize("forced", [None, [[6]]])
+def test_beside_a_very_probable_excluded_token_the_others_have_their_log_probability(forced):
+    logits = np.zeros([1, 1, 50], np.float32)
+    logits[0, 0, 7] = 200.0
+    rules = NextToken(forced and tf.constant(forced), tf.constant([[[PAD_ID, 7]]]))
+    found = best_candidates(tf.constant(logits), tf.zeros([1, 1]), rules)
+    np.testing.assert_allclose(found.log_probs, [[-200.0]])
+
+
 @pytest.mark.parametrize("scale", [1.0, 30.0, 3000.0])
 def test_log_sum_exp_is_exact_for_small_and_large_logits(scale):
     logits = (scale * np.random.default_rng(0).normal(size=(2, 3, 500))).astype(np.float32)

@@ -10,9 +10,8 @@ import tensorflow as tf
 from table_model import (
     EARLY_OR_LATE,
     ENDLESS,
-    NUM_ROWS,
-    WEIGHTS,
     Rules,
+    TableStep,
     applied,
     assert_found,
     list_beam,
@@ -24,7 +23,7 @@ from trained import DECODING, assert_same, small_model
 
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
-from tf_transformer.config import EOS_ID, DecodingConfig
+from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.litert.engine import LiteEngine
@@ -33,27 +32,6 @@ from tf_transformer.litert.interpreter import InterpreterPool, ModelInterpreter,
 from tf_transformer.litert.search import _best_of_many, numpy_beam_search
 from tf_transformer.run import Run
 from tf_transformer.translation.translator import Translator
-
-
-class TableStep:
-    """`table_step` in NumPy."""
-
-    def __init__(self, tables: np.ndarray) -> None:
-        self.tables, self.read, self.sizes = tables, [], []
-
-    def __call__(self, tokens, index, ancestry):
-        self.read.append(tokens)
-        self.sizes.append(len(tokens))
-        assert index == len(self.read) - 1
-        assert (ancestry[:, :, -1] == range(tokens.shape[1])).all()
-        read = np.stack(self.read, axis=-1)  # [B, W, t]
-        histories = np.take_along_axis(read, ancestry, axis=1)
-        rows = (histories * WEIGHTS[: index + 1]).sum(-1) % NUM_ROWS
-        return np.take_along_axis(self.tables, rows[..., np.newaxis], axis=1)
-
-    def keep(self, rows):
-        self.tables = self.tables[rows]
-        self.read = [tokens[rows] for tokens in self.read]
 
 
 def found_by(
@@ -67,6 +45,12 @@ def found_by(
 SLOTS = np.array([[0, 0], [1, 0], [0, 2], [1, 1], [2, 3]], np.int32)
 PREFIXES = np.array([[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]], np.int32)
 MINIMA = np.array([5, 1, 3, 9, 2], np.int32)
+BANNED = np.random.default_rng(7).integers(0, 9, (8, 10))  # a token at each step
+OF_USERS = {
+    "second": np.array([0, 6, 5, 0, 4], np.int32),
+    "steps": np.arange(9) != BANNED[..., np.newaxis],
+    "most": np.array([0, 1, 99, 2], np.int32),
+}
 
 
 @pytest.mark.parametrize(
@@ -81,6 +65,10 @@ MINIMA = np.array([5, 1, 3, 9, 2], np.int32)
         (9, 3, 2, 0.6, {"slots": SLOTS}),
         (700, 1, 1, 0.6, {"slots": SLOTS, "no_repeat_ngram": 2}),
         (9, 4, 4, 0.6, {"slots": SLOTS, "prefix": PREFIXES, "no_repeat_ngram": 1}),
+        (9, 1, 1, 0.6, {"most": OF_USERS["most"]}),
+        (9, 4, 2, 0.6, OF_USERS),
+        (9, 3, 3, 0.6, OF_USERS | {"slots": SLOTS, "prefix": PREFIXES, "no_repeat_ngram": 2}),
+        (9, 2, 2, 0.6, {"most": OF_USERS["most"], "no_repeat_ngram": 2, "min_lengths": MINIMA}),
     ],
 )
 def test_it_finds_what_the_lists_and_the_graph_find(
@@ -90,7 +78,7 @@ def test_it_finds_what_the_lists_and_the_graph_find(
     tables = random_tables(count, vocabulary_size, seed=beam_size)
     limits = [1 + row % 9 for row in range(count)]
     sizes = {"beam_size": beam_size, "alpha": alpha}
-    for name in rules.keys() & {"prefix", "slots", "min_lengths"}:
+    for name in rules.keys() - {"no_repeat_ngram"}:
         rules = rules | {name: np.resize(rules[name], [count, *rules[name].shape[1:]])}
     step = TableStep(tables)
     found = found_by(step, limits, number, rules, **sizes)
@@ -102,6 +90,9 @@ def test_it_finds_what_the_lists_and_the_graph_find(
             tuple(prefix),
             rules.get("no_repeat_ngram", 0),
             tuple(rules["slots"][row].tolist()) if "slots" in rules else (),
+            rules["second"][row] if "second" in rules else PAD_ID,
+            tuple(BANNED[row % len(BANNED)]) if "steps" in rules else (),
+            rules["most"][row] if "most" in rules else 99,
         )
         assert_found(found, row, list_beam(tables[row], rule, beam_size, alpha))
 

@@ -76,8 +76,8 @@ class NextToken(NamedTuple):
     """
 
     forced: Tensor | None = None  # int32 [B, W] or [B, 1], the token that must come, or PAD
-    forbidden: Tensor | None = None  # int32 [B, W, R] or [R], tokens that must not come, or PAD
-    allowed: Tensor | None = None  # bool [B, W, V], or [V]: tokens that may come
+    forbidden: Tensor | None = None  # int32 [B, W, R], [B, 1, R] or [R], or PAD: must not come
+    allowed: Tensor | None = None  # bool [B, W, V], [B, 1, V] or [V]: tokens that may come
     must_continue: Tensor | None = None  # bool [B, W] or [B, 1]: EOS must not come
 
 
@@ -282,9 +282,10 @@ class Rulebook:
 def _both(one: NextToken, other: NextToken, beams: Beams) -> NextToken:
     """Returns what two rules demand together; the first goes before the other."""
     ops, forbidden = beams.ops, other.forbidden
-    if forbidden is not None and len(getattr(forbidden, "shape", [0])) == 1:
+    width = beams.tokens.shape[1]
+    if forbidden is not None and [*getattr(forbidden, "shape", ())][1:2] != [width]:
         zeros = 0 * beams.max_lengths[:, np.newaxis, np.newaxis]  # [B, 1, 1]
-        forbidden = zeros + np.tile(np.int32(forbidden), [beams.tokens.shape[1], 1])
+        forbidden = np.zeros([width, 1], np.int32) + zeros + forbidden  # [B, W, R]
     return NextToken(
         _joined(lambda a, b: ops.where(a != PAD_ID, a, b), one.forced, other.forced),
         _joined(lambda a, b: ops.concat([a, b], -1), one.forbidden, forbidden),
