@@ -133,7 +133,7 @@ def copied(model: keras.Model) -> keras.Model:
 # --- Settings as arguments ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cls", [Transformer, Classifier])
+@pytest.mark.parametrize("cls", [Classifier])
 def test_every_setting_is_an_argument_with_its_default_and_its_help(cls):
     parameters, text = inspect.signature(cls).parameters, " ".join(cls.__doc__.split())
     assert list(parameters)[-3:] == ["dtype", "name", "trainable"]

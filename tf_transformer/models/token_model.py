@@ -9,7 +9,7 @@ from tf_transformer.fast.keras_hooks import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer
 from tf_transformer.fast.programs import Programs
 from tf_transformer.fast.recompute import compiled
-from tf_transformer.layers.stack import Stack
+from tf_transformer.layers.block import Stack
 from tf_transformer.models.checks import check_fit, check_labels, check_loss, warn_of_padding
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,

@@ -15,7 +15,7 @@ from tf_transformer.config import SETTINGS, Config, settings_with
 from tf_transformer.config.presets import TABLE3, preset
 from tf_transformer.config.settings import parse_assignments
 from tf_transformer.plots import new_figure, save
-from tf_transformer.reports.cost import head_sizes, parameter_count
+from tf_transformer.reports.cost import parameter_count
 from tf_transformer.run import Run, require_created_by
 from tf_transformer.run.run import differences
 from tf_transformer.tasks.checks import check_training
@@ -133,7 +133,7 @@ def plan_rows(
 def _scaled(row: str, divisor: int, steps: int) -> Config:
     config, settings = preset(ROWS[row]), dict[str, Any]()
     model, training = config.model, config.training
-    key_dim, value_dim = head_sizes(model)
+    key_dim, value_dim = model.head_sizes
     sizes = {"d_model": model.d_model, "d_ff": model.d_ff}
     sizes |= {"key_dim": key_dim, "value_dim": value_dim}
     for name, size in sizes.items():
@@ -166,7 +166,7 @@ def _differing(config: Config, base: Config) -> list[str]:
 
 def _by_symbol(config: Config) -> dict[str, str]:
     model, training = config.model, config.training
-    key_dim, value_dim = head_sizes(model)
+    key_dim, value_dim = model.head_sizes
     return {
         "N": f"{model.num_layers}",
         "d_model": f"{model.d_model}",

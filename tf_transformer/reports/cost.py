@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tf_transformer.base.architecture import POSITION_KINDS
 from tf_transformer.config import ModelConfig
 
 if TYPE_CHECKING:  # `--help` waits for no NumPy
@@ -51,12 +52,6 @@ def _compared(lengths: "np.ndarray", window: int, blocks: int) -> int:
     return int((-(-lengths // size) * blocks * size**2).sum())
 
 
-def head_sizes(model: ModelConfig) -> tuple[int, int]:
-    """Returns d_k and d_v; d_model / num_heads where the model does not set them."""
-    usual = model.d_model // model.num_heads
-    return model.key_dim or usual, model.value_dim or usual
-
-
 def _inner_projections(model: ModelConfig) -> int:
     return 2 if model.activation in ("swiglu", "geglu") else 1
 
@@ -67,7 +62,7 @@ def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
     The model is a `Transformer`, or with `encoder_outputs` an encoder with that many outputs.
     """
     d_model, heads = model.d_model, model.num_heads
-    key_dim, value_dim = head_sizes(model)
+    key_dim, value_dim = model.head_sizes
     attention = 2 * d_model * heads * (key_dim + value_dim)
     if model.attention_bias:
         attention += heads * (2 * key_dim + value_dim) + d_model
@@ -75,11 +70,7 @@ def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
     feed_forward = (inner + 1) * d_model * model.d_ff + inner * model.d_ff + d_model
     norm = {"layer": 2, "rms": 1}[model.norm] * d_model
     positions = model.max_length * d_model if model.positions_are_limited else 0
-    distances = 0
-    if model.positions == "relative":
-        from tf_transformer.layers.positions import MAX_DISTANCE  # late, since it imports Keras
-
-        distances = (2 * MAX_DISTANCE + 1) * (key_dim + value_dim)
+    distances = POSITION_KINDS[model.positions].distance_vectors * (key_dim + value_dim)
     encoder = model.num_layers * (attention + distances + feed_forward + 2 * norm)
     encoder += model.norm_first * norm
     if encoder_outputs:
@@ -116,10 +107,10 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
 
     With C = `encoder_outputs`, only the encoder is counted, and D C for each sentence.
     """
-    heads = model.num_heads * sum(head_sizes(model))
+    heads = model.num_heads * sum(model.head_sizes)
     feed_forward = (_inner_projections(model) + 1) * model.d_model * model.d_ff
     projections = model.d_model * heads
-    own = heads * (2 if model.positions == "relative" else 1)
+    own = heads * (2 if POSITION_KINDS[model.positions].distance_vectors else 1)
     encoder = (2 * projections + feed_forward) * lengths.source + own * lengths.source_pairs
     if encoder_outputs:
         output = model.d_model * encoder_outputs * lengths.target
