@@ -1,8 +1,6 @@
 """The Transformer as a functional Keras model (paper 3, Figure 1)."""
 
 import dataclasses
-import inspect
-from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Self, Unpack
 
@@ -17,82 +15,9 @@ from tf_transformer.layers.embedding import OutputProjection
 from tf_transformer.models.cached_decoding import DecodingStep, StepProgram, initial_cache
 from tf_transformer.models.token_model import TokenModel
 
-# --- What it shares with the classifier --------------------------------------------------
-
-
-class BaseTransformer(TokenModel):
-    """A functional model with stacks of encoder or decoder layers.
-
-    Its `get_config` holds the arguments of its constructor, which layers are frozen and which
-    stacks are recomputed; `from_config` restores all of them.
-    """
-
-    config: ModelConfig
-
-    def enable_lora(self, rank: int, **options: Any) -> None:
-        """Adapts the kernels of encoder and decoder; freezes embeddings and norms.
-
-        A classifier's output layer stays trainable. Compile the model afterwards. Saving merges
-        the adapters into the kernels; the model is loaded without LoRA or frozen layers.
-
-        What has traced the model before, such as an engine, may go on without the adapters:
-        make a new one.
-
-        Args:
-            rank: rank of the adapters.
-            **options: lora_alpha, a_initializer and b_initializer, as in
-                `keras.layers.Dense.enable_lora`.
-        """
-        for layer in self.layers:
-            if isinstance(layer, Stack):
-                layer.enable_lora(rank, **options)
-            elif not isinstance(layer, keras.layers.Dense):
-                layer.trainable = False
-
-    def get_config(self) -> dict[str, Any]:
-        parts = sublayers(self, recursive=True)
-        adapted = any(getattr(part, "lora_enabled", False) for part in parts)
-        return {
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            # Without adapters, a loaded model trains all of its layers again.
-            "frozen": [part.path for part in parts if not (part.trainable or adapted)],
-            "recompute": [part.name for part in parts if getattr(part, "recompute", False)],
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:
-        config = dict(config)
-        frozen, recompute = config.pop("frozen", ()), config.pop("recompute", ())
-        model = cls(**config)
-        for part in sublayers(model, recursive=True):  # outer layers first
-            part.trainable = part.path not in frozen
-        for name in recompute:
-            model.get_layer(name).recompute = True
-        return model
-
-
-def config_of(arguments: Mapping[str, Any], **others: Any) -> ModelConfig:
-    """Returns the settings among the arguments of a constructor, given all as a dict."""
-    names = [field.name for field in dataclasses.fields(ModelConfig)]
-    given = {name: arguments[name] for name in names if name in arguments}
-    return ModelConfig(**given, **others)
-
-
-def arguments_of(layer: type, config: ModelConfig) -> dict[str, Any]:
-    """Returns the settings that are arguments of a layer or model."""
-    taken = [*inspect.signature(layer).parameters]
-    if issubclass(layer, Stack):
-        taken += [field.name for field in dataclasses.fields(BlockOptions)]
-    return {name: value for name, value in vars(config).items() if name in taken}
-
-
-# --- The model ---------------------------------------------------------------------------
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Transformer(BaseTransformer):
+class Transformer(TokenModel):
     """Transformer that maps source and target ids to logits of the next target token.
 
     Inputs are {"source": [B, S], "target": [B, T]}, integer ids with 0 for padding; the output
@@ -132,6 +57,8 @@ class Transformer(BaseTransformer):
         decoder: the `Decoder`.
         projection: the output projection.
 
+    Its `get_config` also holds which layers are frozen and which stacks are recomputed.
+
     Raises:
         UserError: if a setting is out of range.
 
@@ -162,11 +89,18 @@ class Transformer(BaseTransformer):
         trainable: bool = True,
         **options: Unpack[BlockArguments],
     ):
-        config = config_of(locals(), **options)
+        others: dict[str, Any] = {**options}
+        config = ModelConfig(
+            vocab_size=vocab_size, num_layers=num_layers, decoder_layers=decoder_layers,
+            d_model=d_model, d_ff=d_ff, num_heads=num_heads, tie_embeddings=tie_embeddings,
+            max_length=max_length, source_positions=source_positions,
+            target_positions=target_positions, output_bias=output_bias, **others,
+        )  # fmt: skip
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        encoder = Encoder(**arguments_of(Encoder, config), name="encoder", dtype=policy)
-        stack = arguments_of(Decoder, config) | {"num_layers": config.num_decoder_layers}
-        decoder = Decoder(**stack, name="decoder", dtype=policy)
+        names = [field.name for field in dataclasses.fields(BlockOptions)]
+        block = {name: getattr(config, name) for name in names} | {"dtype": policy}
+        encoder = Encoder(num_layers, **block, name="encoder")
+        decoder = Decoder(config.num_decoder_layers, **block, name="decoder")
         source_embedding, target_embedding, projection = _embeddings(config, policy)
 
         source = keras.Input((None,), dtype="int32", name="source")
@@ -188,8 +122,48 @@ class Transformer(BaseTransformer):
         self.projection = projection
         self._step_program = StepProgram(target_embedding, decoder, projection)
 
-    def get_config(self):
-        return super().get_config() | dataclasses.asdict(self.config)
+    def get_config(self) -> dict[str, Any]:
+        parts = sublayers(self, recursive=True)
+        adapted = any(getattr(part, "lora_enabled", False) for part in parts)
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            # Without adapters, a loaded model trains all of its layers again.
+            "frozen": [part.path for part in parts if not (part.trainable or adapted)],
+            "recompute": [part.name for part in parts if getattr(part, "recompute", False)],
+        } | dataclasses.asdict(self.config)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:
+        config = dict(config)
+        frozen, recompute = config.pop("frozen", ()), config.pop("recompute", ())
+        model = cls(**config)
+        for part in sublayers(model, recursive=True):  # outer layers first
+            part.trainable = part.path not in frozen
+        for name in recompute:
+            model.get_layer(name).recompute = True
+        return model
+
+    def enable_lora(self, rank: int, **options: Any) -> None:
+        """Adapts the kernels of encoder and decoder; freezes embeddings and norms.
+
+        Compile the model afterwards. Saving merges the adapters into the kernels; the model is
+        loaded without LoRA or frozen layers.
+
+        What has traced the model before, such as an engine, may go on without the adapters:
+        make a new one.
+
+        Args:
+            rank: rank of the adapters.
+            **options: lora_alpha, a_initializer and b_initializer, as in
+                `keras.layers.Dense.enable_lora`.
+        """
+        for layer in self.layers:
+            if isinstance(layer, Stack):
+                layer.enable_lora(rank, **options)
+            elif not isinstance(layer, keras.layers.Dense):
+                layer.trainable = False
 
     # --- Attention weights ---------------------------------------------------------------
 
@@ -257,15 +231,16 @@ class Transformer(BaseTransformer):
 
 def _embeddings(config, policy):
     """Creates source embedding, target embedding and output projection; one layer if tied."""
-    arguments = arguments_of(PositionalEmbedding, config) | {"dtype": policy}
+    sizes = config.vocab_size, config.d_model, config.positions, config.max_length
     if config.tie_embeddings:
-        return (PositionalEmbedding(**arguments, name="embedding"),) * 3
+        tied = PositionalEmbedding(*sizes, config.output_bias, name="embedding", dtype=policy)
+        return tied, tied, tied
+    source, target = (
+        PositionalEmbedding(*sizes, name=f"{side}_embedding", dtype=policy)
+        for side in ("source", "target")
+    )
     projection = OutputProjection(
         config.vocab_size, config.output_bias, name="output_projection", dtype=policy
-    )
-    source, target = (
-        PositionalEmbedding(**arguments | {"output_bias": False}, name=f"{side}_embedding")
-        for side in ("source", "target")
     )
     return source, target, projection
 
