@@ -153,39 +153,25 @@ class Block(TransformerLayer):
 
     def __init__(self, num_heads: int, d_ff: int, cross_attention: bool, **arguments: Any):
         super().__init__(num_heads, d_ff, **arguments)
-        options = self.options
-        self.self_attention = self._attention(
-            "self_attention",
-            positions=options.positions,
-            attention_window=options.attention_window,
-        )
+        options, policy = self.options, self.dtype_policy
+        where = {"positions": options.positions, "attention_window": options.attention_window}
+        self.self_attention = self._attention("self_attention", **where)
         self.self_attention_norm = self._add_and_norm("self_attention_norm")
         self.cross_attention = None
         if cross_attention:
             self.cross_attention = self._attention("cross_attention")
             self.cross_attention_norm = self._add_and_norm("cross_attention_norm")
-        self.feed_forward = FeedForward(
-            options.d_ff,
-            options.activation,
-            options.activation_dropout,
-            name="feed_forward",
-            dtype=self.dtype_policy,
-        )
+        inner = options.d_ff, options.activation, options.activation_dropout
+        self.feed_forward = FeedForward(*inner, name="feed_forward", dtype=policy)
         self.feed_forward_norm = self._add_and_norm("feed_forward_norm")
 
     def _attention(self, name: str, **options: Any) -> MultiHeadAttention:
+        common = self.options
         return MultiHeadAttention(
-            self.options.num_heads,
-            self.options.key_dim,
-            self.options.value_dim,
-            use_bias=self.options.attention_bias,
-            query_key_gain=self.options.query_key_gain,
-            value_gain=self.options.value_gain,
-            dropout=self.options.attention_dropout,
-            name=name,
-            dtype=self.dtype_policy,
-            **options,
-        )
+            common.num_heads, common.key_dim, common.value_dim, common.attention_bias,
+            common.query_key_gain, common.value_gain, common.attention_dropout, **options,
+            name=name, dtype=self.dtype_policy,
+        )  # fmt: skip
 
     def _add_and_norm(self, name: str) -> AddAndNorm:
         options = self.options
@@ -233,7 +219,7 @@ class Block(TransformerLayer):
             fused: the kernel of self-attention's projections, if already computed.
             positions: those of x, [T]; 0, 1, ... if None.
             training: whether to drop out.
-            column: see `DecoderLayer.step`.
+            column: see `Decoder.step`.
 
         Returns:
             [B, T, D], the keys and values that self-attention attended to, and a tuple of the

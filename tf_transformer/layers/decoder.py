@@ -90,38 +90,6 @@ class DecoderLayer(Block):
         """Returns keys and values of the encoder output; None without cross-attention."""
         return self.cross_attention and self.cross_attention.project_memory(encoder_output)
 
-    def step(
-        self, beams, past, memory, self_mask, memory_mask, fused=None, positions=None,
-        column=None,
-    ):  # fmt: skip
-        """Computes one position of every beam from the cached keys and values of earlier ones.
-
-        Args:
-            beams: [B, W, D], the inputs of this position.
-            past: keys and values of earlier positions, both [B, H, t * W, K], or None.
-            memory: `project_memory(encoder_output)`.
-            self_mask: [B, 1, W, (t + 1) * W], `additive` of True at a beam's own history.
-            memory_mask: [B, 1, 1, S], likewise; ignored without cross-attention.
-            fused: `self_attention.fused_projection()`, if already computed.
-            positions: int [(t + 1) * W], those of the rows of keys and values; needed if
-                positions act in attention.
-            column: position whose W rows in a `past` of fixed size are replaced by this one's;
-                None appends them.
-
-        Returns:
-            Outputs [B, W, D], and `past` with this position's W rows.
-        """
-        # All beams are at one position: that of the last rows, or of the column replaced.
-        own = None if positions is None else positions[-1:]
-        if own is not None and column is not None:
-            own = ops.reshape(column, (1,))
-        distances = None if positions is None else positions - own  # [(t + 1) * W]
-        attend = partial(self.self_attention.attend, mask=self_mask, distances=distances)
-        outputs, past, _ = self.forward(
-            beams, attend, memory, memory_mask, past, fused, own, column=column
-        )
-        return outputs, past
-
     def compute_output_spec(
         self, target, encoder_output=None, *args, return_attention_scores=False, **kwargs
     ):
@@ -194,16 +162,35 @@ class Decoder(Stack):
     def step(
         self, beams, past, memory, self_mask, memory_mask, fused, positions=None, column=None
     ):
-        """Runs `DecoderLayer.step` in every layer.
+        """Computes one position of every beam from the cached keys and values of earlier ones.
 
-        `past`, `memory` and `fused` hold one entry per layer.
+        Args:
+            beams: [B, W, D], the inputs of this position.
+            past: keys and values of earlier positions in each layer, both [B, H, t * W, K].
+            memory: `project_memory(encoder_output)` of each layer.
+            self_mask: [B, 1, W, (t + 1) * W], `additive` of True at a beam's own history.
+            memory_mask: [B, 1, 1, S], likewise; ignored without cross-attention.
+            fused: `fused_projections()`, computed once for all steps.
+            positions: int [(t + 1) * W], those of the rows of keys and values; needed if
+                positions act in attention.
+            column: position whose W rows in a `past` of fixed size are replaced by this one's;
+                None appends them.
+
+        Returns:
+            Outputs [B, W, D], and `past` with this position's W rows.
         """
+        own = distances = None
+        if positions is not None:
+            # All beams are at one position: that of the last rows, or of the column replaced.
+            own = positions[-1:] if column is None else ops.reshape(column, (1,))
+            distances = positions - own  # [(t + 1) * W]
         extended = []
         for layer, *state in zip(self.layers, past, memory, fused, strict=True):
-            layer_past, layer_memory, layer_fused = state
-            beams, layer_past = layer.step(
-                beams, layer_past, layer_memory, self_mask, memory_mask, layer_fused,
-                positions, column,
+            layer_past, layer_memory, kernel = state
+            attend = partial(layer.self_attention.attend, mask=self_mask, distances=distances)
+            beams, layer_past, _ = layer.forward(
+                beams, attend, layer_memory, memory_mask, layer_past, kernel, own,
+                column=column,
             )  # fmt: skip
             extended.append(layer_past)
         return self.last_norm(beams), extended
