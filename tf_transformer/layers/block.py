@@ -53,6 +53,10 @@ class BlockOptions:
             act in self-attention; others act in the embedding only, to which give the same.
         attention_window: positions to each side (back, in a decoder) that self-attention sees;
             0: all.
+
+    Example:
+        >>> BlockOptions(num_heads=4, d_ff=128).norm
+        'layer'
     """
 
     num_heads: int

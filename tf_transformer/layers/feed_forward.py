@@ -133,7 +133,7 @@ class FeedForward(keras.layers.Layer):
 class AddAndNorm(keras.layers.Layer):
     """The residual connection around a sublayer (paper 3.1 and 5.4).
 
-    Around every sublayer, `norm_first` moves the norm from the end to the beginning:
+    Around every sublayer, `norm_first` moves the norm from the end to the beginning::
 
         post-LN    x -+- Sublayer - Dropout - (+) - Norm ->          as in the paper
                       |                        |

@@ -89,7 +89,7 @@ class Transformer(TokenModel):
         trainable: bool = True,
         **options: Unpack[BlockArguments],
     ):
-        others: dict[str, Any] = {**options}
+        others: dict[str, Any] = {**options}  # a setting has fewer activations than a layer
         config = ModelConfig(
             vocab_size=vocab_size, num_layers=num_layers, decoder_layers=decoder_layers,
             d_model=d_model, d_ff=d_ff, num_heads=num_heads, tie_embeddings=tie_embeddings,
