@@ -194,7 +194,7 @@ def test_every_argument_is_annotated_and_documented(cls):
     for name, parameter in parameters.items():
         assert f"    {'**' * (name == 'options')}{name}: " in cls.__doc__
         assert parameter.annotation is not parameter.empty
-    assert parameters["options"].annotation is Unpack[LayerArguments]
+    assert parameters["options"].annotation == Unpack[LayerArguments]
 
 
 def test_editors_know_every_option_with_its_type():
