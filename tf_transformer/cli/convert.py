@@ -47,7 +47,7 @@ def run_convert(options: argparse.Namespace) -> None:
     if options.origin:
         import_tensorflow_quietly()
 
-        from tf_transformer.conversion.from_marian import from_marian
+        from tf_transformer.conversion.marian import from_marian
 
         files = [from_marian(Path(options.run), output).checkpoints.best]
     else:
@@ -59,7 +59,7 @@ def run_convert(options: argparse.Namespace) -> None:
 
 def _write(options: argparse.Namespace, translator: Any, output: Path) -> None:
     if options.to == "marian":
-        from tf_transformer.conversion.to_marian import to_marian
+        from tf_transformer.conversion.marian import to_marian
 
         return to_marian(translator.model, translator.tokenizer, translator.decoding, output)
 
