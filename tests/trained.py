@@ -10,11 +10,11 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.data.spans import SLOTS
 from tf_transformer.data.vocabulary import symbol_pieces, train_tokenizer
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.decoding.interface import Translation
 from tf_transformer.export.publishing import publish
 from tf_transformer.export.signatures import exportable
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 DECODING = DecodingConfig(beam_size=4, alpha=0.6)
 

@@ -31,7 +31,7 @@ from tf_transformer.litert.file import cached_lite_file, lite_file
 from tf_transformer.litert.interpreter import InterpreterPool, ModelInterpreter, new_interpreter
 from tf_transformer.litert.search import _best_of_many, numpy_beam_search
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 
 class TableStep:
@@ -264,7 +264,7 @@ def test_litert_in_float32_is_an_option_of_loading(
     translator, trained_run, texts, in_float32, tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr(
-        "tf_transformer.loading.load.cached_lite_file", lambda *_: in_float32.content
+        "tf_transformer.loading.translators.cached_lite_file", lambda *_: in_float32.content
     )
     loaded = load(trained_run.path, litert=True)
     expected = translator.translate(texts)

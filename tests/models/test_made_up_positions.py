@@ -11,7 +11,7 @@ from tf_transformer.base.position_kinds import POSITION_KINDS
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
-from tf_transformer.export.saved_model import SavedModelSession, column
+from tf_transformer.export.saved_model import ExportEngine, column
 from tf_transformer.layers import MultiHeadAttention
 from tf_transformer.layers.positions import POSITIONS, Positions, for_heads, register
 from tf_transformer.litert.engine import LiteEngine
@@ -19,7 +19,7 @@ from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 4, "dropout": 0.0}
 IDS = np.array([[5, 6, 7, 8, 9, 5, 4, 3], [9, 8, 4, 3, 0, 0, 0, 0]], "int32")
@@ -107,7 +107,7 @@ def test_a_savedmodel_and_litert_translate_as_python_does(tokenizer, tmp_path, w
     expected = translator.translate(TEXTS)
     assert len({*expected}) > 2
     scores = [one.score for one in expected]
-    with SavedModelSession(quick_export(translator, tmp_path / "model", "nbest")) as session:
+    with ExportEngine(quick_export(translator, tmp_path / "model", "nbest")) as session:
         answer = session.run("nbest", {"text": column(TEXTS)})
     assert [best.decode() for best, *_ in answer["translations"]] == expected
     np.testing.assert_allclose(answer["scores"][:, 0], scores, atol=1e-4)
