@@ -20,7 +20,7 @@ from trained import quick_export
 from tf_transformer.cli.serve import bound_socket
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.documents import NO_JOIN
-from tf_transformer.decoding.plausibility import LONG, REASONS
+from tf_transformer.decoding.interface import LONG, REASONS
 from tf_transformer.export.card import CARD, read_card
 from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.loading.translators import load_exported_translator, load_translator

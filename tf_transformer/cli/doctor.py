@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
     warnings = sum(finding.warning for finding in findings)
     print(f"{warnings} {'warning' if warnings == 1 else 'warnings'}")
     if options.clean:
-        from tf_transformer.cleaning import clean
+        from tf_transformer.quality.cleaning import clean
 
         seed, output = config.training.seed, Path(options.clean)
         with ProgressBars() as bars:
