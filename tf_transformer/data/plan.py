@@ -30,17 +30,20 @@ def fitted_boundaries(lengths: np.ndarray, most: int) -> list[int]:
 
     At most `most`, and the fewest that need at most 1 % more positions than `most` do.
     """
+    # Lengths to choose from [E], and the pairs that each would hold if all were chosen.
     ends, counts = np.unique(np.maximum(-(-lengths // 4) * 4, 8), return_counts=True)
     below = counts.cumsum()  # pairs that are no longer
     # The fewest positions [ends] of the pairs up to each end, if it is the last of 1, 2, ...
     fewest, shorter = [ends * below], []
     for _ in range(most - 1):
+        # The pairs between the last boundary but one and the last are padded to the last.
         each = fewest[-1][:, None] + ends * (below - below[:, None])  # [last but one, last]
+        # It must be shorter than the last, or the same, which adds no boundary.
         each = np.where(np.tri(len(ends), k=-1, dtype=bool), np.inf, each)
         shorter.append(each.argmin(axis=0))
         fewest.append(each.min(axis=0))
     count = next(n for n, each in enumerate(fewest) if each[-1] <= 1.01 * fewest[-1][-1])
-    chosen = [len(ends) - 1]
+    chosen = [len(ends) - 1]  # the longest; then back, from each to the best one before it
     for choice in reversed(shorter[:count]):
         chosen.append(choice[chosen[-1]])
     return sorted({*ends[chosen].tolist()})
@@ -113,6 +116,7 @@ class Mixture:
         Every epoch gets the same number, with at least 1 of each corpus in `pairs`, which are
         ascending.
         """
+        # As the corpora stand in a row, each has a range of the ascending indices.
         corpora = np.split(pairs, np.searchsorted(pairs, self._starts))
         segments = [
             _segment(corpus, max(1, round(len(corpus) * times)), epoch, [self._seed, length, i])
@@ -131,7 +135,10 @@ class Mixture:
 
 
 def _segment(pairs: np.ndarray, count: int, epoch: int, seed: list[int]) -> np.ndarray:
-    """Returns `count` elements of the endless permutations, starting at epoch * count."""
+    """Returns `count` elements of the endless permutations, starting at epoch * count.
+
+    Of 3 pairs with permutations cab, bca and so on, `count` 2 gives ca, bb, ca.
+    """
     first, start = divmod(epoch * count, len(pairs))
     last = (epoch * count + count - 1) // len(pairs)
     permutations = [
@@ -181,6 +188,7 @@ class BatchPlan:
 
         largest = self._boundaries[self._boundaries <= batch_tokens][-1]
         limits = np.full([len(sides), 1], min(max_length, largest))
+        # The first epoch is planned now, since shapes, steps and tokens follow from it.
         first = self._plan_epoch(0, limits)
         planned = first.examples.lengths if first.examples else self._lengths
         if most_shapes:
@@ -233,10 +241,10 @@ class BatchPlan:
     def _fill(self, lengths: np.ndarray) -> list[_Bucket]:
         """Sorts pairs of these lengths, or examples, into buckets, shortest first."""
         bucket_of = np.searchsorted(self._boundaries, lengths)
-        order = np.argsort(bucket_of, kind="stable")
+        order = np.argsort(bucket_of, kind="stable")  # pairs by bucket, ascending in each
         numbers = np.arange(len(self._boundaries))
         ends = np.searchsorted(bucket_of[order], numbers, side="right")
-        parts = np.split(order, ends[:-1])
+        parts = np.split(order, ends[:-1])  # one for each boundary, maybe empty
         return [
             _Bucket(pairs, self._batch_tokens // length, length)
             for pairs, length in zip(parts, self._boundaries.tolist(), strict=True)
@@ -250,6 +258,7 @@ class BatchPlan:
 
         `limits` are as in `Augmentation.draw`.
         """
+        # A generator for each epoch, so that any of them can be planned alone.
         rng = np.random.default_rng([self._seed, number])
         buckets, examples = self._buckets, None
         if mixture := self._mixture:
@@ -257,19 +266,21 @@ class BatchPlan:
                 b._replace(pairs=mixture.draw(b.pairs, b.length, number)) for b in buckets
             ]
         if self._augmentation:
+            # Joining changes lengths, so examples are sorted into buckets anew.
             pairs = np.sort(np.concatenate([bucket.pairs for bucket in buckets]))
             examples = self._augmentation.draw(pairs, self._lengths, limits, rng)
             buckets = self._fill(examples.lengths.max(axis=0))
         batches: list[Batch] = []
-        left = np.empty(0, np.int64)
+        left = np.empty(0, np.int64)  # pairs that filled no batch of the bucket before
         for pairs, num_rows, length in buckets:
             pairs = np.concatenate([left, rng.permutation(pairs)])
             full = len(pairs) // num_rows * num_rows
-            whole = pairs[:full].reshape(-1, num_rows)
+            whole = pairs[:full].reshape(-1, num_rows)  # [batches, rows]
             batches += [Batch(indices, num_rows, length) for indices in whole]
             left = pairs[full:]
         if len(left):
             batches.append(Batch(left, num_rows, length))
+        # `resize` cuts the end of the order, or goes on with its beginning.
         order = np.resize(rng.permutation(len(batches)), num_batches or len(batches))
         return _Epoch(number, [batches[index] for index in order], examples)
 
