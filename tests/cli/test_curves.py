@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tf_transformer.cli.curves import sparkline
 from tf_transformer.cli.main import main
+from tf_transformer.cli.runs import sparkline
 from tf_transformer.run import Run
 from tf_transformer.run.run import best_record
 
