@@ -20,11 +20,10 @@ from trained import quick_export
 from tf_transformer.cli.serve import bound_socket
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.documents import NO_JOIN
-from tf_transformer.decoding.plausibility import LONG, REASONS
-from tf_transformer.export.card import CARD, read_card
+from tf_transformer.decoding.interface import LONG, REASONS
+from tf_transformer.export.card import CARD, card_of, read_card
 from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.loading.translators import load_exported_translator, load_translator
-from tf_transformer.reports.model_card import card_of
 from tf_transformer.run import Run
 from tf_transformer.serving.queue import Telemetry, TokenCounter
 from tf_transformer.serving.served_model import ServedModel

@@ -45,21 +45,19 @@ def to_ctranslate2(
         UserError: if the folder exists or cannot be written, or CTranslate2 lacks the model's
             positions, its window, or a key_dim or value_dim other than d_model / num_heads.
     """
-    if folder.exists():
-        raise UserError(f"{folder} exists already. Choose another folder.")
-    if model.config.positions == "learned":
-        logger.warning(
-            "positions are trained up to %d source and %d target tokens, which CTranslate2 "
-            "does not know: cut longer text before you translate it",
-            model.longest_source,
-            model.longest_target,
-        )
-    if len(tokenizer.slots()):
-        logger.warning("CTranslate2 may lose or double slots: its search lacks their rule")
-    spec = _spec(model, tokenizer)
-    spec.validate()
-    spec.optimize(quantization=None if quantization == "float32" else quantization)
     with new_folder(folder) as temporary:
+        if model.config.positions == "learned":
+            logger.warning(
+                "positions are trained up to %d source and %d target tokens, which CTranslate2 "
+                "does not know: cut longer text before you translate it",
+                model.longest_source,
+                model.longest_target,
+            )
+        if len(tokenizer.slots()):
+            logger.warning("CTranslate2 may lose or double slots: its search lacks their rule")
+        spec = _spec(model, tokenizer)
+        spec.validate()
+        spec.optimize(quantization=None if quantization == "float32" else quantization)
         spec.save(str(temporary))
         tokenizer.copy(temporary / "tokenizer.model")
 

@@ -16,7 +16,9 @@ from typing import NoReturn, Self
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import InOneProcess
 from tf_transformer.config import DecodingConfig, SamplingConfig
-from tf_transformer.decoding.plausibility import looks_wrong
+from tf_transformer.data.documents import WIDE
+from tf_transformer.data.spans import CHANGES, KINDS, differences
+from tf_transformer.data.text import is_visible
 from tf_transformer.decoding.rules import Rule
 from tf_transformer.decoding.streams import Progress
 
@@ -77,7 +79,7 @@ class Translation(str):
 
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Reasons why it looks wrong, () if none; see `decoding.plausibility`."""
+        """Reasons why it looks wrong, () if none; see `looks_wrong`."""
         return () if self.source is None else looks_wrong(self.source, self, self.is_long)
 
     def copies(self, source: str) -> bool:
@@ -91,6 +93,43 @@ class Translation(str):
     def __getnewargs__(self):
         """Returns the arguments to copy and unpickle it with."""
         return str(self), self.score, self.log_prob, self.num_tokens
+
+
+# --- Reasons why a translation looks wrong ---------------------------------------------------
+
+LONG = "longer than any in training"  # of a source; the others are of source and translation
+
+
+def _letters(text: str) -> int:
+    return len(text) + 2 * sum(char >= WIDE for char in text)
+
+
+# By reason, whether it applies to a source and its translation. The guide measures the limits.
+REASONS: dict[str, Callable[[str, Translation], bool]] = {
+    "blank": lambda source, found: is_visible(source) and not is_visible(found),
+    "too short": lambda source, found: _letters(found) < 0.8 * _letters(source) - 15,
+    "too long": lambda source, found: _letters(found) > 2 * _letters(source) + 20,
+    "copied": lambda source, found: _letters(source) > 20 and found.copies(source),
+    "improbable": lambda source, found: found.is_less_probable_than(-1.5),
+}
+# Of spans that only one side has, or that the translation has more often: "number missing".
+OF_SPANS = tuple(f"{kind} {change}" for kind in KINDS for change in CHANGES)
+WARNINGS = (LONG, *REASONS, *OF_SPANS)
+
+
+def looks_wrong(
+    source: str, translation: Translation, is_long: bool = False
+) -> tuple[str, ...]:
+    """Returns the reasons why a translation looks wrong, () if none applies.
+
+    `is_long` tells whether the source has more tokens than any in training.
+    """
+    found = (name for name, applies in REASONS.items() if applies(source, translation))
+    spans = dict.fromkeys(each.partition(":")[0] for each in differences(source, translation))
+    return *([LONG] if is_long else []), *found, *spans
+
+
+# --- What translates -------------------------------------------------------------------------
 
 
 class TranslatedText(str):

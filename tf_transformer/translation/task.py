@@ -25,8 +25,7 @@ from tf_transformer.data.encoded_corpus import (
     encode_corpus,
     fingerprint,
 )
-from tf_transformer.data.mixture import Mixture
-from tf_transformer.data.plan import BatchPlan
+from tf_transformer.data.plan import BatchPlan, Mixture
 from tf_transformer.data.slots import SlotSampler
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import (

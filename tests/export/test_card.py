@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tf_transformer.base.files import sha256
-from tf_transformer.reports.model_card import card_of
+from tf_transformer.export.card import card_of
 from tf_transformer.run import Run
 from tf_transformer.run.best import save_best
 from tf_transformer.run.run import evaluation_of

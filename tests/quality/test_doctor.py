@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from tf_transformer import doctor
 from tf_transformer.config import DataConfig
 from tf_transformer.config.presets import preset
 from tf_transformer.data import builtin
@@ -18,7 +17,8 @@ from tf_transformer.data.encoded_corpus import EncodedCorpus, FilterReport, enco
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPECIAL_IDS, train_tokenizer
-from tf_transformer.doctor import (
+from tf_transformer.quality import doctor
+from tf_transformer.quality.doctor import (
     TEXT_CHECKS,
     Count,
     Finding,
@@ -98,7 +98,7 @@ def test_a_small_corpus_is_kept_whole_and_in_order(surveys):
 
 
 def test_a_large_corpus_is_sampled_evenly_and_its_memory_does_not_grow(surveys, monkeypatch):
-    monkeypatch.setattr("tf_transformer.doctor.SAMPLE_PAIRS", 1_000)
+    monkeypatch.setattr("tf_transformer.quality.doctor.SAMPLE_PAIRS", 1_000)
     lines = [(f"line {number}", "x") for number in range(20_000)]
     train, dev = surveys(lines, lines[-1_500:])
     numbers = [pair.number for pair in train.sample]
@@ -348,7 +348,7 @@ def test_sources_with_another_translation_overlap_too(surveys):
 
 
 def test_overlap_is_sought_in_all_of_train_not_in_its_sample(surveys, monkeypatch):
-    monkeypatch.setattr("tf_transformer.doctor.SAMPLE_PAIRS", 100)
+    monkeypatch.setattr("tf_transformer.quality.doctor.SAMPLE_PAIRS", 100)
     (finding,) = doctor.check_overlap(surveys(TRAIN, DEV[:90] + TRAIN[::100]), DATA)
     assert finding.text.startswith("10 of 100 pairs of dev (10%) are also in train.")
 

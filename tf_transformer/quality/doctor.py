@@ -23,14 +23,6 @@ import numpy as np
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import NamedProgress
 from tf_transformer.config import UNK_ID, Config, DataConfig
-from tf_transformer.data.defects import (
-    MAX_SKEW,
-    Languages,
-    is_copy,
-    is_skewed,
-    line_defects,
-    usual_ratio,
-)
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import (
     SIDES,
@@ -42,6 +34,14 @@ from tf_transformer.data.text import (
 )
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import symbol_pieces, symbols_of
+from tf_transformer.quality.defects import (
+    MAX_SKEW,
+    Languages,
+    is_copy,
+    is_skewed,
+    line_defects,
+    usual_ratio,
+)
 from tf_transformer.run.run_tokenizer import train_configured_tokenizer
 from tf_transformer.translation.task import TranslationTask
 

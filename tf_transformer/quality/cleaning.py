@@ -17,9 +17,15 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import new_folder
 from tf_transformer.base.output import NamedProgress
 from tf_transformer.config import DataConfig
-from tf_transformer.data.defects import Languages, is_copy, is_skewed, line_defects, usual_ratio
 from tf_transformer.data.text import ParallelText, corpora, text_key
-from tf_transformer.doctor import PROGRESS_EVERY, Count, Pair, Survey
+from tf_transformer.quality.defects import (
+    Languages,
+    is_copy,
+    is_skewed,
+    line_defects,
+    usual_ratio,
+)
+from tf_transformer.quality.doctor import PROGRESS_EVERY, Count, Pair, Survey
 
 HELD_OUT = 2_000  # pairs of dev, and of test
 HELD_OUT_SHARE = 0.05  # of a small text
