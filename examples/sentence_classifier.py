@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from tf_transformer.layers import Encoder, MeanPooling, PositionalEmbedding
+from tf_transformer.layers import Encoder, PositionalEmbedding
 
 NAMES = ["anna", "ben", "carla", "david"]
 FORMS = ["{0} beats {1}", "{1} loses to {0}", "in the end {0} beats {1}"]
@@ -21,7 +21,9 @@ def make_model(vocab_size: int) -> keras.Model:
     ids = keras.Input((None,), dtype="int32")
     embedded = PositionalEmbedding(vocab_size, d_model=32)(ids)  # masks padding
     encoded = Encoder(2, num_heads=4, d_ff=64, dropout=0.1, norm_first=True)(embedded)
-    return keras.Model(ids, keras.layers.Dense(len(NAMES))(MeanPooling()(encoded)))
+    return keras.Model(
+        ids, keras.layers.Dense(len(NAMES))(keras.layers.GlobalAveragePooling1D()(encoded))
+    )
 
 
 keras.utils.set_random_seed(1)

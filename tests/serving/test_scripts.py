@@ -94,8 +94,8 @@ def test_a_text_is_split_only_at_newlines(tmp_path, monkeypatch):
     assert asked[0] == ["one\u2028still one\x85and\x0bon", "two"]
 
 
-def test_run_savedmodel_answers_line_by_line(exported_classifier):
-    program = [sys.executable, str(SERVING / "run_savedmodel.py"), str(exported_classifier)]
+def test_run_savedmodel_answers_line_by_line(exported):
+    program = [sys.executable, str(SERVING / "run_savedmodel.py"), str(exported)]
     text = b"\xef\xbb\xbf" + ODD.encode()
     done = subprocess.run(program, input=text, capture_output=True, check=True)
     assert len(done.stdout.split(b"\n")) == 2 + 1
@@ -163,7 +163,7 @@ def test_a_proof_names_the_outputs_that_differ(
     port, exported, session, trained_run, monkeypatch
 ):
     """TensorFlow's answers come from the session behind the server, to prepare it once."""
-    monkeypatch.setattr(saved_model, "SavedModelSession", lambda _: nullcontext(session))
+    monkeypatch.setattr(saved_model, "ExportEngine", lambda _: nullcontext(session))
 
     class Tampered(script.Client):
         def predict(self, inputs, signature):

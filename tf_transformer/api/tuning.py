@@ -13,7 +13,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import locked
 from tf_transformer.base.output import NamedProgress, ProgressBars, Table
 from tf_transformer.data.text import all_pairs, corpora, read_some_pairs
-from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.decoding.interface import Translation
 from tf_transformer.evaluation import (
     SIGNIFICANT,
     BleuAndLength,
@@ -22,7 +22,7 @@ from tf_transformer.evaluation import (
     paired_bootstrap,
     tokenizer_for,
 )
-from tf_transformer.loading.load import load_engine
+from tf_transformer.loading.translators import load_engine
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_arrays
 from tf_transformer.translation.task import TranslationTask

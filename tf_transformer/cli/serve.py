@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import ending_signals
@@ -26,9 +26,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import float_from, given_options, int_from
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import is_version, version_folders
-from tf_transformer.loading.kinds import load_run
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import EXPORTED
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ _DAY = 86_400.0  # seconds; waiting for longer is a mistake
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # the latter when a terminal closes
 
 
-def add_serve(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `serve`."""
     add, seconds = parser.add_argument, float_from(0.001, _DAY)
     model = "run directory, or a folder that `export` wrote"
@@ -60,7 +58,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     add_search_options(parser, ["jit_compile"])
 
 
-def run_serve(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
 
     The page at / lets you try the model. A run is first exported to a temporary folder. See
@@ -79,20 +77,18 @@ def run_serve(options: argparse.Namespace) -> None:
         sys.setswitchinterval(0.001)  # other requests soon run beside a thread that computes
 
         from tf_transformer.serving.server import Listener, make_app  # isort: skip, extras first
-        from tf_transformer.export.saved_model import SavedModelSession
         from tf_transformer.serving.queue import Telemetry
         from tf_transformer.serving.served_model import LoadedVersion, ServedModel
 
         stack.enter_context(_on_signals(_ENDING, _exit))
-        open_session: Callable[[Path], SavedModelSession] = SavedModelSession
         if isinstance(source, Run):
-            folder, open_session = stack.enter_context(_temporary_export(source, options))
+            folder, translator = stack.enter_context(_temporary_export(source, options))
         else:
-            folder = source
+            folder, translator = source, None
         telemetry = Telemetry()
 
         def load(number: int, path: Path) -> LoadedVersion:
-            return LoadedVersion(number, path, telemetry, options.max_waiting, open_session)
+            return LoadedVersion(number, path, telemetry, options.max_waiting, translator)
 
         url = f"http://{host_and_port(*bound.getsockname()[:2])}/"
         folders = _folders(Path(options.model), folder)
@@ -106,7 +102,7 @@ def run_serve(options: argparse.Namespace) -> None:
 
 def _source(options: argparse.Namespace) -> Path | Run:
     """Returns the export to serve, or the run to export first; refuses wrong options."""
-    source = open_source(options.model, EXPORTED)
+    source = open_source(options.model)
     refuse_unsuited(options, source, "precision", "litert", "tag", "jit_compile")
     source.require_files(None, options.tag)
     return source.run or source.path
@@ -208,26 +204,22 @@ def _exit(number: int) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Callable]]:
-    """Exports a run; yields the folder, and a function that opens it as a session."""
-    from tf_transformer.export.saved_model import SavedModelSession
-    from tf_transformer.loading.load import load_engine
-    from tf_transformer.serving.session import EngineSession
+def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Any]]:
+    """Exports a run; yields the folder, and the run's translator if it is to search."""
+    from tf_transformer.loading.translators import load_translator
 
     loading = given_options(options, "precision", "tag")
     if (options.precision, options.litert) == ("int8", True):  # of LiteRT alone
         del loading["precision"]
     with tempfile.TemporaryDirectory() as parent:
-        model, decoding = load_run(run, **loading), decoding_config(options, run)
-        folder = model.export(Path(parent) / "model")
-        engine = getattr(model, "engine", None)
-        del model
+        decoding = decoding_config(options, run)
+        translator: Any = load_translator(run, decoding=decoding, **loading)
+        folder = translator.export(Path(parent) / "model")
         if options.litert:
+            del translator
             searching = given_options(options, "precision", "litert", "tag", "threads")
-            engine = load_engine(run, None, **searching)
-        elif not engine or not engine.compiles(decoding):  # a classifier has no engine
+            translator = load_translator(run, decoding=decoding, **searching)
+        elif not translator.engine.compiles(decoding):
             advise_litert(options, run)
-            del engine  # whose weights the export has too
-            yield folder, SavedModelSession
-            return
-        yield folder, lambda path: EngineSession(path, engine, decoding)
+            translator = None  # the export has its weights too
+        yield folder, translator

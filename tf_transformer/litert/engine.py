@@ -29,9 +29,10 @@ class LiteEngine(GraphEngine):
         interpreters: InterpreterPool,
         *,
         streams: int | None = None,
+        longest_trained: int | None = None,
     ) -> None:
         streams = streams or most_streams(interpreters.threads)
-        super().__init__(model, tokenizer, streams=streams)
+        super().__init__(model, tokenizer, streams=streams, longest_trained=longest_trained)
         self.interpreters = interpreters
 
     def _compile(self, plan: SearchPlan) -> CompiledSearch:
