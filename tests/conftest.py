@@ -27,7 +27,7 @@ from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.signatures import exportable
 from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 from tools.run_tests import resident
 from tools.storm.lab import set_options
 

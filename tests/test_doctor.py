@@ -30,7 +30,7 @@ from tf_transformer.doctor import (
     take_surveys,
 )
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.task import TranslationTask
+from tf_transformer.translation.task import TranslationTask
 
 Pairs = Sequence[tuple[str, str]]
 

@@ -14,14 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 from helpers import ROOT, snippets
 
 import tf_transformer
 from tf_transformer.cli.main import COMMANDS, command_parser
 
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+OUTSIDE = [*ROOT.glob("*.md"), *ROOT.glob("experiments/**/*.md")]  # of the site
+PAGES = sorted([*OUTSIDE, *ROOT.glob("docs/**/*.md")])
 EACH = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-COMMAND = r"tf-transformer|python (?:train|export)\.py|python benchmarks/"
+COMMAND = r"tf-transformer|python (?:(?:train|export)\.py|benchmarks/|-m experiments\.)"
 
 
 def links(page: Path) -> list[tuple[Path, str]]:
@@ -52,10 +54,12 @@ def options_of(command: str) -> set[str]:
 
 
 @cache
-def options_of_benchmark(path: str) -> set[str]:
-    """Returns the options of a benchmark, including the common ones."""
-    shared = ROOT / "benchmarks" / "harness" / "options.py"
-    sources = (ROOT / path).read_text("utf-8") + shared.read_text("utf-8")
+def options_of_script(path: str) -> set[str]:
+    """Returns the options of a benchmark or an experiment, including the common ones."""
+    shared = {"benchmarks": "harness/options.py", "experiments": "common.py"}
+    folder = path.partition("/")[0]
+    files = (path, f"{folder}/{shared[folder]}")
+    sources = "".join((ROOT / file).read_text("utf-8") for file in files)
     return set(re.findall(r'"(--[\w-]+)"', sources))
 
 
@@ -126,9 +130,11 @@ def test_the_reference_has_every_public_name():
 @EACH
 def test_quoted_commands_have_their_options(page):
     for words in commands(page):
+        if words[1] == "-m":
+            words = [words[0], f"{words[2].replace('.', '/')}/__main__.py", *words[3:]]
         name = words[1].removesuffix(".py")
         assert name in COMMANDS or (ROOT / words[1]).is_file(), words
-        known = options_of(name) if name in COMMANDS else options_of_benchmark(words[1])
+        known = options_of(name) if name in COMMANDS else options_of_script(words[1])
         quoted = {word for word in words if word.startswith("--")}
         assert quoted <= known, (words, quoted - known)
 
@@ -227,8 +233,7 @@ def test_a_client_sends_slots_and_fills_them(monkeypatch, capsys):
 
 
 def test_every_snippet_is_run():
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*/*.md")]
-    names = {str(page.relative_to(ROOT)) for page in pages}
+    names = {str(page.relative_to(ROOT)) for page in PAGES}
     with_python = {name for name in names if snippets(name)}
     assert with_python == {EXACT_TRAINING, LAYERS, TERMS, TREES} | ELSEWHERE
 
@@ -257,3 +262,11 @@ def test_an_example_learns_what_it_asserts(path, capsys):
     assert len(lines) < 40 and lines[-1].startswith("assert ")
     runpy.run_path(str(path))
     assert capsys.readouterr().out
+
+
+def test_the_citation_names_the_newest_release():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    releases = re.findall(
+        r"(?m)^## ([\d.]+) - (\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8")
+    )
+    assert (citation["version"], str(citation["date-released"])) == releases[0]

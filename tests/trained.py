@@ -14,7 +14,7 @@ from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.export.publishing import publish
 from tf_transformer.export.signatures import exportable
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 DECODING = DecodingConfig(beam_size=4, alpha=0.6)
 

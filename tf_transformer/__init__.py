@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
         SentenceClassifier as SentenceClassifier,
     )
     from tf_transformer.tasks.parsing.parser import Parser as Parser
-    from tf_transformer.tasks.translation.translator import Translator as Translator
+    from tf_transformer.translation.translator import Translator as Translator
 
 __version__ = "1.1.0"
 
@@ -58,7 +58,7 @@ _MODULES = {
     "models.transformer": ("Transformer",),
     "tasks.classification.predictor": ("SentenceClassifier",),
     "tasks.parsing.parser": ("Parser",),
-    "tasks.translation.translator": ("Translator",),
+    "translation.translator": ("Translator",),
 }  # fmt: skip
 _PUBLIC = {name: module for module, names in _MODULES.items() for name in names}
 

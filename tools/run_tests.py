@@ -60,10 +60,12 @@ class Done:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.run_tests", description=__doc__)
     parser.add_argument("folders", metavar="FOLDER", nargs="*", type=Path,
-                        help="default: tests")  # fmt: skip
+                        help="default: tests and experiments")  # fmt: skip
     parser.add_argument("--fast", action="store_true", help="leave out what is marked slow")
     options = parser.parse_args()
-    folders = [folder.resolve() for folder in options.folders] or [ROOT / "tests"]
+    folders = [folder.resolve() for folder in options.folders] or [
+        ROOT / "tests", ROOT / "experiments"
+    ]  # fmt: skip
     began, done = time.monotonic(), []
     with tempfile.TemporaryDirectory() as made, ThreadPoolExecutor(processes()) as pool:
         groups = [group for folder in folders for group in groups_of(folder)]

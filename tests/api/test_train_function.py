@@ -16,7 +16,7 @@ from tf_transformer.api.train import full_names
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.training_options import config_of
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 SIZE = {
     "vocab_size": 400, "num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2, "steps": 4,

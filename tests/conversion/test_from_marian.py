@@ -9,17 +9,17 @@ import pytest
 import sentencepiece
 from marian_folder import LAYERS, change_json, marian_logits, write_checkpoint
 from safetensors.numpy import load_file, save_file
-from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 from trained import quick_export
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.conversion.from_marian import from_marian
+from tf_transformer.data.sentencepiece_model import ModelProto
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 pytest.importorskip("safetensors")
 
@@ -313,7 +313,7 @@ def test_an_id_that_is_a_string_is_refused(checkpoint, assert_refused):
 def test_tokenizers_that_cannot_be_opened_are_refused(checkpoint, assert_refused):
     """The source model has a second unknown piece, under a name in vocab.json."""
     vocabulary = json.loads((checkpoint / "vocab.json").read_text())
-    model = sentencepiece_proto.ModelProto.FromString((checkpoint / "source.spm").read_bytes())
+    model = ModelProto.FromString((checkpoint / "source.spm").read_bytes())
     name = next(piece.piece for piece in model.pieces[3:] if piece.piece in vocabulary)
     model.pieces[0].piece = name
     model.pieces[[piece.piece for piece in model.pieces].index(name, 1)].piece = "<another>"

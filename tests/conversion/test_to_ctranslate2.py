@@ -14,7 +14,7 @@ from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.loading.load import load_translator
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 pytest.importorskip("ctranslate2")
 

@@ -34,7 +34,7 @@ from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.loading.load import load_exported_translator
 from tf_transformer.tasks.classification.predictor import Label
 from tf_transformer.tasks.parsing.trees import Parse, Tree
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 
 @pytest.fixture(scope="module")

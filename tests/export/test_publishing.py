@@ -28,7 +28,7 @@ from tf_transformer.export.self_test import check_translator
 from tf_transformer.export.signatures import Signatures, exportable, source_ids
 from tf_transformer.export.warm_up import WARM_UP
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation import translator as translator_module
+from tf_transformer.translation import translator as translator_module
 
 # --- The files ---------------------------------------------------------------------------
 

@@ -4,19 +4,19 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from sentencepiece import sentencepiece_model_pb2
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from trained import small_model
 
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import DecodingConfig
+from tf_transformer.data.sentencepiece_model import ModelProto
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.self_test import agree, check_translator, self_test
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 
 def test_a_right_export_passes_and_every_output_is_compared(session, translator):
@@ -49,7 +49,7 @@ def test_a_swapped_vocabulary_is_refused(exported, translator, tmp_path):
     functions = [node for function in graph.library.function for node in function.node_def]
     for node in (*graph.node, *functions):
         if node.op == "SentencepieceOp":
-            pieces = sentencepiece_model_pb2.ModelProto.FromString(node.attr["model"].s)
+            pieces = ModelProto.FromString(node.attr["model"].s)
             first, second = (one for one in pieces.pieces if one.piece in ("e", "o"))
             first.piece, second.piece = second.piece, first.piece
             node.attr["model"].s = pieces.SerializeToString()

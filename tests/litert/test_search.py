@@ -31,7 +31,7 @@ from tf_transformer.litert.file import cached_lite_file, lite_file
 from tf_transformer.litert.interpreter import InterpreterPool, ModelInterpreter, new_interpreter
 from tf_transformer.litert.search import _best_of_many, numpy_beam_search
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 
 class TableStep:

@@ -10,7 +10,7 @@ from tf_transformer.config import BOS_ID
 from tf_transformer.decoding.beam_search import beam_search
 from tf_transformer.models.ensemble import Ensemble
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 SOURCE = np.array([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0], [11, 3, 0, 0, 0]], "int32")
 

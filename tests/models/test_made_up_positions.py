@@ -19,7 +19,7 @@ from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 4, "dropout": 0.0}
 IDS = np.array([[5, 6, 7, 8, 9, 5, 4, 3], [9, 8, 4, 3, 0, 0, 0, 0]], "int32")

@@ -29,7 +29,7 @@ from tf_transformer.paper.heads import (
     remembered,
 )
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 # --- Masks ---------------------------------------------------------------------------------
 

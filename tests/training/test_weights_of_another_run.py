@@ -20,10 +20,10 @@ from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.transformer import Transformer, build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights, save_state, save_weights
-from tf_transformer.tasks.translation.task import TranslationTask
-from tf_transformer.tasks.translation.translator import Translator
 from tf_transformer.training.fine_tuning import begin, freeze
 from tf_transformer.training.trainer import compile_model
+from tf_transformer.translation.task import TranslationTask
+from tf_transformer.translation.translator import Translator
 
 TEXT = ["the cat sat on the mat", "a dog ran to the cat", "the dogs and cats run"] * 20
 SHAPE = {"num_layers": 1, "d_model": 8, "d_ff": 12, "num_heads": 2}

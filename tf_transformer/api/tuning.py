@@ -25,7 +25,7 @@ from tf_transformer.evaluation import (
 from tf_transformer.loading.load import load_engine
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_arrays
-from tf_transformer.tasks.translation.task import TranslationTask
+from tf_transformer.translation.task import TranslationTask
 
 logger = logging.getLogger(__name__)
 

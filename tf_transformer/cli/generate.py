@@ -88,7 +88,7 @@ def run_generate(options: argparse.Namespace) -> None:
     translator = open_model(options)
     protect(translator, options, chosen)
 
-    from tf_transformer.tasks.translation.generation import (
+    from tf_transformer.translation.generation import (
         Filters,
         GenerationSettings,
         generate,

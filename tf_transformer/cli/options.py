@@ -376,7 +376,7 @@ def seen_before(
     tag: str | None = None,
 ) -> dict[str, Any]:
     """Logs and returns how many test sentences each run has seen; None if it cannot be told."""
-    from tf_transformer.tasks.translation.task import describe_overlaps, overlaps
+    from tf_transformer.translation.task import describe_overlaps, overlaps
 
     counts: dict[str, Any] = {}
     for path in runs:

@@ -38,7 +38,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import given_options, int_from, value_of
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import read_lines, read_text
-from tf_transformer.tasks.translation.files import require_format, translate_file
+from tf_transformer.translation.files import require_format, translate_file
 
 logger = logging.getLogger(__name__)
 

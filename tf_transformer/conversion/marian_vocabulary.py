@@ -8,21 +8,18 @@ and the others only turn the decoder's output into text.
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.data.sentencepiece_model import ModelKind, ModelProto, Piece, PieceType
 from tf_transformer.data.vocabulary import SPACE_PIECE, read_proto
 
 # Names in vocab.json; <pad> starts the decoder. Only what `to_marian` writes has <s>, which is
 # then our padding.
 UNK, EOS, PAD, BOS = "<unk>", "</s>", "<pad>", "<s>"
 
-_Piece: TypeAlias = sentencepiece_proto.ModelProto.SentencePiece
-_UNIGRAM = sentencepiece_proto.TrainerSpec.UNIGRAM
 _LANGUAGE = re.compile(r">>[^<>]+<<")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character of UTF-16, invalid in UTF-8
 # SentencePiece's treatment of white space, which both models must share.
@@ -85,7 +82,7 @@ def merge_vocabulary(
         piece.piece
         for model in models
         for piece in model.pieces
-        if piece.type in (_Piece.NORMAL, _Piece.USER_DEFINED)
+        if piece.type in (PieceType.NORMAL, PieceType.USER_DEFINED)
         and name_of(piece.piece) not in vocabulary
     )
     if any({*ordinary} - {name_of(piece.piece) for piece in model.pieces} for model in models):
@@ -134,12 +131,12 @@ def name_of(piece: str) -> str:
 def _check_kinds(paths: tuple[Path, Path], models: tuple) -> None:
     """Refuses models that would segment text otherwise with the other language's pieces."""
     for path, model in zip(paths, models, strict=True):
-        if model.trainer_spec.model_type != _UNIGRAM or not model.pieces:
+        if model.trainer_spec.model_type != ModelKind.UNIGRAM or not model.pieces:
             raise UserError(
                 f"{path} must be a unigram SentencePiece model, as OPUS-MT's are, or have all "
                 "pieces of vocab.json. Received: another kind."
             )
-        if any(piece.type == _Piece.BYTE for piece in model.pieces):
+        if any(piece.type == PieceType.BYTE for piece in model.pieces):
             raise UserError(
                 f"{path} must have no byte pieces, as OPUS-MT's models have none, or have all "
                 "pieces of vocab.json. Received: some."
@@ -152,7 +149,7 @@ def _special_pieces(vocabulary: set[str]) -> list:
     bos = next(name for name in free if name not in vocabulary)
     names = {PAD_ID: PAD, UNK_ID: UNK, BOS_ID: bos, EOS_ID: EOS}
     return [
-        _Piece(piece=name, type=_Piece.UNKNOWN if name == UNK else _Piece.CONTROL)
+        Piece(piece=name, type=PieceType.UNKNOWN if name == UNK else PieceType.CONTROL)
         for _, name in sorted(names.items())
     ]
 
@@ -164,7 +161,7 @@ def _with_pieces(model, specials: list, names: list[str]) -> bytes:
     if [piece.piece for piece in pieces] == [*by_name]:  # it was ours
         return model.SerializeToString()
     # Other fields are not copied: self-test data, for one, would have the old ids.
-    merged = sentencepiece_proto.ModelProto(
+    merged = ModelProto(
         pieces=pieces,
         trainer_spec=model.trainer_spec,
         normalizer_spec=model.normalizer_spec,
@@ -179,9 +176,9 @@ def _with_pieces(model, specials: list, names: list[str]) -> bytes:
     return merged.SerializeToString()
 
 
-def _ordinary_piece(name: str, piece: _Piece | None) -> _Piece:
+def _ordinary_piece(name: str, piece: Piece | None) -> Piece:
     """Returns the piece for a name: a language tag, else `piece`, else an unused piece."""
     if _LANGUAGE.fullmatch(name):
         # It includes the space that SentencePiece puts before it, as Marian does.
-        return _Piece(piece=f"{SPACE_PIECE}{name}", type=_Piece.USER_DEFINED)
-    return piece or _Piece(piece=name, type=_Piece.UNUSED)
+        return Piece(piece=f"{SPACE_PIECE}{name}", type=PieceType.USER_DEFINED)
+    return piece or Piece(piece=name, type=PieceType.UNUSED)

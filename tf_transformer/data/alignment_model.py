@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.data.sentencepiece_model import ModelProto, PieceType
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.vocabulary import SPACE_PIECE
 
@@ -24,7 +24,7 @@ _CHUNK = 1 << 22  # links computed at once
 _SURE = 0.5  # above it, a word has one link
 _FREQUENT = 1 / 100  # of all words: articles and the like, which are no terms
 _LONG_WORD = 6  # pieces on average: the text has no spaces, and each piece is a word
-_OF_WORDS = (1, 6)  # types of pieces: normal ones and bytes
+_OF_WORDS = (PieceType.NORMAL, PieceType.BYTE)
 _BASE = np.uint64(0x9E3779B97F4A7C15)  # of the hashes, which are polynomials modulo 2 ** 64
 
 # int32 [spans, 5]: start and end in the ids of the source and of the target, and a sum: 1 if
@@ -55,7 +55,7 @@ class _Pieces(NamedTuple):
 
 def _pieces(model: bytes) -> _Pieces:
     """Reads the pieces of a SentencePiece model."""
-    pieces = sentencepiece_proto.ModelProto.FromString(model).pieces
+    pieces = ModelProto.FromString(model).pieces
     texts = [each.piece.removeprefix(SPACE_PIECE) for each in pieces]
     return _Pieces(
         np.array([each.piece.startswith(SPACE_PIECE) for each in pieces]),

@@ -13,11 +13,11 @@ from random import Random
 from typing import TypeAlias
 
 import numpy as np
-from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.encoded_corpus import EncodedCorpus
+from tf_transformer.data.sentencepiece_model import ModelKind, ModelProto, PieceType
 from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
@@ -28,9 +28,6 @@ Draw: TypeAlias = Callable[[Random], Pieces]  # draws a segmentation of one word
 Known: TypeAlias = dict[str, tuple[int, float]]  # id and score of each piece
 
 _CACHED_WORDS = 1 << 16
-_UNIGRAM, _BPE = 1, 2  # kinds of models
-_NORMAL = sentencepiece_proto.ModelProto.SentencePiece.NORMAL
-
 _TRIED_PAIRS = 1_000  # sampled to measure how much longer sentences become
 _FITTING = 95  # percentage of them that batches have room for
 
@@ -44,19 +41,20 @@ class Segmenter:
     """
 
     def __init__(self, model: bytes, rate: float) -> None:
-        proto = sentencepiece_proto.ModelProto.FromString(model)
+        proto = ModelProto.FromString(model)
         kind = proto.trainer_spec.model_type
-        if kind not in (_UNIGRAM, _BPE):
+        if kind not in (ModelKind.UNIGRAM, ModelKind.BPE):
             raise UserError(
                 "data.subword_sampling needs a tokenizer of kind bpe or unigram. Received: "
                 f"SentencePiece's kind {kind}. Turn it off with --set data.subword_sampling=0."
             )
-        normal = [(id, piece) for id, piece in enumerate(proto.pieces) if piece.type == _NORMAL]
+        pieces = enumerate(proto.pieces)
+        normal = [(id, piece) for id, piece in pieces if piece.type == PieceType.NORMAL]
         self._texts = {id: piece.piece for id, piece in normal}
         self._first = {id for id, text in self._texts.items() if text.startswith(SPACE_PIECE)}
         known = {piece.piece: (id, piece.score) for id, piece in normal}
         longest = max(map(len, known))
-        make = _bpe if kind == _BPE else functools.partial(_unigram, longest=longest)
+        make = _bpe if kind == ModelKind.BPE else functools.partial(_unigram, longest=longest)
 
         def word(usual: Pieces) -> Draw:
             return make("".join(map(self._texts.__getitem__, usual)), usual, known, rate)

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import sentencepiece
-from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
 from tf_transformer.base.errors import UserError, names_arguments, quoted
 from tf_transformer.base.files import replacing
 from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
 from tf_transformer.config.config import SETTINGS
 from tf_transformer.config.settings import require_words, split_tags
+from tf_transformer.data.sentencepiece_model import ModelProto, PieceType
 from tf_transformer.data.spans import SLOTS
 from tf_transformer.data.text import Reservoir, corpora, read_errors, well_formed
 
@@ -34,7 +34,6 @@ TRAINING_LINES = 2_000_000  # a random sample of this size suffices, and bounds 
 # at most 16 characters, so they have more tokens than `data.max_length` usually allows.
 LINE_BYTES = 4_192
 _BUILT_IN_RULES = ("nfkc", "nmt_nfkc")  # names that SentencePiece knows
-_USER_DEFINED = 4  # type of a user-defined piece in a SentencePiece model
 _RESERVED = "\N{LOWER FIVE EIGHTHS BLOCK}"  # it silently skips lines with this mark, too
 
 logger = logging.getLogger(__name__)
@@ -120,7 +119,7 @@ def _train_model(lines: Sequence[str], normalization: str, **options: object) ->
             **rule,
             **SPECIAL_IDS,
         )
-    proto = sentencepiece_proto.ModelProto.FromString(model.getvalue())
+    proto = ModelProto.FromString(model.getvalue())
     proto.normalizer_spec.name = normalization
     proto.normalizer_spec.ClearField("normalization_rule_tsv")  # a temporary file's path
     return proto.SerializeToString()
@@ -211,9 +210,9 @@ def read_model(path: Path) -> bytes:
     return model
 
 
-def read_proto(path: Path) -> sentencepiece_proto.ModelProto:
+def read_proto(path: Path) -> ModelProto:
     """Reads the protocol buffer of a SentencePiece model; see `read_model`."""
-    return sentencepiece_proto.ModelProto.FromString(read_model(path))
+    return ModelProto.FromString(read_model(path))
 
 
 def symbols_of(data: DataConfig) -> list[str]:
@@ -234,13 +233,13 @@ def kept_whole(data: DataConfig) -> list[str]:
 
 def pieces_of(model: bytes) -> list[str]:
     """Returns the pieces of a SentencePiece model, by id."""
-    return [each.piece for each in sentencepiece_proto.ModelProto.FromString(model).pieces]
+    return [each.piece for each in ModelProto.FromString(model).pieces]
 
 
 def symbols_in(model: bytes) -> frozenset[str]:
     """Returns the words that a SentencePiece model never splits."""
-    pieces = sentencepiece_proto.ModelProto.FromString(model).pieces
-    whole = (each.piece for each in pieces if each.type == _USER_DEFINED)
+    pieces = ModelProto.FromString(model).pieces
+    whole = (each.piece for each in pieces if each.type == PieceType.USER_DEFINED)
     return frozenset(piece.removeprefix(SPACE_PIECE) for piece in whole)
 
 
@@ -305,7 +304,7 @@ def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
 
 def require_joinable(model: bytes) -> None:
     """Raises UserError unless a tokenizer's model encodes "A B" as the pieces of A and of B."""
-    proto = sentencepiece_proto.ModelProto.FromString(model)
+    proto = ModelProto.FromString(model)
     across = next((p.piece for p in proto.pieces if SPACE_PIECE in p.piece[1:]), "")
     if across or not proto.normalizer_spec.add_dummy_prefix:
         raise UserError(

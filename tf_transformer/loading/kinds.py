@@ -18,7 +18,7 @@ from tf_transformer.tasks.registry import TASKS, Entry, task_named, task_of
 if TYPE_CHECKING:  # they import TensorFlow
     from tf_transformer.tasks.classification.predictor import SentenceClassifier
     from tf_transformer.tasks.parsing.parser import Parser
-    from tf_transformer.tasks.translation.translator import Translator
+    from tf_transformer.translation.translator import Translator
 
 # XLA is for Python alone: TF Serving compiles nothing.
 _OF_EXPORTS, _OF_KERAS_FILES = frozenset(SEARCH) - {"jit_compile"}, frozenset(("tokenizer",))

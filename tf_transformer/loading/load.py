@@ -37,7 +37,7 @@ from tf_transformer.tasks.classification.predictor import (
 )
 from tf_transformer.tasks.parsing.parser import Parser, TreeGrammar
 from tf_transformer.tasks.parsing.trees import LEXICON_FILE, Lexicon
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 

@@ -45,7 +45,8 @@ class Entry:
 
     def task_class(self) -> "type[SequenceTask]":
         """Imports the task, and TensorFlow, and returns its class."""
-        module = importlib.import_module(f"tf_transformer.tasks.{self.name}.task")
+        room = "tasks." * (self.name != "translation") + self.name
+        module = importlib.import_module(f"tf_transformer.{room}.task")
         return getattr(module, f"{self.name.capitalize()}Task")
 
     def loader(self, prefix: str = "") -> Callable[..., Any]:

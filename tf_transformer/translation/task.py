@@ -21,8 +21,8 @@ from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.evaluation import DevText, make_metric, score_translations, tokenizer_for
 from tf_transformer.run import Run
 from tf_transformer.tasks.task import SequenceTask
-from tf_transformer.tasks.translation.translator import Translator
 from tf_transformer.training.trainer import Result
+from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 

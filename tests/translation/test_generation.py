@@ -14,13 +14,13 @@ from tf_transformer.config import SamplingConfig
 from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.loading.load import load_translator
 from tf_transformer.run import Run
-from tf_transformer.tasks.translation.generation import (
+from tf_transformer.translation.generation import (
     Filters,
     GenerationSettings,
     generate,
     summary,
 )
-from tf_transformer.tasks.translation.translator import Translator
+from tf_transformer.translation.translator import Translator
 
 ALL = Filters(max_tokens=1_000, max_ratio=1_000, min_log_prob=-math.inf)
 NO_TEXT = "not text (U+FFFD, a control character, an unknown piece)"

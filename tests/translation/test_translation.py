@@ -21,7 +21,7 @@ from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.tasks.checks import check_translation
-from tf_transformer.tasks.translation.task import (
+from tf_transformer.translation.task import (
     Overlap,
     TranslationTask,
     describe_overlaps,

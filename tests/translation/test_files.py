@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.tasks.translation.files import _as_lines, translate_file
+from tf_transformer.translation.files import _as_lines, translate_file
 
 PO = """\
 # A comment.

@@ -1,0 +1,107 @@
+"""What several experiments need: a command's errors, pairs of text, tables, pictures, files."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from tf_transformer import UserError
+
+
+def run(command: Callable[[Sequence[str] | None], int | None], words=None) -> int:
+    """Runs a command; returns its exit status. A user's mistake is one line on stderr."""
+    logging.basicConfig(format="%(message)s", stream=sys.stdout)  # warnings of the package
+    try:
+        return command(words) or 0
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose description is a docstring, and whose errors are one line."""
+
+    def error(self, message: str) -> Any:
+        """Ends the process with one line."""
+        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+
+
+def positive(text: str) -> int:
+    """Reads an argument that must be an int from 1."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected an int from 1. Received: {text!r}")
+    return int(text)
+
+
+# --- Text ----------------------------------------------------------------------------------
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """Returns the lines of a UTF-8 file, split at line feeds only; UserError if it has none."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read as UTF-8 text: {error}.") from None
+    lines = text.removesuffix("\n").split("\n") if text else []
+    if not lines:
+        raise UserError(f"{path} must have at least one line.")
+    return lines
+
+
+def read_pairs(source: str, reference: str) -> tuple[list[str], list[str]]:
+    """Returns the lines of a text and of its translations; UserError if they do not match."""
+    sources, references = read_lines(source), read_lines(reference)
+    if len(sources) != len(references):
+        raise UserError(
+            "A text and its translations must have the same number of lines. Received: "
+            f"{source} with {len(sources):,}, {reference} with {len(references):,}."
+        )
+    return sources, references
+
+
+# --- Output --------------------------------------------------------------------------------
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]], align: str) -> str:
+    """Returns a table in Markdown; `align` has "l" or "r" by column, the last for the rest."""
+    sides = align + align[-1] * (len(header) - len(align))
+    names = [{"l": "left", "r": "right"}[side] for side in sides]
+    return tabulate(rows, header, "github", colalign=names, disable_numparse=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Replaces a file as a whole, so that an interruption leaves the old or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_text(text, "utf-8")
+    os.replace(beside, path)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Returns an empty matplotlib figure, sized in inches; UserError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError(
+            'Pictures need matplotlib: pip install "tf-transformer[plot]".'
+        ) from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Any, *paths: Path) -> None:
+    """Writes a picture in the format of each path's suffix."""
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            figure.savefig(path, dpi=200)
+        except (OSError, ValueError) as error:  # no such folder; no such format
+            raise UserError(f"{path} cannot be written: {error}.") from None
+        print(path)
