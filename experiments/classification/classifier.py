@@ -130,7 +130,6 @@ def train(
     labels = labels_of(examples)
     dev = [example for file in dev_files for example in read_examples(file, labels)]
     keras.utils.set_random_seed(settings.seed)
-    sentencepiece.set_random_generator_seed(settings.seed)
     if init_from:
         translator = tf_transformer.load(init_from)
         tokenizer, encoder = translator.tokenizer, translator.encoder
@@ -174,15 +173,11 @@ def new_model(
     """
     if encoder:
         given = {type(layer): layer for layer in encoder.layers}
-        dropout = {"dropout": settings.dropout}
-        embedding, stack = (
-            kind.from_config(given[kind].get_config() | dropout)
-            for kind in (PositionalEmbedding, Encoder)
-        )
+        embedding = PositionalEmbedding.from_config(given[PositionalEmbedding].get_config())
+        config = given[Encoder].get_config() | {"dropout": settings.dropout}
+        stack = Encoder.from_config(config)
     else:
-        embedding = PositionalEmbedding(
-            vocab_size, settings.d_model, dropout=settings.dropout, name="embedding"
-        )
+        embedding = PositionalEmbedding(vocab_size, settings.d_model, name="embedding")
         stack = Encoder(
             settings.layers,
             num_heads=settings.heads,
@@ -252,8 +247,10 @@ def batches(
 
     def generate() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         random = np.random.default_rng(settings.seed)
-        for _ in itertools.count():
-            encoded = model.encode(list(sentences), **options)
+        for epoch in itertools.count():
+            # Each call has a thread of its own, whose draws begin at the seed.
+            sentencepiece.set_random_generator_seed(settings.seed + epoch)
+            encoded = model.encode(list(sentences), num_threads=1, **options)
             rows = [[*ids[: MAX_LENGTH - 1], EOS_ID] for ids in encoded]
             made = batches_of([*map(len, rows)], settings.batch_tokens, random)
             for batch in random.permutation(len(made)):

@@ -64,7 +64,8 @@ def test_training_finds_the_words_that_tell_the_label(folder, trained):
 def test_a_saved_classifier_is_loaded_unchanged(folder, trained):
     loaded = Classifier.load(folder / "topics")
     texts = ["we saw the cat .", "", "the cat " * 300, "red"]
-    np.testing.assert_array_equal(loaded.probabilities(texts), trained.probabilities(texts))
+    expected = trained.probabilities(texts)
+    np.testing.assert_allclose(loaded.probabilities(texts), expected, atol=1e-6)
     assert loaded.labels == LABELS
 
 
@@ -134,7 +135,7 @@ def test_a_translators_encoder_is_taken_over_with_another_dropout(trained_run, f
     model = new_model(translator.tokenizer.vocab_size, 3, settings, theirs, freeze=freeze)
     for mine, other in zip(model.get_weights()[:-2], theirs.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, other)
-    assert model.get_layer("embedding").dropout == 0.4
+    assert model.get_layer("encoder").dropout == 0.4
     assert len(model.trainable_weights) == (2 if freeze else len(model.weights))
     # The rest of the model is the mean of what the translator's encoder computes.
     ids = np.array([[5, 9, 7, EOS_ID]], np.int32)
@@ -186,7 +187,7 @@ def test_subwords_are_drawn_anew_and_spell_the_same_sentences(trained):
         texts = trained.tokenizer.detokenize(source).numpy().tolist()
         assert {text.decode() for text in texts} <= {one.sentence for one in examples}
         spelt |= {tuple(row.tolist()) for row in source}
-    assert len(spelt) > 4
+    assert len(spelt) > 20
 
 
 def test_a_long_sentence_is_cut(trained):
