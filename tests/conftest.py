@@ -15,17 +15,16 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from command_line import ROOT, TrainedRun, run_command, run_here, train_command
-from helpers import made_once, toy_labels, toy_trees
+from helpers import made_once
 from trained import with_slots
 
-from tf_transformer import load
 from tf_transformer.base.system import keep_freed_memory
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data import builtin
 from tf_transformer.export.publishing import publish
 from tf_transformer.export.saved_model import SavedModelSession
 from tf_transformer.export.signatures import exportable
-from tf_transformer.loading.load import load_translator
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 from tf_transformer.translation.translator import Translator
 from tools.run_tests import resident
@@ -44,7 +43,7 @@ tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfigu
 gc.set_threshold(100_000, 50, 100)
 
 
-_SLOW = {"trained_run", "parsing_run", "classification_run"}  # fixtures
+_SLOW = {"trained_run"}  # fixtures
 _SLOW_FOLDERS = {"benchmarks", "claims", "conversion", "export", "notebooks", "training"}
 
 
@@ -102,29 +101,6 @@ def no_nohup() -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
-
-
-def _task_run(
-    factory: pytest.TempPathFactory,
-    task: str,
-    ending: str,
-    lines: Callable[[int, int], list[str]],
-    dev_size: int,
-    settings: tuple[str, ...],
-) -> TrainedRun:
-    """Trains with `train`, in this process, on 300 toy `lines`, with others as the dev set."""
-
-    def make(folder: Path) -> TrainedRun:
-        train, dev = folder / f"train.{ending}", folder / f"dev.{ending}"
-        for file, size, seed in ((train, 300, 1), (dev, dev_size, 2)):
-            file.write_text("".join(f"{line}\n" for line in lines(size, seed)), "utf-8")
-        options = ["--task", task, "--train", str(train), "--valid", str(dev)]
-        options += set_options(*settings)
-        done = run_here(["train", *options, "--output", str(folder / "run")])
-        assert done.returncode == 0, done.stderr
-        return TrainedRun(folder / "run", folder, options, done.stdout, done.stderr)
-
-    return made_once(factory, task, make)
 
 
 # Enough to translate most of its training sentences without an error.
@@ -244,34 +220,6 @@ def exported_in_bfloat16(trained_run, tmp_path_factory) -> Path:
     return made_once(tmp_path_factory, "bfloat16", make)
 
 
-# Enough to get most brackets of the toy grammar right, but not all.
-_PARSER_SETTINGS = (
-    "model.vocab_size=330", "model.num_layers=1", "model.d_model=64", "model.d_ff=128",
-    "model.dropout=0", "model.norm_first=true", "training.steps=400",
-    "training.batch_tokens=512", "training.warmup_steps=100", "training.evaluate_every=400",
-    "training.average_last=1", "decoding.beam_size=2", "decoding.max_extra_length=40",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def parsing_run(tmp_path_factory) -> TrainedRun:
-    """A small parser that train.py has trained on 300 trees, with 30 others as the dev set.
-
-    Shared by all tests: copy it to change it. `corpus` has train.ptb and dev.ptb.
-    """
-    return _task_run(tmp_path_factory, "parsing", "ptb", toy_trees, 30, _PARSER_SETTINGS)
-
-
-@pytest.fixture(scope="session")
-def exported_classifier(classification_run, tmp_path_factory) -> Path:
-    """The small classifier as a SavedModel."""
-    return made_once(
-        tmp_path_factory,
-        "exported-classifier",
-        lambda folder: load(classification_run.path).export(folder / "topics"),
-    )
-
-
 @pytest.fixture
 def largest_file() -> Callable[[int], AbstractContextManager[None]]:
     """`with largest_file(99)`: no file can grow beyond 99 bytes, as on a full disk."""
@@ -286,26 +234,6 @@ def largest_file() -> Callable[[int], AbstractContextManager[None]]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     return limit
-
-
-# Enough to find the word that determines the label in most sentences.
-_CLASSIFIER_SETTINGS = (
-    "model.vocab_size=300", "model.num_layers=1", "model.d_model=32", "model.d_ff=32",
-    "model.dropout=0", "training.steps=60", "training.batch_tokens=512",
-    "training.warmup_steps=10", "training.learning_rate_scale=0.2",
-    "training.evaluate_every=30", "training.average_last=1",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def classification_run(tmp_path_factory) -> TrainedRun:
-    """A small classifier that train.py has trained on 300 sentences, with 40 others as dev set.
-
-    Shared by all tests: copy it to change it. `corpus` has train.tsv and dev.tsv.
-    """
-    return _task_run(
-        tmp_path_factory, "classification", "tsv", toy_labels, 40, _CLASSIFIER_SETTINGS
-    )
 
 
 @pytest.fixture(scope="session")

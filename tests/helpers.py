@@ -100,26 +100,8 @@ WORDS = {
 _FILL = ["the", "a", "of", "is", "very", "was", "here", "there", "we", "saw"]
 
 
-def toy_labels(size: int, seed: int) -> list[str]:
-    """Lines of a label, a TAB and up to ten words, one of which is of the label."""
-    rng = random.Random(seed)
-    lines = []
-    for _ in range(size):
-        label = rng.choice(sorted(WORDS))
-        words = rng.choices(_FILL, k=rng.randrange(1, 10))
-        words.insert(rng.randrange(len(words) + 1), rng.choice(WORDS[label]))
-        lines.append(f"{label}\t{' '.join(words)} .")
-    return lines
-
-
 _DETERMINERS, _NOUNS = ("the", "a"), ("cat", "dog", "bird", "fish")
 _VERBS, _PREPOSITIONS = ("sees", "likes", "finds"), ("near", "with")
-
-
-def toy_trees(number: int, seed: int = 1) -> list[str]:
-    """Trees in Penn brackets, with function tags, traces and the root that GUM has."""
-    rng = random.Random(seed)
-    return [f"(ROOT {_sentence(rng)})" for _ in range(number)]
 
 
 def _sentence(rng: random.Random) -> str:

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID
 from tf_transformer.fast.optimizers import Adam
-from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
     Perplexity,
@@ -85,21 +84,6 @@ def transformer(kind: type[keras.Model] = Transformer, **changes: object) -> Tra
     keras.utils.set_random_seed(1)
     sizes = {"vocab_size": VOCAB_SIZE, "num_layers": 1, "d_model": 8, "d_ff": 16}
     return kind(**sizes | {"num_heads": 2, "dropout": 0.0} | changes)
-
-
-def classifier(**changes: object) -> Classifier:
-    """Always the same weights, like `transformer`."""
-    keras.utils.set_random_seed(1)
-    sizes = {"num_layers": 1, "d_model": 8, "d_ff": 16, "num_heads": 2, "dropout": 0.0}
-    return Classifier(VOCAB_SIZE, 3, **sizes | changes)
-
-
-def labelled(elements: Sequence[Batch]) -> list[Batch]:
-    """The sources with a label [B] each, 0 for padding."""
-    return [
-        ({"source": inputs["source"]}, 1 + labels[:, 0] % 3 * (labels[:, 0] > 0))
-        for inputs, labels in elements
-    ]
 
 
 def token_inputs() -> dict[str, keras.KerasTensor]:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import tf_transformer
-from tf_transformer.tasks.registry import TASKS
 
 PACKAGE = "tf_transformer"
 ROOT = Path(tf_transformer.__file__).parent
@@ -63,60 +62,8 @@ def test_no_modules_import_each_other_in_a_cycle():
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
 
-# Scores that are general measures as well: token accuracy, BLEU of any text.
-GENERAL = ("accuracy", "bleu", "chrf")
-
-# Defaults and presets are data that name their task.
-MAY_NAME_TASKS = ("tasks", "translation", "loading", "api", "cli", "config")
-
-# Words of one task: its files, its scores, the sizes of its model.
-WORDS_OF_TASKS = {
-    *(score for entry in TASKS.values() for score in entry.scores if score not in GENERAL),
-    *("lexicon", "lexicon.json", "labels.json", "label_file", "num_classes"),
-}
-
-
-@MODULES
-def test_nothing_outside_tasks_and_the_command_line_knows_a_task(module):
-    """A new task is a module of `tasks` and a line of its registry, and no more."""
-    if not any(is_in(module, part) for part in MAY_NAME_TASKS):
-        # "translation" is also an everyday word, such as the name of a served output.
-        assert not strings_of(module) & (set(TASKS) - {"translation"})
-        rooms = [f"tasks.{name}" for name in TASKS if name != "translation"]
-        assert not [
-            name for name in own_imports(module) if any(is_in(name, room) for room in rooms)
-        ]
-        assert not asks_for_the_task(module), "the task does what differs, not its caller"
-    # The public `Classifier` takes the number of classes as an argument.
-    if not any(is_in(module, part) for part in (*MAY_NAME_TASKS, "models.classifier")):
-        assert not (strings_of(module) | identifiers_of(module)) & WORDS_OF_TASKS
-
-
 def nodes_of(module: str) -> Iterator[ast.AST]:
     return ast.walk(ast.parse(SOURCES[module].read_text(encoding="utf-8")))
-
-
-def strings_of(module: str) -> set[str]:
-    constants = (node.value for node in nodes_of(module) if isinstance(node, ast.Constant))
-    return {value for value in constants if isinstance(value, str)}
-
-
-def identifiers_of(module: str) -> set[str]:
-    """Returns the names of variables, attributes, functions, arguments and keywords."""
-    fields = {
-        ast.Name: "id", ast.Attribute: "attr", ast.FunctionDef: "name", ast.ClassDef: "name",
-        ast.arg: "arg", ast.keyword: "arg",
-    }  # fmt: skip
-    nodes = ((node, fields.get(type(node))) for node in nodes_of(module))
-    return {getattr(node, field) for node, field in nodes if field}
-
-
-def asks_for_the_task(module: str) -> bool:
-    """Tells whether a module reads `config.task`, whatever holds the configuration."""
-    read = (node for node in nodes_of(module) if isinstance(node, ast.Attribute))
-    return any(
-        node.attr == "task" and ast.unparse(node.value).endswith("config") for node in read
-    )
 
 
 def docstrings_of(module: str) -> Iterator[str]:
@@ -147,9 +94,9 @@ def test_methods_without_a_docstring_override_documented_ones(module):
             assert not [name for name in undocumented if not hasattr(each.__base__, name)]
 
 
-def test_settings_runs_and_the_registry_load_without_a_framework():
+def test_settings_runs_and_commands_load_without_a_framework():
     modules = (
-        "config", "run", "tasks.registry", "loading.kinds", "cli.main", "cli.options",
+        "config", "run", "translation.checks", "loading.load", "cli.main", "cli.options",
         "api.train",
     )  # fmt: skip
     code = "import sys\n" + "".join(f"import {PACKAGE}.{name}\n" for name in modules)

@@ -184,7 +184,7 @@ assert model.optimizer.iterations == 1
 
 
 EXACT_TRAINING = "docs/explanation/exact-training.md"
-LAYERS, TREES = "docs/guides/layers.md", "docs/explanation/trees.md"
+LAYERS = "docs/guides/layers.md"
 TERMS = "docs/guides/terms.md"
 ELSEWHERE = {
     "README.md", "docs/guides/decoding.md", "docs/guides/exporting.md",
@@ -207,19 +207,6 @@ def test_layers_make_models():
     assert names["model"].trainable_weights
 
 
-def test_trees_as_sequences():
-    (snippet,) = snippets(TREES)
-    statements, _, repaired = snippet.rpartition("\n# its tree is ")
-    *before, sequence, parsed = statements.splitlines()
-    expression, _, shown = sequence.partition("  # ")
-    names = {}
-    exec("\n".join(before), names)
-    assert str(eval(expression, names)) == shown
-    result = eval(parsed, names)
-    tree, repairs = re.match(r"(.*), its repairs (\d)", repaired).groups()
-    assert (str(result.tree), result.repairs) == (tree, int(repairs))
-
-
 def test_a_client_sends_slots_and_fills_them(monkeypatch, capsys):
     def echo(url: str, body: bytes) -> io.BytesIO:
         (text,) = json.loads(body)["instances"]
@@ -235,7 +222,7 @@ def test_a_client_sends_slots_and_fills_them(monkeypatch, capsys):
 def test_every_snippet_is_run():
     names = {str(page.relative_to(ROOT)) for page in PAGES}
     with_python = {name for name in names if snippets(name)}
-    assert with_python == {EXACT_TRAINING, LAYERS, TERMS, TREES} | ELSEWHERE
+    assert with_python == {EXACT_TRAINING, LAYERS, TERMS} | ELSEWHERE
 
 
 DOCS = ROOT / "docs"

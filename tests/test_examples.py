@@ -23,12 +23,10 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.fixture
-def runs(trained_run, parsing_run, classification_run) -> None:
-    """The runs that examples speak of: runs/mine, runs/parser and runs/topics."""
+def runs(trained_run) -> None:
+    """The run that examples speak of: runs/mine."""
     Path("runs").mkdir()
     Path("runs/mine").symlink_to(trained_run.path)
-    Path("runs/parser").symlink_to(parsing_run.path)
-    Path("runs/topics").symlink_to(classification_run.path)
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -5,6 +5,8 @@ import sys
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
+from tf_transformer.base.former import CLASSES, gone
+
 if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in `_MODULES`
     from tf_transformer.api.train import train as train
     from tf_transformer.base.errors import UserError as UserError
@@ -20,8 +22,7 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
     from tf_transformer.layers import EncoderLayer as EncoderLayer
     from tf_transformer.layers import MultiHeadAttention as MultiHeadAttention
     from tf_transformer.layers import PositionalEmbedding as PositionalEmbedding
-    from tf_transformer.loading.kinds import load as load
-    from tf_transformer.models.classifier import Classifier as Classifier
+    from tf_transformer.loading.load import load as load
     from tf_transformer.models.losses import (
         LabelSmoothedCrossEntropy as LabelSmoothedCrossEntropy,
     )
@@ -29,10 +30,6 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
     from tf_transformer.models.losses import TokenAccuracy as TokenAccuracy
     from tf_transformer.models.losses import TransformerSchedule as TransformerSchedule
     from tf_transformer.models.transformer import Transformer as Transformer
-    from tf_transformer.tasks.classification.predictor import (
-        SentenceClassifier as SentenceClassifier,
-    )
-    from tf_transformer.tasks.parsing.parser import Parser as Parser
     from tf_transformer.translation.translator import Translator as Translator
 
 __version__ = "1.1.0"
@@ -50,14 +47,11 @@ _MODULES = {
         "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "MultiHeadAttention",
         "PositionalEmbedding",
     ),
-    "loading.kinds": ("load",),
-    "models.classifier": ("Classifier",),
+    "loading.load": ("load",),
     "models.losses": (
         "LabelSmoothedCrossEntropy", "Perplexity", "TokenAccuracy", "TransformerSchedule",
     ),
     "models.transformer": ("Transformer",),
-    "tasks.classification.predictor": ("SentenceClassifier",),
-    "tasks.parsing.parser": ("Parser",),
     "translation.translator": ("Translator",),
 }  # fmt: skip
 _PUBLIC = {name: module for module, names in _MODULES.items() for name in names}
@@ -66,6 +60,8 @@ __all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str):
+    if name in CLASSES:
+        raise ImportError(gone(f"tf_transformer.{name}", CLASSES[name]))  # `from` too shows it
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)

@@ -41,9 +41,9 @@ from tf_transformer.data.text import (
     text_key,
 )
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.vocabulary import SPACE_PIECE, symbol_pieces, symbols_of
+from tf_transformer.data.vocabulary import symbol_pieces, symbols_of
 from tf_transformer.run.run_tokenizer import train_configured_tokenizer
-from tf_transformer.tasks.task import SequenceTask
+from tf_transformer.translation.task import TranslationTask
 
 SAMPLE_PAIRS = 100_000  # pairs of a split held in memory
 PROGRESS_EVERY = 10_000
@@ -89,7 +89,6 @@ class Survey:
 
     name: str  # "train", "dev" or "test"
     corpora: Sequence[ParallelText]
-    files: Sequence[str] = ()  # the user's, if the corpora were made from files of another form
     every: int = 1  # only every `every`-th pair of the files was examined
     pairs: int = 0  # number of examined pairs
     # A uniform sample of these in order, or all if they are few.
@@ -100,12 +99,9 @@ class Survey:
     _starts: list[int] = field(default_factory=list)
 
     def location(self, index: int, side: SideName = "source") -> str:
-        """Formats the location of a pair as FILE:LINE, or "FILE, pair N", for messages."""
+        """Formats the location of a pair as FILE:LINE, for messages."""
         corpus = bisect_right(self._starts, index) - 1
-        number = index - self._starts[corpus] + 1
-        if self.files:
-            return f"{self.files[corpus]}, pair {number}"
-        return f"{self.corpora[corpus].file(side)}:{number}"
+        return f"{self.corpora[corpus].file(side)}:{index - self._starts[corpus] + 1}"
 
     def in_languages(self) -> dict[tuple[str, str], list[Pair]]:
         """Returns pairs of the sample by their languages, `LINES` to twice as many in all."""
@@ -140,7 +136,6 @@ Surveys = Sequence[Survey]
 def take_surveys(
     texts: Mapping[str, Sequence[str]],
     data: DataConfig,
-    files: Mapping[str, Sequence[str]] | None = None,
     *,
     every: int = 1,
     progress: NamedProgress = lambda step, done: None,
@@ -152,9 +147,7 @@ def take_surveys(
     as `corpora` and `ParallelText.plain_pairs` do.
     """
     train, *others = surveys = [
-        Survey(name, corpora(names, data), files[name] if files else ())
-        for name, names in texts.items()
-        if names
+        Survey(name, corpora(names, data)) for name, names in texts.items() if names
     ]
     train.every = every
     for other in others:
@@ -247,8 +240,8 @@ LINE_CHECKS = {
     ),
     "length": (  # each word is at least one token, and EOS is one
         0.05,
-        "have more words than data.max_length={} allows tokens, and are dropped in training "
-        "(cut, in classification): split them into sentences, or raise data.max_length.",
+        "have more words than data.max_length={} allows tokens, and are dropped in "
+        "training: split them into sentences, or raise data.max_length.",
     ),
 }
 
@@ -407,18 +400,12 @@ def check_size(tokenizer: Tokenizer, size: int) -> list[Finding]:
     return [Finding("vocabulary", text, warning=pieces != size)]
 
 
-def check_trainable(
-    train: Survey, config: Config, task_class: type[SequenceTask]
-) -> list[Finding]:
+def check_trainable(train: Survey, config: Config) -> list[Finding]:
     """Checks that a tokenizer of the configured size can be trained on the sample of train."""
     sources, targets = ([pair.text(side) for pair in train.sample] for side in SIDES)
     apart = config.data.separate_vocabularies
-    together = sources + targets if task_class.prose else sources
-    texts = [sources, targets] if apart else [together]
-    # Tokenised targets that are not prose consist of symbols, each a piece of its own.
-    is_symbolic = "target" in task_class.corpus_class.text_sides and not task_class.prose
-    words = {token for line in targets for token in line.split()} if is_symbolic else ()
-    symbols = symbol_pieces(symbols_of(config.data)) | {f"{SPACE_PIECE}{it}" for it in words}
+    texts = [sources, targets] if apart else [sources + targets]
+    symbols = symbol_pieces(symbols_of(config.data))
     with tempfile.TemporaryDirectory() as folder:
         try:
             for lines in texts:
@@ -431,18 +418,15 @@ def check_trainable(
     return [Finding("vocabulary", f"the text is enough for {config.model.vocab_size:,} pieces")]
 
 
-def check_unknown(
-    surveys: Surveys, tokenizer: Tokenizer, sides: Sequence[SideName] = SIDES
-) -> list[Finding]:
+def check_unknown(surveys: Surveys, tokenizer: Tokenizer) -> list[Finding]:
     """Checks for lines with characters that the tokenizer encodes as <unk> or as bytes.
 
-    `sides` are those that it handles; class labels are not tokenised. It looks at every line of
-    a small split, or else at `LINES` to twice as many.
+    It looks at every line of a small split, or else at `LINES` to twice as many.
     """
-    pieces = {side: tokenizer.vocabulary(side) for side in sides}
+    pieces = {side: tokenizer.vocabulary(side) for side in SIDES}
     fallback = {
         side: {UNK_ID} | {id for id, piece in enumerate(pieces[side]) if _BYTE.fullmatch(piece)}
-        for side in sides
+        for side in SIDES
     }
 
     def is_unknown(text: str, side: SideName) -> bool:
@@ -451,7 +435,7 @@ def check_unknown(
     counts, unknown = [], set()
     for survey in surveys:
         sample = survey.sample[:: max(1, len(survey.sample) // LINES)]
-        for side in sides:
+        for side in SIDES:
             bad = [pair for pair in sample if is_unknown(pair.text(side), side)]
             counts.append(_count(survey, bad, len(sample), f"{side} lines", side))
             # After a letter, because an invisible character alone is blank text.
@@ -499,63 +483,50 @@ def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
 
 # --- All of them -------------------------------------------------------------------------
 
-# Whether a check is for prose alone: sentences on both sides, rather than trees or labels.
-TEXT_CHECKS: dict[Callable[[Surveys, DataConfig], list[Finding]], bool] = {
-    partial(check_lines, "encoding"): True,
-    partial(check_lines, "control characters"): True,
-    partial(check_lines, "HTML entities"): True,
-    check_empty: False,
-    partial(check_lines, "length"): False,
-    check_ratio: True,
-    check_copies: True,
-    check_languages: True,
-    check_duplicates: True,
-    check_overlap: False,
-    check_variety: True,
-}
+TEXT_CHECKS: tuple[Callable[[Surveys, DataConfig], list[Finding]], ...] = (
+    partial(check_lines, "encoding"),
+    partial(check_lines, "control characters"),
+    partial(check_lines, "HTML entities"),
+    check_empty,
+    partial(check_lines, "length"),
+    check_ratio,
+    check_copies,
+    check_languages,
+    check_duplicates,
+    check_overlap,
+    check_variety,
+)
 
 
 def diagnose(
-    task_class: type[SequenceTask],
     config: Config,
     data: DataConfig,
-    task: SequenceTask | None = None,
+    task: TranslationTask | None = None,
     *,
     test: Sequence[str] = (),
-    test_files: Sequence[str] = (),
     every: int = 1,
     progress: NamedProgress = lambda step, done: None,
 ) -> list[Finding]:
     """Reads the text and runs the checks.
 
-    `data` describes the run's data as parallel text, and `test` names test corpora in the same
-    form; `test_files` are the user's files from which these were made, if they had another. The
-    task is that of a run with a tokenizer. `every` and errors are those of `take_surveys`.
+    `data` is the run's, with the files of the built-in corpus, and `test` names test corpora.
+    The task is that of a run with a tokenizer. `every` and errors are those of `take_surveys`.
     """
     texts = {"train": data.train, "dev": data.valid, "test": test}
-    files = {"train": config.data.train, "dev": config.data.valid, "test": test_files}
-    surveys = take_surveys(
-        texts, data, None if task_class.prose else files, every=every, progress=progress
-    )
-    findings = [
-        finding
-        for check, for_prose in TEXT_CHECKS.items()
-        if task_class.prose or not for_prose
-        for finding in check(surveys, data)
-    ]
-    sides = task_class.corpus_class.text_sides
+    surveys = take_surveys(texts, data, every=every, progress=progress)
+    findings = [finding for check in TEXT_CHECKS for finding in check(surveys, data)]
     if task:
         findings += check_size(task.tokenizer, config.model.vocab_size)
-        findings += check_unknown(surveys, task.tokenizer, sides)
+        findings += check_unknown(surveys, task.tokenizer)
         findings += check_filters({"train": task.train, "dev": task.valid})
     elif data.tokenizer:
-        findings += check_unknown(surveys, Tokenizer(Path(data.tokenizer)), sides)
+        findings += check_unknown(surveys, Tokenizer(Path(data.tokenizer)))
     elif config.data.train:  # for the built-in corpus `train` lowers an excessive size
-        findings += check_trainable(surveys[0], config, task_class)
+        findings += check_trainable(surveys[0], config)
     return findings
 
 
-def quick_findings(task: SequenceTask) -> list[str]:
+def quick_findings(task: TranslationTask) -> list[str]:
     """Returns the warnings for the start of training, one line each.
 
     Examines the whole dev set and `QUICK_PAIRS` evenly spaced training pairs, which takes 1 s
@@ -563,6 +534,6 @@ def quick_findings(task: SequenceTask) -> list[str]:
     little variety may be intended, so only `doctor` warns of it.
     """
     every = -(-task.train.report.read // QUICK_PAIRS)
-    findings = diagnose(type(task), task.run.config, task.data, task, every=every)
+    findings = diagnose(task.run.config, task.data, task, every=every)
     warnings = [each for each in findings if each.warning and each.check != "variety"]
     return [f"{each.check}: {each.text}" for each in warnings]

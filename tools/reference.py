@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from tf_transformer.cli.main import COMMANDS, GROUPS, command_parser
+from tf_transformer.cli.main import COMMANDS, command_parser
 from tf_transformer.cli.parser import flag, usage
 from tf_transformer.config import Config, SamplingConfig
 from tf_transformer.config.settings import Setting, settings_of
@@ -86,7 +86,7 @@ def commands_page() -> str:
     lines = [_COMMANDS_HEAD, "## Shared options\n"]
     for title, about in _SHARED.items():
         lines += [f"### {title.capitalize()} options\n", f"{about}\n", *_table(shared[title])]
-    for heading, commands in GROUPS.items():
+    for heading, commands in itertools.groupby(COMMANDS, lambda name: COMMANDS[name].heading):
         lines.append(f"## {heading.capitalize()}\n")
         for name in commands:
             text = " ".join(command_parser(name).description.split())
@@ -126,7 +126,8 @@ def _rows(name: str, title: str) -> list[str]:
     }  # fmt: skip
     rows = []
     for action in _groups(name).get(title, ()):
-        if action.dest in ("help", "traceback", argparse.SUPPRESS):
+        hidden = argparse.SUPPRESS in (action.dest, action.help)
+        if hidden or action.dest in ("help", "traceback"):
             continue
         meaning = (action.help or "").replace("%(default)s", str(action.default))
         if action.dest in exclusive:

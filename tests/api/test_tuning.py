@@ -10,7 +10,7 @@ from command_line import assert_refused, tree
 from tf_transformer.api.tuning import compare_settings
 from tf_transformer.cli.main import main
 from tf_transformer.evaluation import bleu, bleu_and_length, make_metric, paired_bootstrap
-from tf_transformer.loading.load import load_translator
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 
 MISLED = {"decoding.alpha": 8.0, "decoding.max_extra_length": 10}  # prefers long output

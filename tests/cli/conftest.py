@@ -14,23 +14,6 @@ def copied(trained_run, tmp_path) -> Path:
 
 
 @pytest.fixture
-def parser(parsing_run, tmp_path) -> Path:
-    """The current folder, with a copy of the parsing run, "run", and its dev trees, dev.ptb."""
-    shutil.copytree(parsing_run.path, tmp_path / "run")
-    shutil.copy(parsing_run.corpus / "dev.ptb", tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def classifier(classification_run, tmp_path) -> Path:
-    """The current folder, with a copy of the classification run, "run", and its data."""
-    shutil.copytree(classification_run.path, tmp_path / "run")
-    for name in ("train.tsv", "dev.tsv"):
-        shutil.copy(classification_run.corpus / name, tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def workplace(trained_run, tmp_path) -> Path:
     """The current folder, with good and bad texts, a trained run, and folders without one."""
     sources, targets = trained_run.lines("train.en"), trained_run.lines("train.de")

@@ -9,7 +9,7 @@ from command_line import assert_refused, translated
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
-from tf_transformer.loading.load import load_translator
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 
 pytest.importorskip("matplotlib")

@@ -64,8 +64,6 @@ COMMANDS = [
     ("translate thesis", "thesis is not a run directory"),
     ("translate nowhere", "nowhere is not a run directory"),
     ("translate begun", "no checkpoint 'best'. There is none yet"),
-    ("classify run", "of --task classification. .* translate run"),
-    ("parse run", "runs of --task parsing. .* translate run"),
     ("translate run --checkpoint 200", "'200'. There are: best, average, 80, 160"),
     ("translate run --beam 2 --n-best 3", "must be between 1 and the beam size, 2"),
     ("translate run --max-length 5 --min-length 6", r"at least min_length \(6\)"),
@@ -109,11 +107,7 @@ OPTIONS = [
         "export run --output models --average last5",
         "--average is no longer there. Type: tf-transformer average RUN --last N, then",
     ),
-    (
-        "evaluate --brackets --hypothesis trees --reference gold",
-        "--brackets is no longer there. Type: tf-transformer parse --score GOLD < TREES",
-    ),
-    ("parse", "the following arguments are required: RUN"),
+    ("translate", "the following arguments are required: RUN"),
     ("export run --output models --version 0", "--version must be an int from 1 to "),
 ]
 

@@ -14,8 +14,8 @@ from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.export.signatures import Signatures
-from tf_transformer.loading.kinds import load
-from tf_transformer.loading.load import load_translator
+from tf_transformer.loading.load import load
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import CheckpointFolder
 from tools.storm.lab import SMALLEST, set_options, stdin_of

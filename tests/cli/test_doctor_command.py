@@ -8,7 +8,6 @@ import pytest
 from command_line import assert_refused, tree
 
 from tf_transformer.cli.main import main
-from tf_transformer.config import Config
 from tf_transformer.data import builtin
 from tf_transformer.data.text import write_pairs
 
@@ -71,27 +70,6 @@ def test_a_vocabulary_that_train_would_refuse_is_a_warning(texts, capsys, option
         if (verdict, check) == ("warning", "vocabulary")
     ]
     assert re.match(expected, text)
-
-
-@pytest.mark.parametrize("task", ["parsing", "classification"])
-def test_the_test_files_of_other_tasks_are_read_like_their_training_files(
-    task, request, capsys
-):
-    run = request.getfixturevalue(f"{task}_run")
-    name = {"parsing": "train.ptb", "classification": "train.tsv"}[task]
-    found = doctor(capsys, f"{' '.join(run.options)} --test {run.corpus / name}")
-    texts = [text for _, check, text in found if check == "overlap"]
-    (overlap,) = [text for text in texts if "of test (100%)" in text]
-    assert f"First: {run.corpus / name}, pair 1" in overlap
-
-
-@pytest.mark.parametrize("task", ["parsing", "classification"])
-def test_the_vocabulary_of_other_tasks_is_checked_too(task, request, capsys):
-    """It is trained on the sentences, and for trees also on brackets and tags."""
-    run = request.getfixturevalue(f"{task}_run")
-    size = Config.from_json((run.path / "config.json").read_text()).model.vocab_size
-    found = doctor(capsys, " ".join(run.options))
-    assert ("ok", "vocabulary", f"the text is enough for {size} pieces") in found
 
 
 def test_a_run_is_checked_with_its_tokenizer_and_corpora(workplace, capsys):

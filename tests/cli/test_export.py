@@ -9,7 +9,7 @@ import pytest
 
 from tf_transformer.export.card import CARD
 from tf_transformer.export.saved_model import SavedModelSession
-from tf_transformer.loading.load import load_translator
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import write_arrays
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from select import select
 from typing import BinaryIO
 
-import pytest
 from command_line import TF_TRANSFORMER, environment, translated
 
 from tf_transformer.cli.main import main
@@ -87,21 +86,6 @@ def test_chunks_grow_and_lose_nothing():
     assert sizes == [100, 1_000, 10_000, 10_000, 8_900]
     assert [line for chunk in in_chunks("abcdefg", [2, 3]) for line in chunk] == [*"abcdefg"]
     assert list(in_chunks([])) == []
-
-
-@pytest.mark.parametrize(
-    ("task", "command"), [("parser", ["parse", "run"]), ("classifier", ["classify", "run"])]
-)
-def test_line_buffered_does_not_change_the_output(task, command, request, capsys):
-    request.getfixturevalue(task)
-    Path("in").write_text("a cat sleeps .\n\nthe cat sleeps .\n")
-    printed = []
-    for options in ([], ["--line-buffered"]):
-        with stdin_of(Path("in")):
-            assert main([*command, *options]) == 0
-        printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1]
-    assert printed[0].count("\n") == 3
 
 
 # --- On a terminal -----------------------------------------------------------------------

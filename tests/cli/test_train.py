@@ -169,21 +169,11 @@ def test_a_preset_beside_a_config_json_is_refused_if_it_is_another(tmp_path):
         configure("--config", str(file), "--model", "big")
 
 
-def test_a_preset_of_another_task_gets_the_score_and_the_limits_of_the_task():
-    config = configure("--model", "small", "--task", "parsing")
-    assert config.training.best_by == "f1"
-    assert (config.decoding.alpha, config.decoding.max_extra_length) == (0.3, 300)
-    config = configure("--model", "parsing-small", "--task", "translation")
-    assert config.training.best_by == "bleu"
-    assert (config.decoding.alpha, config.decoding.max_extra_length) == (0.6, 50)
-    words = ("--model", "small", "--task", "parsing", "--set", "decoding.max_extra_length=9")
-    assert configure(*words).decoding.max_extra_length == 9
-
-
 def test_a_run_of_an_unknown_task_is_refused(workplace, capsys):
     config = Path("begun/config.json")
-    config.write_text(config.read_text().replace('"translation"', '"poetry"'))
-    assert_refused(capsys, ["translate", "begun"], "There is no task 'poetry'", status=1)
+    config.write_text(config.read_text().replace("{", '{"task": "poetry",', 1))
+    message = "`task` must be one of .*. Received: 'poetry'"
+    assert_refused(capsys, ["translate", "begun"], message, status=1)
 
 
 def test_an_unknown_recipe_is_refused(workplace, capsys):

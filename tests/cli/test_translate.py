@@ -20,7 +20,7 @@ from sacrebleu.metrics import BLEU
 
 from tf_transformer.cli.main import main
 from tf_transformer.config import DecodingConfig
-from tf_transformer.loading.load import load_translator
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 from tf_transformer.translation.translator import Translator
 from tools.storm.lab import stdin_of

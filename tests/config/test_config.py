@@ -280,7 +280,6 @@ def test_the_error_for_a_damaged_or_missing_file_names_it(tmp_path):
 def test_every_field_survives_its_file():
     config = Config(
         preset="big",
-        task="parsing",
         model=ModelConfig(key_dim=16, value_dim=32, norm_first=True, dropout=0.0),
         data=DataConfig(train=("a", "ä b"), valid=("c",), source="en", target="de"),
         training=TrainingConfig(epsilon=1e-7, jit_compile=True, seed=2**31),
@@ -297,10 +296,9 @@ def test_a_file_may_lack_settings():
     assert Config.from_json(json.dumps(record)) == preset("big")
 
 
-@pytest.mark.parametrize("name", ["task", "preset"])
-def test_a_task_or_preset_of_the_wrong_type_is_refused(name):
-    record = json.loads(Config().to_json()) | {name: 3}
-    with pytest.raises(UserError, match=f"`{name}` must be str. Received: 3"):
+def test_a_preset_of_the_wrong_type_is_refused():
+    record = json.loads(Config().to_json()) | {"preset": 3}
+    with pytest.raises(UserError, match="`preset` must be str. Received: 3"):
         Config.from_json(json.dumps(record))
 
 
@@ -324,7 +322,7 @@ def test_a_damaged_file_is_refused(text):
 )
 def test_the_error_for_an_invalid_field_names_it(section, fields, named):
     with pytest.raises(UserError, match=named):
-        Config.from_json(json.dumps({"preset": "", "task": "", section: fields}))
+        Config.from_json(json.dumps({"preset": "", section: fields}))
 
 
 def test_set_may_complete_what_the_file_begins(tmp_path):

@@ -17,7 +17,7 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.conversion.from_marian import from_marian
 from tf_transformer.data.sentencepiece_model import ModelProto
 from tf_transformer.export.saved_model import SavedModelSession
-from tf_transformer.loading.load import load_translator
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 from tf_transformer.translation.translator import Translator
 

@@ -11,7 +11,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
-from tf_transformer.loading.load import load_translator
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.translation.translator import Translator

@@ -31,9 +31,7 @@ from tf_transformer.export.saved_model import column
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
-from tf_transformer.loading.load import load_exported_translator
-from tf_transformer.tasks.classification.predictor import Label
-from tf_transformer.tasks.parsing.trees import Parse, Tree
+from tf_transformer.loading.translators import load_exported_translator
 from tf_transformer.translation.translator import Translator
 
 
@@ -369,11 +367,9 @@ def test_a_penalty_for_each_sentence_and_lengths_within_the_limits(translator, t
 
 
 HELLO = Translation("Hallo Welt.", -0.5, -1.25, 4)
-TREE = Tree("TOP", (Tree("NN", (), "dog"),))
 TEXTS = {
     "Hallo Welt.": HELLO,
-    "(TOP (NN dog))": Parse(TREE, 1, cut=True),
-    "animal": Label("animal", {"animal": 0.75, "number": 0.25}),
+    "": Translation("", 0.0, 0.0, 0),
 }
 
 
@@ -415,10 +411,6 @@ def test_copies_keep_text_and_figures(text):
     found = TEXTS[text]
     for other in (copy.copy(found), copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
         assert other == found and type(other) is type(found) and vars(other) == vars(found)
-
-
-def test_a_blank_sentence_has_a_blank_parse():
-    assert Parse(None, 0) == "" and Parse(None, 0).tree is None
 
 
 @pytest.mark.parametrize(

@@ -222,11 +222,6 @@ def test_an_insignificant_difference_passes(gate, exported, session, trained_run
     assert found["bleu"] < found["bleu_of_published"] and found["p_value"] >= 0.05
 
 
-def test_a_model_of_another_task_cannot_be_compared(exported_classifier, session):
-    with pytest.raises(UserError, match="topics/1 must be an export .* gives `translation`"):
-        gate_of(exported_classifier, ["a"], ["b"]).compare(session, {})
-
-
 def test_a_refused_export_leaves_nothing_behind(untested, gate, tmp_path):
     def refuse(*_):
         raise NotPublishedError("worse")

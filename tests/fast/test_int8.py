@@ -202,16 +202,6 @@ def test_an_export_in_int8_has_a_quarter_of_the_weights_once(translator, texts, 
     assert scored == pytest.approx(expected, rel=0.05)  # as in the self-test
 
 
-@needs_int8
-def test_a_classifier_computes_in_int8(classification_run, tmp_path):
-    texts = ["How far is the moon ?", "Who wrote Faust ?"]
-    exact = tf_transformer.load(classification_run.path).classify(texts)
-    classifier = tf_transformer.load(classification_run.path, precision="int8")
-    for one, other in zip(classifier.classify(texts), exact, strict=True):
-        assert one.probabilities == pytest.approx(other.probabilities, abs=0.1)
-    assert classifier.export(tmp_path / "classifier").is_dir()
-
-
 ANSWER = """
 import sys
 import numpy as np

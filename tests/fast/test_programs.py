@@ -7,11 +7,9 @@ import tensorflow as tf
 from replicas import (
     LOSS,
     batch,
-    classifier,
     dataset,
     distance,
     fitted,
-    labelled,
     metrics,
     stepped_by_hand,
     transformer,
@@ -22,7 +20,6 @@ from tf_transformer.fast.programs import draw_seeds
 from tf_transformer.fast.recompute import compiled
 from tf_transformer.layers import positions
 from tf_transformer.models import sums
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.run.checkpoints import restore_state, save_state
 from tf_transformer.training.trainer import describe_programs
 
@@ -178,15 +175,6 @@ def test_half_precision_is_as_close_to_float32_as_without_xla():
     ]
     assert np.median(norms[1]) < 1.2 * np.median(norms[0])
     assert max(norms[1]) < 1.2 * max(norms[0])
-
-
-def test_a_classifier_is_compiled_but_for_its_last_layers():
-    data, loss = labelled([batch(4, 0)] * 2), LabelSmoothedCrossEntropy(first_label=1)
-    options = {"loss": loss, "metrics": [], "make": classifier}
-    plain, ours = (fitted(1, data, jit_compile=jit, **options)[0] for jit in (False, True))
-    assert distance(plain, ours) < 2e-5
-    assert ours.programs.functions == 4
-    assert plain.programs is None
 
 
 def test_a_layer_that_reads_a_variable_from_elsewhere_is_refused(monkeypatch):

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from replicas import batches, classifier, distance, fitted, labelled, transformer
+from replicas import batches, distance, fitted, transformer
 
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.layers import Decoder, Encoder
@@ -63,11 +63,11 @@ def test_outputs_and_gradients_are_the_same(kind, inputs, options, caplog):
 
 def test_fit_gives_the_same_weights_on_two_replicas_and_in_parts():
     def make(recompute: bool):
-        model = classifier(dropout=0.3)
+        model = transformer(dropout=0.3)
         model.encoder.recompute = recompute
         return model
 
-    data, loss = labelled(batches((4, 1))), LabelSmoothedCrossEntropy(first_label=1)
+    data, loss = batches((4, 1)), LabelSmoothedCrossEntropy()
     options = {"loss": loss, "metrics": [], "max_tokens_per_device": 8}
 
     plain, again = (

@@ -7,7 +7,6 @@ import tensorflow as tf
 from contract import hidden_states
 
 from tf_transformer.layers import DecoderLayer, EncoderLayer, FeedForward, MultiHeadAttention
-from tf_transformer.models.classifier import Classifier
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy
 from tf_transformer.models.transformer import Transformer
 
@@ -32,18 +31,6 @@ def test_an_exported_model_gives_the_same_outputs(tmp_path):
     run = interpreter.get_signature_runner()
     outputs = run(**{name: array[:1] for name, array in INPUTS.items()})
     np.testing.assert_allclose(*outputs.values(), expected[:1], atol=1e-5)
-
-
-def test_a_classifier_for_litert_gives_the_same_outputs(tmp_path):
-    model = Classifier(9, 3, num_layers=1, d_model=8, d_ff=8, num_heads=2)
-    ids = np.array([[5, 6, 3, 0]], "int32")
-    file = str(tmp_path / "model.tflite")
-    model.export(file, format="litert", verbose=False)
-    interpreter = tf.lite.Interpreter(file)
-    run = interpreter.get_signature_runner()
-    (name,) = run.get_input_details()
-    (outputs,) = run(**{name: ids}).values()
-    np.testing.assert_allclose(outputs, model(ids), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["attention", "functional", "transformer"])
@@ -127,13 +114,6 @@ def test_adapters_learn_after_weights_are_loaded(tmp_path):
     model.fit({"source": IDS, "target": IDS}, IDS, verbose=0)
     learnt = [weight for weight in model.trainable_weights if weight.name.endswith("_b")]
     assert len(learnt) == 16 and all(map(keras.ops.any, learnt))
-
-
-def test_a_classifier_trains_adapters_and_its_output_layer():
-    model = Classifier(20, 3, num_layers=1, d_model=8, d_ff=16, num_heads=2)
-    model.enable_lora(2)
-    trained = {weight.path.split("/")[0] for weight in model.trainable_weights}
-    assert trained == {"encoder", "classes"}
 
 
 @pytest.mark.parametrize("layer", [MultiHeadAttention(2), FeedForward(8)])

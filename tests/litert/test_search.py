@@ -264,7 +264,7 @@ def test_litert_in_float32_is_an_option_of_loading(
     translator, trained_run, texts, in_float32, tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr(
-        "tf_transformer.loading.load.cached_lite_file", lambda *_: in_float32.content
+        "tf_transformer.loading.translators.cached_lite_file", lambda *_: in_float32.content
     )
     loaded = load(trained_run.path, litert=True)
     expected = translator.translate(texts)

@@ -261,35 +261,10 @@ def test_a_run_is_exported_with_its_card(translator, texts, tmp_path):
     assert answer["score"] == pytest.approx([expected.score], abs=1e-4)
 
 
-def test_a_parser_parses_and_is_scored(parsing_run):
-    parser = load(parsing_run.path, task="parsing")
-    parse = parser.parse("the cat sees a dog .")
-    assert parse.tree.words() == ["the", "cat", "sees", "a", "dog", "."]
-    assert parse == str(parse.tree) and parse.startswith("(TOP ")
-    assert parser.parse(["", "a bird ."])[0].tree is None
-    trees = parsing_run.lines("dev.ptb")
-    dev = Run.open(parsing_run.path).history()[-1]
-    assert parser.evaluate(trees).f1 == dev["valid_f1"]
-    with pytest.raises(UserError, match="`trees` must have one tree in each string"):
-        parser.evaluate([*trees, ""])
-
-
-def test_a_classifier_gives_labels_with_probabilities(classification_run):
-    classifier = load(classification_run.path, task="classification")
-    label = classifier.classify("we saw the cat .")
-    assert label == next(iter(label.probabilities)) == "animal"
-    assert sum(label.probabilities.values()) == pytest.approx(1)
-    both = classifier.classify(["we saw the cat .", "two of is the ."])
-    assert both == ["animal", "number"]
-    assert classifier.evaluate(["we saw the cat ."], ["animal"]).accuracy == 1
-    with pytest.raises(UserError, match="`labels` must be among animal, .* Received: 'dog'"):
-        classifier.evaluate(["a"], ["dog"])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"task": "parsing"}, "must be of task 'parsing'. Received: a run of task translation"),
+        ({"task": "parsing"}, "`task` 'parsing' needs tf-transformer 1.1.0"),
         ({"checkpoint": "first"}, "no checkpoint 'first'. There are: best"),
         ({"checkpoint": 0}, "no checkpoint '0'. There are: best"),
         ({"tokenizer": "x"}, "`tokenizer` is not for a run of task translation"),
@@ -318,8 +293,6 @@ def test_other_paths_are_refused(exported, tmp_path):
         load(exported.parents[1])
     with pytest.raises(UserError, match="`checkpoint` is not for an export"):
         load(exported, checkpoint="last")
-    with pytest.raises(UserError, match="must be of task 'parsing'. Received: an export"):
-        load(exported, task="parsing")
     shutil.copytree(exported, tmp_path / "other" / "1")
     shutil.rmtree(tmp_path / "other" / "1" / "variables")
     with pytest.raises(UserError, match="holds no SavedModel that can be loaded"):

@@ -10,7 +10,7 @@ from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import target_model_path
-from tf_transformer.loading.load import load_translator
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.reports.model_card import card_of
 from tf_transformer.run import Run
 from tf_transformer.run.best import save_best
@@ -30,9 +30,8 @@ def test_a_translator_has_the_weights_of_its_checkpoint(run, which):
             np.testing.assert_array_equal(weight.numpy(), arrays[f"model/{weight.path}"])
 
 
-@pytest.mark.parametrize("trained", ["trained_run", "parsing_run", "classification_run"])
-def test_what_is_loaded_has_the_history_of_its_run(request, trained):
-    path = request.getfixturevalue(trained).path
+def test_what_is_loaded_has_the_history_of_its_run(trained_run):
+    path = trained_run.path
     lines = (path / "metrics.jsonl").read_text("utf-8").splitlines()
     assert lines and load(path).history == [json.loads(line) for line in lines]
 

@@ -10,12 +10,10 @@ from replicas import (
     LOSS,
     batch,
     batches,
-    classifier,
     dataset,
     distance,
     fitted,
     guesser,
-    labelled,
     metrics,
     stepped_by_hand,
     strategy_of,
@@ -29,7 +27,6 @@ from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
     Perplexity,
     TokenAccuracy,
-    TokenCount,
     TransformerSchedule,
 )
 from tf_transformer.models.token_model import TokenModel
@@ -75,27 +72,6 @@ def test_weights_and_metrics_do_not_depend_on_replicas_or_parts(by_hand, alone, 
     assert logs == pytest.approx(alone[1], rel=1e-6)
     tokens = sum(np.count_nonzero(labels) for _, labels in batches())
     assert logs["tokens"] == logs["val_tokens"] == tokens
-
-
-def test_a_classifier_on_two_replicas_and_in_parts_equals_one_on_one_replica():
-    """Labels are [B]; in one of the batches a replica has none."""
-    data = labelled(batches())
-
-    def trained(replicas: int, part: int | None):
-        return fitted(
-            replicas,
-            data,
-            classifier,
-            loss=LabelSmoothedCrossEntropy(0.1, first_label=1),
-            metrics=[Perplexity(first_label=1), TokenAccuracy(first_label=1), TokenCount()],
-            max_tokens_per_device=part,
-            validated=True,
-        )
-
-    (one, logs), (two, logs_of_two) = trained(1, None), trained(2, 8)
-    assert distance(one, two) < 2e-5  # Adam divides by small gradients
-    assert logs_of_two == pytest.approx(logs, rel=1e-5)
-    assert logs["tokens"] == sum(len(labels) for _, labels in data)
 
 
 def test_sample_weights_are_summed_over_all_replicas():
@@ -238,20 +214,6 @@ BATCH = batch(3, 2)
 def test_an_argument_that_would_have_no_effect_is_refused(loss, options, reason):
     with pytest.raises(ValueError, match=reason):
         guesser().compile("adam", loss, **options)
-
-
-@pytest.mark.parametrize("first_label", [0, 1])
-def test_another_first_label_than_the_models_is_refused(first_label):
-    model = guesser()
-    model.first_label = 1 - first_label
-    wrong = {"first_label": first_label}
-    reason = f"the argument first_label={1 - first_label}. Received: first_label={first_label}"
-    with pytest.raises(ValueError, match=f"give LabelSmoothedCrossEntropy {reason}"):
-        model.compile("sgd", LabelSmoothedCrossEntropy(**wrong))
-    for option in ("metrics", "weighted_metrics"):
-        with pytest.raises(ValueError, match=f"give TokenAccuracy {reason}"):
-            model.compile("sgd", "mse", **{option: [TokenAccuracy(**wrong)]})
-    model.compile("sgd", "mse", metrics=[TokenCount(**wrong)])  # counts any labels
 
 
 def test_the_most_tokens_at_once_are_not_negative_and_0_means_all():

@@ -174,7 +174,7 @@ def test_a_card_that_cannot_be_written_after_training_is_a_warning(run, caplog):
 
 
 def test_the_printed_command_restores_every_kind_of_value():
-    config = preset("table3-C-N2").replace(
+    config = preset("base").replace(
         {
             "model.key_dim": 3,
             "model.norm_first": True,
@@ -187,7 +187,7 @@ def test_the_printed_command_restores_every_kind_of_value():
     commas = {"data.train": ["a,b", "c"], "data.tag": ["a=<x>,<y>"]}
     config = config.replace(commas)
     assert configured(train_command(config)) == config
-    back = preset("table3-B-dk16").replace({"model.key_dim": None})
+    back = preset("base").replace({"model.decoder_layers": 2})
     assert configured(train_command(back)) == back
 
 
@@ -206,8 +206,8 @@ def test_a_recorded_score_lists_options_that_change_translations():
 
 def test_the_command_of_a_run_that_began_from_another_gives_what_that_run_would_change(run):
     settings = {"training.init_from": str(run.path)}
-    words = ["data.subword_sampling=0.1"]  # as in the preset, but not in the run
-    config = configure("classification-small", settings=settings, overrides=words)
+    words = ["data.subword_sampling=0.1"]  # not so in the run
+    config = configure("tiny", settings=settings, overrides=words)
     assert configured(train_command(config)) == config
 
 

@@ -11,7 +11,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, Config
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import tokenizer_settings, train_tokenizer
-from tf_transformer.loading.load import load_translator
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 from tf_transformer.run.run_tokenizer import load_tokenizer, sized, trained_pieces
 

@@ -94,8 +94,8 @@ def test_a_text_is_split_only_at_newlines(tmp_path, monkeypatch):
     assert asked[0] == ["one\u2028still one\x85and\x0bon", "two"]
 
 
-def test_run_savedmodel_answers_line_by_line(exported_classifier):
-    program = [sys.executable, str(SERVING / "run_savedmodel.py"), str(exported_classifier)]
+def test_run_savedmodel_answers_line_by_line(exported):
+    program = [sys.executable, str(SERVING / "run_savedmodel.py"), str(exported)]
     text = b"\xef\xbb\xbf" + ODD.encode()
     done = subprocess.run(program, input=text, capture_output=True, check=True)
     assert len(done.stdout.split(b"\n")) == 2 + 1

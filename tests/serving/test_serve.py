@@ -25,6 +25,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.cli import serve
 from tf_transformer.cli.main import main
 from tf_transformer.cli.serve import bound_socket, host_and_port
+from tf_transformer.loading import translators
 from tools.storm import requests
 from tools.storm.lab import Lab
 
@@ -32,13 +33,10 @@ pytest.importorskip("flask")
 pytest.importorskip("waitress")
 
 
-def test_serve_follows_versions_and_stops_on_sigterm(exported, exported_classifier, tmp_path):
-    """A second version takes over without a gap; SIGTERM comes during a long computation.
-
-    The first is of a classifier, which is loaded soonest.
-    """
+def test_serve_follows_versions_and_stops_on_sigterm(exported, tmp_path):
+    """A second version takes over without a gap; SIGTERM comes during a long computation."""
     model = tmp_path / "small"
-    shutil.copytree(exported_classifier, model / "1")
+    shutil.copytree(exported, model / "1")
     shutil.copytree(exported, tmp_path / "next")
     command = [*TF_TRANSFORMER, "serve", str(model), "--port", "0", "--grace", "0.5"]
     with subprocess.Popen(
@@ -112,9 +110,9 @@ def test_a_folder_of_exports_is_refused_and_one_of_them_named(exported, capsys):
     ],
 )
 def test_a_wrong_name_or_address_is_refused_before_a_run_is_exported(
-    classification_run, arguments, message, capsys
+    trained_run, arguments, message, capsys
 ):
-    command = ["serve", str(classification_run.path), *shlex.split(arguments)]
+    command = ["serve", str(trained_run.path), *shlex.split(arguments)]
     assert main(command) == 1
     printed = capsys.readouterr()
     assert re.fullmatch(f"error: {message}.*\n", printed.err)
@@ -123,7 +121,7 @@ def test_a_wrong_name_or_address_is_refused_before_a_run_is_exported(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_during_the_export_of_a_run_leaves_no_file(
-    classification_run, number, tmp_path, monkeypatch, capsys
+    trained_run, number, tmp_path, monkeypatch, capsys
 ):
     received = []
     before = signal.signal(number, lambda *_: received.append(number))  # not the end of pytest
@@ -134,9 +132,11 @@ def test_a_signal_during_the_export_of_a_run_leaves_no_file(
         signal.raise_signal(number)
         pytest.fail("the export went on")
 
-    monkeypatch.setattr(serve, "load_run", lambda *_: SimpleNamespace(export=begin))
+    monkeypatch.setattr(
+        translators, "load_translator", lambda *_: SimpleNamespace(export=begin)
+    )
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    path = classification_run.path
+    path = trained_run.path
     try:
         assert status_of(["serve", str(path), "--port", "0"]) == 128 + number
         assert signal.getsignal(number) == handler and not received
@@ -154,10 +154,12 @@ def test_a_url_has_brackets_around_an_ipv6_address():
 
 @pytest.mark.parametrize("kind", ["export", "run"])
 def test_serve_names_a_missing_package_before_it_exports_a_run(
-    exported, classification_run, kind, monkeypatch, capsys
+    exported, trained_run, kind, monkeypatch, capsys
 ):
-    model = exported if kind == "export" else classification_run.path
-    monkeypatch.setattr(serve, "load_run", lambda *_, **__: pytest.fail("it exports"))
+    model = exported if kind == "export" else trained_run.path
+    monkeypatch.setattr(
+        translators, "load_translator", lambda *_, **__: pytest.fail("it exports")
+    )
     monkeypatch.setitem(sys.modules, "flask", None)  # as where it is not installed
     monkeypatch.delitem(sys.modules, "tf_transformer.serving.server", raising=False)
     monkeypatch.delattr(serving, "server", raising=False)
@@ -178,7 +180,7 @@ def test_no_model_is_kept_beside_the_export_of_a_run(monkeypatch, tmp_path):
         kept.extend(map(weakref.ref, (model, model.engine)))
         return model
 
-    monkeypatch.setattr(serve, "load_run", load)
+    monkeypatch.setattr(translators, "load_translator", load)
     for name in ("given_options", "decoding_config", "advise_litert"):
         monkeypatch.setattr(serve, name, Mock(return_value={}))
     options = SimpleNamespace(precision=None, litert=False)

@@ -6,7 +6,6 @@ import shutil
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
@@ -222,9 +221,9 @@ def test_a_version_in_use_is_freed_afterwards(model, folders, show):
     assert not old.alive
 
 
-def test_the_whole_reason_of_a_refusal_is_told(exported_classifier, tmp_path, telemetry):
+def test_the_whole_reason_of_a_refusal_is_told(exported, tmp_path, telemetry):
     """The model loads, but its computations fail."""
-    path = shutil.copytree(exported_classifier, tmp_path / "1")
+    path = shutil.copytree(exported, tmp_path / "1")
     saved = SavedModel.FromString((path / "saved_model.pb").read_bytes())
     for function in saved.meta_graphs[0].graph_def.library.function:
         for node in function.node_def:
@@ -233,7 +232,7 @@ def test_the_whole_reason_of_a_refusal_is_told(exported_classifier, tmp_path, te
     (path / "saved_model.pb").write_bytes(saved.SerializeToString())
     with pytest.raises(UserError, match="1 can be loaded but not used: ") as refusal:
         LoadedVersion(1, path, telemetry)
-    assert re.search(r"Matrix size-incompatible: In\[0\]: \[\d+,32\]", str(refusal.value))
+    assert re.search(r"Matrix size-incompatible: In\[0\]: \[\d+,\d+\]", str(refusal.value))
 
 
 def test_a_model_without_text_is_refused(text_free, telemetry):
@@ -251,23 +250,3 @@ def test_a_version_with_a_damaged_card_is_refused(exported, telemetry, tmp_path,
     (path / CARD).write_text(card)
     with pytest.raises(UserError, match=r"card.json must be as `export` wrote it. Received: "):
         LoadedVersion(1, path, telemetry)
-
-
-def test_exports_of_classifiers_are_served(exported_classifier):
-    pytest.importorskip("flask")
-    pytest.importorskip("waitress")
-    from tf_transformer.serving.server import make_app
-
-    telemetry = Telemetry()
-    version = LoadedVersion(1, exported_classifier, telemetry)
-    model = ServedModel(
-        "other", lambda: {1: exported_classifier}, lambda *_: version, telemetry
-    )
-    model.update()
-    texts = ["the dog sees a cat .", "", "we saw the cat . " * 40]
-    client = make_app(model, telemetry).test_client()
-    answer = client.post("/v1/models/other:predict", json={"inputs": {"text": texts}})
-    expected = version.session.run("serving_default", {"text": np.array(texts, object)})
-    answers = [text.encode() for text in answer.json["outputs"]["label"]]
-    assert answers == expected["label"].tolist()
-    model.close()

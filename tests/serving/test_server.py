@@ -23,7 +23,7 @@ from tf_transformer.data.documents import NO_JOIN
 from tf_transformer.decoding.plausibility import LONG, REASONS
 from tf_transformer.export.card import CARD, read_card
 from tf_transformer.export.saved_model import SavedModelSession
-from tf_transformer.loading.load import load_exported_translator, load_translator
+from tf_transformer.loading.translators import load_exported_translator, load_translator
 from tf_transformer.reports.model_card import card_of
 from tf_transformer.run import Run
 from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter

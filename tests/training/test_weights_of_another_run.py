@@ -15,8 +15,7 @@ from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.export.signatures import Signatures
-from tf_transformer.loading.load import load_translator
-from tf_transformer.models.classifier import Classifier
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.models.transformer import Transformer, build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights, save_state, save_weights
@@ -176,10 +175,9 @@ def test_patterns_that_freeze_nothing_or_everything_are_refused(patterns, messag
 
 def test_random_weights_are_not_frozen(source, tokenizers):
     keras.utils.set_random_seed(3)
-    model = Classifier(290, 3, **SHAPE)
-    message = "which lacks classes/bias, classes/kernel. Freeze fewer"
-    with pytest.raises(UserError, match=message):
-        begin(new_run(source, freeze=["classes"]), model, tokenizers[290])
+    model = Transformer(290, **SHAPE, output_bias=True)
+    with pytest.raises(UserError, match="which lacks .*output_bias. Freeze fewer"):
+        begin(new_run(source, freeze=["*output_bias"]), model, tokenizers[290])
 
 
 # --- Adapters ---------------------------------------------------------------------------------
@@ -205,17 +203,6 @@ def test_checkpoints_hold_merged_kernels_and_are_loaded_with_idle_adapters(
     begin(run, adapted := transformer(seed=4), tokenizers[290])
     load_weights(tmp_path / "merged.npz", adapted)
     np.testing.assert_allclose(adapted(batch), logits, atol=1e-5)
-
-
-@pytest.mark.parametrize(("pruned", "rank"), [(True, 2), (True, 0), (False, 2)])
-def test_adapters_that_bring_pruned_heads_back_are_warned_of(
-    source, tokenizers, pruned, rank, caplog
-):
-    if pruned:
-        source.pruned_heads.write_text("[]")
-    begin(new_run(source, lora_rank=rank), transformer(seed=2), tokenizers[290])
-    message = f"--lora and relative positions bring pruned heads back: {source.path}"
-    assert (message in caplog.text) == bool(pruned and rank)
 
 
 DECODING = DecodingConfig(beam_size=2, max_extra_length=50)

@@ -16,11 +16,11 @@ from tf_transformer.cli.main import main
 from tf_transformer.cli.options import seen_before
 from tf_transformer.config import PAD_ID, Config
 from tf_transformer.data.text import corpora
-from tf_transformer.loading.load import load_translator
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.tasks.checks import check_translation
+from tf_transformer.translation.checks import check_training
 from tf_transformer.translation.task import (
     Overlap,
     TranslationTask,
@@ -51,7 +51,7 @@ def test_without_data_the_built_in_corpus_is_written_into_the_run(tmp_path):
     assert (data.source, data.target) == ("en", "de")
     assert all(tmp_path / "run" in path.parents for path in (text.source, text.target))
     assert len(text) > 10_000
-    check_translation(Config(data=data))
+    check_training(Config(data=data))
 
 
 @pytest.mark.parametrize("missing", ["train", "valid", "source", "target"])
@@ -60,7 +60,7 @@ def test_incomplete_data_options_are_refused(run, missing):
         {f"data.{missing}": "" if missing in ("source", "target") else ()}
     )
     with pytest.raises(UserError, match="Your own data needs all of") as error:
-        check_translation(config)
+        check_training(config)
     assert f"--{missing}" not in str(error.value).partition("Received")[2]
 
 
@@ -70,7 +70,7 @@ def test_files_of_different_lengths_are_refused(run, tmp_path, split):
     (tmp_path / "uneven.de").write_text("eins\n")
     config = run.config.replace({f"data.{split}": (str(tmp_path / "uneven"),)})
     with pytest.raises(UserError, match="uneven.en with 2 and .*uneven.de with 1"):
-        check_translation(config)
+        check_training(config)
 
 
 def test_tokenised_text_is_not_tokenised_again(run):

@@ -12,7 +12,7 @@ from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.evaluation import SACREBLEU, make_metric, tokenizer_for
 from tf_transformer.export.card import config_in, read_card
 from tf_transformer.export.versions import find_export
-from tf_transformer.loading.kinds import load
+from tf_transformer.loading.load import load
 from tf_transformer.reports.comparison import System, compare_outputs, shared_settings
 from tf_transformer.run import Run
 

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from tf_transformer.base.errors import UserError, in_python, names_arguments, pairs, quoted
 from tf_transformer.base.system import import_tensorflow
-from tf_transformer.config import SETTINGS, Config, presets
-from tf_transformer.config.config import read_settings_file
+from tf_transformer.config import SETTINGS, Config, presets, settings_with
+from tf_transformer.config.config import TASK, WITHOUT_BLANKS, read_settings_file
 from tf_transformer.config.settings import nearest, parse_assignments
 from tf_transformer.data.text import ROLES, SIDES, well_formed, write_pairs
-from tf_transformer.loading.kinds import load_run
 from tf_transformer.run import Run
 from tf_transformer.run.run import BLEU_TOKENIZER, PAIRS_FOLDER, require_created_by
-from tf_transformer.tasks.checks import check_training
-from tf_transformer.tasks.registry import settings_from, task_named
 from tf_transformer.training.sessions import Budget, Interrupted
+from tf_transformer.translation.checks import check_training
 
 if TYPE_CHECKING:
     import keras
@@ -57,10 +55,9 @@ def train(
     Args:
         model: name of a preset, such as "small" or "base"; by default the one in `config` or in
             the run `init_from`, else "tiny".
-        task: "translation", "parsing" or "classification"; None for that of the preset.
+        task: "translation" or None: what 1.1.0 could choose from.
         train: training text, one name or a list of names: PREFIX for PREFIX.LANG or
-            PREFIX.LANG.gz, or a table FILE.tsv[.gz]; for other tasks a file of trees or
-            labelled sentences. Or sentence pairs in memory, for translation: a tuple
+            PREFIX.LANG.gz, or a table FILE.tsv[.gz]. Or sentence pairs in memory: a tuple
             `(sources, targets)` of lists of strings, an iterable of pairs, or a DataFrame of
             two columns. They are written into the run's folder.
         valid: dev text, in any of these forms.
@@ -121,6 +118,7 @@ def train(
     import keras
 
     from tf_transformer.api.training_session import train_run
+    from tf_transformer.loading.translators import load_translator
 
     for each in callbacks:
         if not isinstance(each, keras.callbacks.Callback):
@@ -144,7 +142,7 @@ def train(
             if stop.status not in may_return or not Run.open(folder).checkpoints.best.exists():
                 raise
             logger.info("the best weights so far are returned")
-    return load_run(Run.open(folder))
+    return load_translator(Run.open(folder))
 
 
 def _names_or_sides(name: str, text: Any) -> Any:
@@ -182,10 +180,9 @@ def _names_or_sides(name: str, text: Any) -> Any:
 def _with_pairs(config: Config, folder: Path, sides: Mapping[str, Any]) -> Config:
     """Writes pairs into the run's folder, and returns the configuration with their names."""
     has = [role for role in ROLES if role in sides or getattr(config.data, role)]
-    if config.task != "translation" or len(has) < 2:
+    if len(has) < 2:
         raise UserError(
-            "Pairs in memory are for translation, and need both `train` and `valid`. "
-            f"Received: task {config.task}, {' and '.join(has)}."
+            f"Pairs in memory need both `train` and `valid`. Received: {' and '.join(has)}."
         )
     require_created_by("tf-transformer train", folder)
     languages = {f"data.{side}": getattr(config.data, side) or side for side in SIDES}
@@ -232,36 +229,33 @@ def configure(
 ) -> Config:
     """Returns the configuration of a run: each of these takes precedence over those before it.
 
-    1. the preset, 2. a task other than the preset's: its score and limits, 3. the recipe, 4.
-    the run "training.init_from": its model and tokenizer, and its training too if neither a
-    preset nor a recipe is named, 5. the file, except what the recipe names, 6. single settings,
-    7. overrides, assignments "section.field=value".
+    1. the preset, 2. the recipe, 3. the run "training.init_from": its model and tokenizer, and
+    its training too if neither a preset nor a recipe is named, 4. the file, except what the
+    recipe names, 5. single settings, 6. overrides, assignments "section.field=value".
 
-    Without `model`, the preset is that of the file, or "tiny". Without `task`, it is that of
-    the file, of the preset or, if neither is named, of the run that training begins from. The
-    file has settings in YAML, or is the config.json of a run. Raises UserError if a name is
-    unknown, a value is out of bounds, the file cannot be used, or it is a config.json of
-    another preset.
+    Without `model`, the preset is that of the file, or "tiny". The file has settings in YAML,
+    or is the config.json of a run. Raises UserError if a name is unknown, a value is out of
+    bounds, the file cannot be used, or it is a config.json of another preset.
     """
+    if task is not None:
+        TASK.check("task", task)
     single = dict(settings or {}) | parse_assignments(overrides, SETTINGS)
     from_file = read_settings_file(Path(file)) if file else {}
-    preset, file_task = from_file.pop("preset", ""), from_file.pop("task", "")
+    preset = from_file.pop("preset", "")
     is_complete = Path(file or "").suffix == ".json"
     if is_complete and model not in (None, preset):
         raise UserError(
             f"A config.json has every setting, so a preset would change nothing. Received: "
             f"--config {file} and --model {model}. Give one of them."
         )
-    model, task = model or preset, task or file_task
+    model = model or preset
     path = (from_file | single).get("training.init_from")
     source = Run.open(path) if path else None
-    if source and not (model or task):
-        task = source.config.task
-    start = presets.preset(model or "tiny")
-    from_task = task_named(task).settings if task not in ("", start.task) else {}
+    # A config.json has every setting, whatever has become of the preset that it names.
+    start = Config(preset=model or "tiny") if is_complete else presets.preset(model or "tiny")
     from_recipe = presets.recipe(recipe) if recipe else {}
-    values = start.flat() | {"task": task or start.task} | from_task | from_recipe
-    from_source = settings_from(source, values, model or recipe) if source else {}
+    values = start.flat() | from_recipe
+    from_source = _settings_from(source, values, model or recipe) if source else {}
     from_file = {name: value for name, value in from_file.items() if name not in from_recipe}
     if source and is_complete and from_file["training.init_from"] != path:
         del from_file["data.tokenizer"]  # a config.json has every setting; the source's counts
@@ -275,6 +269,26 @@ def configure(
         text = "%s is chosen for the new text: that of %s, %s, is for text without blanks"
         logger.info(text, BLEU_TOKENIZER, path, source.config.data.bleu_tokenizer)
     return config
+
+
+def _settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[str, Any]:
+    """Returns what training that begins with a run's weights takes from its configuration.
+
+    That is its model, except dropout rates and trained positions, and its tokenizer. If no
+    preset or recipe is `named`, it is also its recipe: dropout, training and search, languages,
+    length limits and BLEU's tokeniser (see `Setting.init_from`), unless that is one for text
+    without blanks, as the new text may have some. Subwords are sampled at the run's rate, if at
+    all. `values` are the settings so far.
+    """
+    theirs = run.config.flat()
+    names = [*settings_with(init_from="same"), *settings_with(init_from="taken")]
+    if not named:
+        names += settings_with(init_from="recipe")
+    if theirs[BLEU_TOKENIZER] in WITHOUT_BLANKS:
+        names = [name for name in names if name != BLEU_TOKENIZER]
+    rate = values["data.subword_sampling"] and theirs["data.subword_sampling"]
+    taken = {"data.tokenizer": str(run.tokenizer), "data.subword_sampling": rate}
+    return taken | {name: theirs[name] for name in names}
 
 
 def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:

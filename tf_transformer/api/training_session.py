@@ -1,7 +1,6 @@
 """A training session, from the run directory to the card, and the checks before it."""
 
 import logging
-import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,11 +18,11 @@ from tf_transformer.reports.run_card import try_to_write_card
 from tf_transformer.run import Run
 from tf_transformer.run.run import holds_other_files, open_for_training
 from tf_transformer.run.run_tokenizer import sized
-from tf_transformer.tasks.registry import task_named
 from tf_transformer.training import devices
 from tf_transformer.training.cluster import is_chief
 from tf_transformer.training.sessions import Budget, Stopper
 from tf_transformer.training.trainer import Result, Trainer
+from tf_transformer.translation.task import TranslationTask
 
 logger = logging.getLogger(__name__)
 
@@ -84,13 +83,12 @@ def _trainer(
     if callbacks and workers.number > 1:
         raise UserError("`callbacks` are for one worker: several might stop at other steps.")
     with workers.chief_first():
-        task_class = task_named(config.task).task_class()
-        chief, config = is_chief(), task_class.settled(sized(config))
+        chief, config = is_chief(), TranslationTask.settled(sized(config))
         is_new, names = not (output / "config.json").exists(), ("config.json", "versions.json")
         run = open_for_training(output, config, accept_new_data) if chief else Run.open(output)
         try:
             with ProgressBars(shown=bars) as progress:  # only the chief writes data
-                task = task_class(run, progress, may_encode=chief)
+                task = TranslationTask(run, progress, may_encode=chief)
         except UserError:
             for name in names if is_new and not holds_other_files(output, *names) else ():
                 (output / name).unlink()  # what was refused leaves no run
@@ -109,17 +107,9 @@ def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:
     The run's folder may be empty. `test` are prefixes of text to compare with the training
     text.
     """
-    config, task, named = run.config, None, tuple(test)
-    task_class = task_named(config.task).task_class()
-    with ProgressBars() as progress, tempfile.TemporaryDirectory() as folder:
-        if run.tokenizer.exists():
-            task = task_class(run, progress)
-        data, texts = task_class.effective_data(run), named
-        if named:  # as parallel text, like the others
-            tested = config.replace({"data.train": named, "data.valid": named})
-            texts = task_class.effective_data(Run(Path(folder), tested)).valid
-        for name, corpus in zip(named, corpora(texts, data), strict=True):
-            corpus.check("" if task_class.prose else name)
-        return diagnose(
-            task_class, config, data, task, test=texts, test_files=named, progress=progress
-        )
+    with ProgressBars() as progress:
+        task = TranslationTask(run, progress) if run.tokenizer.exists() else None
+        data = TranslationTask.effective_data(run)
+        for corpus in corpora(test, data):
+            corpus.check()
+        return diagnose(run.config, data, task, test=test, progress=progress)

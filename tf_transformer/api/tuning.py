@@ -22,7 +22,7 @@ from tf_transformer.evaluation import (
     paired_bootstrap,
     tokenizer_for,
 )
-from tf_transformer.loading.load import load_engine
+from tf_transformer.loading.translators import load_engine
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import read_arrays
 from tf_transformer.translation.task import TranslationTask

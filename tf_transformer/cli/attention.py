@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 _KINDS = ("encoder", "decoder", "cross", "alignment")
 
 
-def add_attention(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `attention`."""
     add_run_options(parser, "--tag")
     add = parser.add_argument
@@ -40,7 +40,7 @@ def add_attention(parser: argparse.ArgumentParser) -> None:
     add("--data", metavar="FILE", help="write pieces and weights as JSON")
 
 
-def run_attention(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Draws the attention of a run on a sentence and its translation.
 
     The picture shows one head, all heads of a layer, or the alignment: the mean of the heads,

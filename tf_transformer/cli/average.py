@@ -4,7 +4,7 @@ import argparse
 import logging
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.cli.options import RUN_HELP, open_run
+from tf_transformer.cli.options import RUN_HELP
 from tf_transformer.cli.parser import integer
 from tf_transformer.run import Run
 from tf_transformer.run.records import comparable, rank_of
@@ -12,7 +12,7 @@ from tf_transformer.run.records import comparable, rank_of
 logger = logging.getLogger(__name__)
 
 
-def add_average(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `average`."""
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     which = parser.add_mutually_exclusive_group()
@@ -22,14 +22,14 @@ def add_average(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--best", type=integer, metavar="N", help=text)
 
 
-def run_average(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Averages the weights of the last or the best checkpoints (paper 6.1).
 
     Writes average.npz, which other commands use with --checkpoint average.
     """
     from tf_transformer.run.checkpoints import average_checkpoints
 
-    run = open_run(options.run, None)
+    run = Run.open(options.run)
     checkpoints, by_score = run.checkpoints, options.best is not None
     kept = _best_first(run) if by_score else checkpoints.steps()[::-1]
     if not checkpoints.steps():

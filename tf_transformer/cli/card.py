@@ -4,12 +4,13 @@ import argparse
 
 from tf_transformer.base.output import MARKDOWN
 from tf_transformer.cli.console import print_report
-from tf_transformer.cli.options import RUN_HELP, open_run
+from tf_transformer.cli.options import RUN_HELP
 from tf_transformer.cli.parser import float_from
 from tf_transformer.reports.cost import SUSTAINED_TFLOPS
+from tf_transformer.run import Run
 
 
-def add_card(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `card`."""
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     rate = parser.add_mutually_exclusive_group()
@@ -19,7 +20,7 @@ def add_card(parser: argparse.ArgumentParser) -> None:
     rate.add_argument("--gpu", choices=[*SUSTAINED_TFLOPS], help=text)
 
 
-def run_card(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Writes RUN/card.md and prints it, even during training.
 
     The card describes the model, its departures from the paper, data with hashes, dev scores
@@ -27,6 +28,6 @@ def run_card(options: argparse.Namespace) -> None:
     """
     from tf_transformer.reports.run_card import write_run_card
 
-    run = open_run(options.run, None)
+    run = Run.open(options.run)
     rate = SUSTAINED_TFLOPS[options.gpu] if options.gpu else options.sustained_tflops
     print_report(*write_run_card(run, rate), style=MARKDOWN)

@@ -8,7 +8,6 @@ from tf_transformer.base.output import MARKDOWN
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
 from tf_transformer.cli.options import (
     add_model_options,
-    open_run,
     require_equal_lengths,
     seen_before,
 )
@@ -18,12 +17,11 @@ from tf_transformer.data.text import read_lines
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import find_export
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import task_named
 
-_METRICS = [*task_named("translation").scores]
+_METRICS = ["bleu", "chrf"]
 
 
-def add_compare(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `compare`, whose output is data."""
     add = parser.add_argument
     parser.set_defaults(stdout_is_data=True)
@@ -42,7 +40,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser, "--tag")
 
 
-def run_compare(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Compares each system with the first on one test set, and prints a report in Markdown.
 
     The report has scores with confidence intervals, tests of their differences by paired
@@ -94,7 +92,7 @@ def _open(path: str) -> list[Run]:
     from tf_transformer.reports.comparison import members
 
     is_run = (Path(path) / "config.json").exists()
-    runs = [open_run(str(folder)) for folder in ([path] if is_run else members(Path(path)))]
+    runs = [Run.open(str(folder)) for folder in ([path] if is_run else members(Path(path)))]
     for run in runs:
         run.weights()  # before anything is translated
     if not runs and not find_export(Path(path)):

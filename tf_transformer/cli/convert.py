@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 _QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
 
 
-def add_convert(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `convert`."""
     parser.usage = (
         "%(prog)s [OPTIONS] RUN --to {ctranslate2,marian} DIR\n"
@@ -38,7 +38,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quantization", choices=_QUANTIZATIONS, metavar="TYPE", help=text)
 
 
-def run_convert(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Converts a run to CTranslate2 or Marian, or a Marian (OPUS-MT) checkpoint to a run.
 
     See docs/guides/conversion.md.

@@ -5,31 +5,30 @@ import logging
 from collections.abc import Sequence
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.cli.options import open_run, picture
+from tf_transformer.cli.options import picture
 from tf_transformer.plots import LearningCurve, draw_curves, short_names
 from tf_transformer.run import Run
 from tf_transformer.run.records import comparable
-from tf_transformer.tasks.registry import task_named
 
 logger = logging.getLogger(__name__)
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def add_curves(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `curves`."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
     text = "draw the curves as .png, .svg or .pdf"
     parser.add_argument("--output", metavar="FILE", help=text)
 
 
-def run_curves(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Prints the dev scores of runs, one run per line.
 
     With --output, also draws perplexity and dev score against the step.
     """
     output = picture(options.output) if options.output else None
-    runs = [open_run(path, None) for path in options.runs]
+    runs = [Run.open(path) for path in options.runs]
     for run in runs:
         if not run.history():
             raise UserError(f"The run {run.path} has no evaluations yet.")
@@ -48,8 +47,7 @@ def run_curves(options: argparse.Namespace) -> None:
 
 
 def _curve(run: Run, label: str) -> LearningCurve:
-    task = task_named(run.config.task)
-    score, old = f"valid_{task.main_score}", f"valid_old_{task.main_score}"
+    score, old = "valid_bleu", "valid_old_bleu"
     records = run.history("perplexity", score)
     has_old = all(old in record for record in records)
     # The first of the highest on this dev set, like the trainer's choice.
@@ -60,7 +58,7 @@ def _curve(run: Run, label: str) -> LearningCurve:
         train=[record["perplexity"] for record in records],
         dev=[record["valid_perplexity"] for record in records],
         scores=[record[score] for record in records],
-        score_name=task.scores[task.main_score],
+        score_name="BLEU",
         best=(best[score], best["step"]),
         old_scores=[record[old] for record in records] if has_old else (),
     )

@@ -9,15 +9,15 @@ from pathlib import Path
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.console import import_tensorflow_quietly, print_line
-from tf_transformer.cli.options import RUN_HELP, open_run, require_writable
+from tf_transformer.cli.options import RUN_HELP, require_writable
 from tf_transformer.cli.training_options import add_run_settings, config_of
 from tf_transformer.config import Config
 from tf_transformer.data.text import read_lines, text_files
 from tf_transformer.run import Run
-from tf_transformer.tasks.checks import check_training
+from tf_transformer.translation.checks import check_training
 
 
-def add_doctor(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `doctor`."""
     add = parser.add_argument
     add("checked_run", metavar="RUN", nargs="?", help=RUN_HELP)
@@ -29,14 +29,14 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     add_run_settings(parser)
 
 
-def run_doctor(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Checks text and vocabulary before training.
 
     Prints a line for each check, ok or warning; the exit status is 0 even with warnings. Takes
     a run directory or the options of `train`, of which --output, --devices, --stop-after
     and --accept-new-data have no effect here.
     """
-    run = open_run(options.checked_run, None) if options.checked_run else None
+    run = Run.open(options.checked_run) if options.checked_run else None
     if run and run.has_no_text:
         raise UserError(f"doctor checks text. Received: {run.path}, which has none.")
     config = run.config if run else config_of(options)
@@ -67,8 +67,8 @@ def run_doctor(options: argparse.Namespace) -> None:
 def _to_clean(config: Config, output: str) -> Config:
     """Returns what to check before --clean, whose dev set may be missing."""
     folder, data = Path(output), config.data
-    if config.task != "translation" or not data.train:
-        raise UserError("--clean is for translation, and needs --train.")
+    if not data.train:
+        raise UserError("--clean needs --train.")
     if folder.exists() or output in data.train:
         raise UserError(f"--clean must name a new folder. Received: {output}.")
     require_writable("--clean", folder)

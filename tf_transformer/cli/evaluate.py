@@ -14,13 +14,12 @@ from tf_transformer.cli.options import (
     add_search_options,
     decoding_config,
     open_model,
-    open_run,
     require_equal_lengths,
     require_writable,
     seen_before,
     write_lines,
 )
-from tf_transformer.cli.parser import Once, Replaced
+from tf_transformer.cli.parser import Once
 from tf_transformer.config.config import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.text import content_hash, read_lines
 from tf_transformer.run import Run
@@ -29,7 +28,7 @@ from tf_transformer.run.records import read_results
 logger = logging.getLogger(__name__)
 
 
-def add_evaluate(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `evaluate`."""
     add = parser.add_argument
     add_run_options(parser, "--ensemble", "--tag", "--precision", "--litert", nargs="?")
@@ -47,11 +46,10 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     text = "print all kinds of BLEU, including that of 2017 on the Moses tokens of LANGUAGE, "
     text += "such as de"
     add("--report", metavar="LANGUAGE", help=text)
-    add("--brackets", action=Replaced, const="tf-transformer parse --score GOLD < TREES")
     add_search_options(parser)
 
 
-def run_evaluate(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Prints sacreBLEU with its signature, chrF and the share of exact translations.
 
     Compares RUN's translations of --source, or those in --hypothesis, with --reference.
@@ -73,7 +71,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     lines = list(read_lines(file))
     for name, reference in zip(options.reference, references, strict=True):
         require_equal_lengths(file, lines, name, reference)
-    run = open_run(options.run) if options.run else None
+    run = Run.open(options.run) if options.run else None
     data = run.config.data if run else DataConfig()
     tokenize = options.tokenize or tokenizer_for(data.bleu_tokenizer, references[0])
     # Hashed before translating, during which a training may replace the weights.
@@ -120,7 +118,7 @@ def _check(options: argparse.Namespace) -> None:
             )
         require_writable("--output", output)
     if options.record:
-        results = open_run(options.run).results
+        results = Run.open(options.run).results
         require_writable("--record", results)
         read_results(results)  # refuses a damaged file
 

@@ -3,7 +3,7 @@
 import argparse
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.console import import_tensorflow_quietly
@@ -13,7 +13,6 @@ from tf_transformer.cli.options import (
     add_search_options,
     decoding_config,
     decoding_options,
-    open_run,
     refuse_unsuited,
     require_writable,
 )
@@ -21,17 +20,19 @@ from tf_transformer.cli.parser import Replaced, float_from, given_options, int_f
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import read_some_pairs
 from tf_transformer.export.versions import check_readable, find_export
-from tf_transformer.loading.kinds import load_run, of_run
+from tf_transformer.loading.load import of_run
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import EXPORTED, task_named
+
+if TYPE_CHECKING:  # it imports TensorFlow
+    from tf_transformer.export.publishing import Gate
 
 logger = logging.getLogger(__name__)
 
 
-def add_export(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `export`."""
     add = parser.add_argument
-    runs = f"{RUN_HELP}, of a translator or classifier; several form an ensemble"
+    runs = f"{RUN_HELP}; several form an ensemble"
     add_run_options(parser, "--tag", nargs="+", help=runs)
     average = "tf-transformer average RUN --last N, then export it with --checkpoint average"
     add("--average", action=Replaced, const=average)
@@ -55,28 +56,25 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     text = "a published model; the new one fails if it is significantly worse"
     gate.add_argument("--better-than", metavar="SAVEDMODEL", help=text)
     gate.add_argument("--source", metavar="FILE", help="dev text to translate")
-    text = "its reference translations; for a classifier, labelled dev sentences"
-    gate.add_argument("--reference", metavar="FILE", help=text)
+    gate.add_argument("--reference", metavar="FILE", help="its reference translations")
     points = float_from(0.0, 100.0)
-    text = "allowed loss in points of BLEU or accuracy (default: 0)"
+    text = "allowed loss in points of BLEU (default: 0)"
     gate.add_argument("--margin", type=points, default=0.0, metavar="POINTS", help=text)
     add_search_options(parser, [name for name in options_of("search") if name != "jit_compile"])
 
 
-def run_export(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Exports a run to DIR/VERSION/, as a SavedModel or for LiteRT.
 
-    The model maps text to translations or labels. Several runs are exported as one ensemble.
+    The model maps text to translations. Several runs are exported as one ensemble.
     The files are tested against the model in Python before they are published. See
     docs/guides/exporting.md.
     """
     output = Path(options.output)
     check_readable(output)
     require_writable("--output", output, folder=True)
-    runs = [open_run(options.run[0], EXPORTED)]
-    task = runs[0].config.task
-    runs += [open_run(path, task) for path in options.run[1:]]
-    published = _published(options, runs[0])
+    runs = [*map(Run.open, options.run)]
+    published = _published(options)
     decoding_config(options, runs[0])  # refuses values that do not go together
     source = of_run(runs[0])
     refuse_unsuited(options, source)
@@ -84,7 +82,6 @@ def run_export(options: argparse.Namespace) -> None:
     if (options.precision, options.format) == ("int8", "litert"):
         loading["litert"] = True
     if len(runs) > 1:
-        source.refuse(["ensemble"], lambda _: "An ensemble")
         loading["ensemble"] = runs[1:]
     exporting = given_options(options, "format", "fixed_length", "version")
     exporting |= decoding_options(options)
@@ -95,34 +92,30 @@ def run_export(options: argparse.Namespace) -> None:
     import_tensorflow_quietly()
     if published:
         exporting["gate"] = _gate(options, runs[0], published)
-    path = load_run(runs[0], options.checkpoint, **loading).export(output, **exporting)
+    path = (
+        of_run(runs[0])
+        .translator(checkpoint=options.checkpoint, **loading)
+        .export(output, **exporting)
+    )
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     logger.info("exported %s (%.1f MB)", path, size / 1e6)
 
 
-def _published(options: argparse.Namespace, run: Run) -> Path | None:
+def _published(options: argparse.Namespace) -> Path | None:
     """Returns the gate's published model, None without a gate."""
-    task = task_named(run.config.task)
-    if options.better_than and bool(options.source) != task.languages:
-        needed = "is for" if options.source else "is needed for"
-        raise UserError(
-            f"--source {needed} runs that translate; for a classifier, the file of --reference "
-            f"has the text too. Received: {run.path}, of --task {task.name}."
-        )
     if not options.better_than:
         return None
     published = find_export(Path(options.better_than))
     if published is None:
         raise UserError(f"--better-than must be an export. Received: {options.better_than}.")
-    if options.source:
-        read_some_pairs(options.source, options.reference)  # refuses what cannot be paired
+    read_some_pairs(options.source, options.reference)  # refuses what cannot be paired
     return published
 
 
-def _gate(options: argparse.Namespace, run: Run, published: Path) -> Any:
+def _gate(options: argparse.Namespace, run: Run, published: Path) -> "Gate":
     from tf_transformer.export.publishing import Gate
+    from tf_transformer.translation.task import TranslationTask
 
-    source = Path(options.source) if options.source else None
-    task_class = task_named(run.config.task).task_class()
-    dev = task_class.read_dev_text(run, source, Path(options.reference))
+    files = Path(options.source), Path(options.reference)
+    dev = TranslationTask.read_dev_text(run, *files)
     return Gate(published, dev, options.margin)

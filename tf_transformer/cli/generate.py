@@ -17,21 +17,20 @@ from tf_transformer.cli.options import (
     chosen_protection,
     decoding_config,
     open_model,
-    open_run,
-    protect,
     require_new,
     sampling_config,
 )
 from tf_transformer.cli.parser import float_from, int_from, value_of
 from tf_transformer.config import SEARCH, DecodingConfig
 from tf_transformer.data.text import content_hash, read_lines
+from tf_transformer.run import Run
 
 logger = logging.getLogger(__name__)
 
 _LEAST_LOG_PROB = -1_000.0  # any translation is more probable
 
 
-def add_generate(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `generate`."""
     add = parser.add_argument
     add_run_options(parser, "--ensemble", "--tag")
@@ -59,7 +58,7 @@ def add_generate(parser: argparse.ArgumentParser) -> None:
     add_sampling_options(parser)
 
 
-def run_generate(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Translates a text and writes the pairs as a table for --train.
 
     Drops and counts pairs that are empty, no text (with U+FFFD or control characters), copied,
@@ -71,7 +70,7 @@ def run_generate(options: argparse.Namespace) -> None:
         raise UserError(f"--output must end in .tsv or .tsv.gz. Received: {options.output}.")
     require_new("--output", output)
     sampling = sampling_config(options)
-    runs = [open_run(path) for path in (options.run, *options.ensemble)]
+    runs = [Run.open(path) for path in (options.run, *options.ensemble)]
     data = runs[0].config.data
     origin = {
         "--input": content_hash(Path(options.input)),
@@ -85,8 +84,7 @@ def run_generate(options: argparse.Namespace) -> None:
         name: content_hash(Path(file)) if file and Path(file).is_file() else file
         for name, file in files.items()
     }
-    translator = open_model(options)
-    protect(translator, options, chosen)
+    translator = open_model(options, chosen)
 
     from tf_transformer.translation.generation import (
         Filters,

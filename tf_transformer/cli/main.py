@@ -1,69 +1,76 @@
-"""`tf-transformer COMMAND`: the list of commands and the program.
-
-The command NAME is the module NAME: `add_NAME` declares its arguments, `run_NAME` does the
-work, and its docstring is the help.
-"""
+"""`tf-transformer COMMAND`: the table of commands and the program."""
 
 import argparse
 import importlib
+import itertools
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from tf_transformer import __version__
+from tf_transformer.base import former
 from tf_transformer.base.errors import quoted
 from tf_transformer.cli.console import run_command, width, wrapped
 from tf_transformer.cli.parser import CommandParser, actions, usage
 from tf_transformer.cli.process import run_process
 from tf_transformer.config.settings import nearest
 
-# By heading of `--help`: a line for each command.
-GROUPS = {
-    "train": {
-        "train": "train on parallel text, trees or labelled sentences",
-        "doctor": "check text and vocabulary before training",
-        "tokenizer": "train a vocabulary for several runs to share",
-        "curves": "print or draw the learning curves of runs",
-        "card": "write and print a run's settings, scores and cost",
-        "average": "average the weights of checkpoints",
-    },
-    "translate": {
-        "translate": "translate stdin to stdout, one sentence per line",
-        "generate": "translate text to create training pairs",
-        "attention": "draw the attention weights of a run",
-    },
-    "evaluate": {
-        "evaluate": "print BLEU and chrF of translations",
-        "score": "print the log-probability of translations",
-        "compare": "compare systems on a test set, with significance tests",
-        "tune": "choose length penalty, beam size and weights on dev text",
-    },
-    "export": {
-        "export": "write a SavedModel for TF Serving, after a self-test",
-        "serve": "serve a run or a SavedModel over HTTP",
-        "convert": "convert to CTranslate2 or Marian, or from Marian",
-    },
-    "parse": {
-        "parse": "parse stdin to stdout, one tree per line, or score trees",
-        "draw": "draw a parse below the correct tree",
-        "classify": "label stdin to stdout, one sentence per line",
-    },
-    "paper": {
-        "ablate": "train the rows of the paper's Table 3, scaled down",
-        "heads": "measure which heads a run needs and prune the others",
-        "lengths": "draw BLEU against source length",
-    },
-}
-COMMANDS = [name for commands in GROUPS.values() for name in commands]
+
+class Command(NamedTuple):
+    """A command: its module has `add_arguments` and `run`, whose docstring is the help."""
+
+    heading: str  # of `--help`
+    module: str  # imported when the command is chosen
+    help: str
+
+
+COMMANDS = {
+    "train": Command("train", "tf_transformer.cli.train", "train on parallel text"),
+    "doctor": Command(
+        "train", "tf_transformer.cli.doctor", "check text and vocabulary before training"),
+    "tokenizer": Command(
+        "train", "tf_transformer.cli.tokenizer", "train a vocabulary that runs can share"),
+    "curves": Command(
+        "train", "tf_transformer.cli.curves", "print or draw the learning curves of runs"),
+    "card": Command(
+        "train", "tf_transformer.cli.card", "write and print a run's settings, scores, cost"),
+    "average": Command(
+        "train", "tf_transformer.cli.average", "average the weights of checkpoints"),
+    "translate": Command(
+        "translate", "tf_transformer.cli.translate",
+        "translate stdin to stdout, one sentence per line"),
+    "generate": Command(
+        "translate", "tf_transformer.cli.generate", "translate text to create training pairs"),
+    "attention": Command(
+        "translate", "tf_transformer.cli.attention", "draw the attention weights of a run"),
+    "evaluate": Command(
+        "evaluate", "tf_transformer.cli.evaluate", "print BLEU and chrF of translations"),
+    "score": Command(
+        "evaluate", "tf_transformer.cli.score", "print the log-probability of translations"),
+    "compare": Command(
+        "evaluate", "tf_transformer.cli.compare",
+        "compare systems on a test set, with significance tests"),
+    "tune": Command(
+        "evaluate", "tf_transformer.cli.tune",
+        "choose length penalty, beam size and weights on dev text"),
+    "export": Command(
+        "export", "tf_transformer.cli.export",
+        "write a SavedModel for TF Serving, after a self-test"),
+    "serve": Command(
+        "export", "tf_transformer.cli.serve", "serve a run or a SavedModel over HTTP"),
+    "convert": Command(
+        "export", "tf_transformer.cli.convert",
+        "convert to CTranslate2 or Marian, or from Marian"),
+}  # fmt: skip
 
 
 def command_parser(name: str, prog: str | None = None) -> CommandParser:
     """Builds the parser of a command, whose module is imported only now."""
-    module = importlib.import_module(f"tf_transformer.cli.{name}")
-    command = getattr(module, f"run_{name}")
-    parser = CommandParser(prog=prog or f"tf-transformer {name}", description=command.__doc__)
-    parser.set_defaults(command=command, stdout_is_data=False)
-    getattr(module, f"add_{name}")(parser)
+    module = importlib.import_module(COMMANDS[name].module)
+    program = prog or f"tf-transformer {name}"
+    parser = CommandParser(prog=program, description=module.run.__doc__)
+    parser.set_defaults(command=module.run, stdout_is_data=False)
+    module.add_arguments(parser)
     text = "show where in the program an error arose"
     parser.add_argument("--traceback", action="store_true", help=text)
     if not parser.usage:
@@ -75,8 +82,8 @@ def command_parser(name: str, prog: str | None = None) -> CommandParser:
 def main_parser() -> CommandParser:
     """Builds the parser of the command's name, whose help lists all commands."""
     lines = []
-    for heading, commands in GROUPS.items():
-        lines += [f"{heading}:", *(f"    {name:<12}{line}" for name, line in commands.items())]
+    for heading, group in itertools.groupby(COMMANDS.items(), lambda item: item[1].heading):
+        lines += [f"{heading}:", *(f"    {name:<12}{it.help}" for name, it in group)]
     parser = CommandParser(
         prog="tf-transformer",
         usage="%(prog)s COMMAND ...",
@@ -99,6 +106,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = main_parser()
     name = parser.parse(arguments[:1]).command
+    if name in former.COMMANDS:
+        experiment = former.COMMANDS[name]
+        parser.error(
+            f"The command {name} is that of 1.1.0. In the repository of this version: "
+            f"python -m experiments.{experiment}"
+        )
     if name not in COMMANDS:
         parser.error(f"There is no command {quoted(name)}.{nearest(name, COMMANDS)}")
     return run_command(command_parser(name).parse(arguments[1:]))

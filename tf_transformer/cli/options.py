@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
@@ -30,10 +30,12 @@ from tf_transformer.data.spans import NO_SLOTS, Protection, protection
 from tf_transformer.data.text import arriving_lines, read_lines
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import find_export
-from tf_transformer.loading.kinds import Source, load_run, of_export, of_run
+from tf_transformer.loading.load import Source, of_export, of_run
 from tf_transformer.plots import SUFFIXES, new_figure
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import task_named
+
+if TYPE_CHECKING:  # it imports TensorFlow
+    from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +172,7 @@ def chosen_protection(options: argparse.Namespace) -> Protection | None:
             f"{options.protect}, which does not exist."
         )
     chosen = protection(options.protect, options.glossary)
-    if run := open_source(options.run, "translation").run:
+    if run := open_source(options.run).run:
         from tf_transformer.data.vocabulary import pieces_of, read_model, slot_ids
 
         pieces = pieces_of(read_model(run.require_tokenizer()))
@@ -178,65 +180,44 @@ def chosen_protection(options: argparse.Namespace) -> Protection | None:
     return chosen
 
 
-def protect(translator: Any, options: argparse.Namespace, chosen: Protection | None) -> None:
-    """Gives a translator the chosen protection; UserError if its model has no slots."""
-    if chosen is None:
-        return
-    _require_slots(translator.engine.has_slots, options)
-    translator.protection = chosen
-
-
 def _require_slots(there: bool, options: argparse.Namespace) -> None:
     if not there and (options.glossary or options.protect != "none"):
         raise UserError(NO_SLOTS.format("--glossary" if options.glossary else "--protect"))
 
 
-def open_run(path: str, task: str | Sequence[str] | None = "translation") -> Run:
-    """Opens a run of the task or tasks that the command is for; None for any.
-
-    Raises UserError if it is not a run, or is one of another task.
-    """
-    run = Run.open(path)
-    tasks = (task,) if isinstance(task, str) else task
-    if tasks and run.config.task not in tasks:
-        raise UserError(
-            f"This command is for runs of --task {' or '.join(tasks)}. Received: {path}, of "
-            f"--task {run.config.task}. To use that run: tf-transformer "
-            f"{task_named(run.config.task).command} {path}"
-        )
-    return run
-
-
-def open_source(path: str, task: str | Sequence[str]) -> Source:
-    """Returns the export at a path, or the run of such a task."""
+def open_source(path: str) -> Source:
+    """Returns the run or the export at a path."""
     export = find_export(Path(path))
     if not export and not (Path(path) / "config.json").exists():
         raise UserError(
             f"{path} is not a run directory or an export, the --output of `train` or `export`."
         )
-    return of_export(export) if export else of_run(open_run(path, task))
+    return of_export(export) if export else of_run(Run.open(path))
 
 
-def open_model(options: argparse.Namespace, task: str = "translation", **more: Any) -> Any:
-    """Loads the model of a run or an export of `task`, with the options of the command.
+def open_model(options: argparse.Namespace, chosen: Protection | None = None) -> "Translator":
+    """Loads the model of a run or an export, with the options of the command.
 
-    Of these it reads run, checkpoint and the search options; `more` is for `load_run`.
+    Of these it reads run, checkpoint and the search options; `chosen` is what
+    `chosen_protection` returned. Raises UserError if it is for models with slots.
     """
-    source = open_source(options.run, task)
-    source.require_task(task)
+    source = open_source(options.run)
     refuse_unsuited(options, source)
     loading = given_options(options, "precision", "litert", "threads", "tag", "ensemble")
     if paths := loading.get("ensemble"):
-        loading["ensemble"] = [open_run(path, task) for path in paths]
+        loading["ensemble"] = [Run.open(path) for path in paths]
     source.require_files(options.checkpoint, loading.get("tag"))
     import_tensorflow_quietly()
     use_threads(loading.get("threads"))
     if source.run:
         decoding = decoding_config(options, source.run)
-        return load_run(source.run, options.checkpoint, decoding=decoding, **loading, **more)
-    model = source.task.loader(source.prefix)(source.path)
-    model.decoding = dataclasses.replace(model.decoding, **decoding_options(options))
-    return model
+        loading |= {"checkpoint": options.checkpoint, "decoding": decoding}
+    else:
+        loading = {"decoding": decoding_options(options)}
+    translator = source.translator(**loading, protection=chosen)
+    if chosen is not None:
+        _require_slots(translator.engine.has_slots, options)
+    return translator
 
 
 def advise_litert(options: argparse.Namespace, run: Run | None) -> None:

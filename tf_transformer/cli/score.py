@@ -16,7 +16,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.data.text import read_some_pairs
 
 
-def add_score(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `score`, whose output is data."""
     parser.set_defaults(stdout_is_data=True)
     add_run_options(parser, "--ensemble", "--tag", help=MODEL_HELP)
@@ -26,7 +26,7 @@ def add_score(parser: argparse.ArgumentParser) -> None:
     add_search_options(parser, ["alpha"])
 
 
-def run_score(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Prints log-probability, score and number of tokens of each pair, tab-separated.
 
     The log-probability is the natural logarithm of P(target | source). The score is normalised

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import ending_signals
@@ -26,9 +26,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import float_from, given_options, int_from
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import is_version, version_folders
-from tf_transformer.loading.kinds import load_run
 from tf_transformer.run import Run
-from tf_transformer.tasks.registry import EXPORTED
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ _DAY = 86_400.0  # seconds; waiting for longer is a mistake
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # the latter when a terminal closes
 
 
-def add_serve(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `serve`."""
     add, seconds = parser.add_argument, float_from(0.001, _DAY)
     model = "run directory, or a folder that `export` wrote"
@@ -60,7 +58,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     add_search_options(parser, ["jit_compile"])
 
 
-def run_serve(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
 
     The page at / lets you try the model. A run is first exported to a temporary folder. See
@@ -106,7 +104,7 @@ def run_serve(options: argparse.Namespace) -> None:
 
 def _source(options: argparse.Namespace) -> Path | Run:
     """Returns the export to serve, or the run to export first; refuses wrong options."""
-    source = open_source(options.model, EXPORTED)
+    source = open_source(options.model)
     refuse_unsuited(options, source, "precision", "litert", "tag", "jit_compile")
     source.require_files(None, options.tag)
     return source.run or source.path
@@ -211,21 +209,21 @@ def _exit(number: int) -> NoReturn:
 def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Callable]]:
     """Exports a run; yields the folder, and a function that opens it as a session."""
     from tf_transformer.export.saved_model import SavedModelSession
-    from tf_transformer.loading.load import load_engine
+    from tf_transformer.loading.translators import load_engine, load_translator
     from tf_transformer.serving.session import EngineSession
 
     loading = given_options(options, "precision", "tag")
     if (options.precision, options.litert) == ("int8", True):  # of LiteRT alone
         del loading["precision"]
     with tempfile.TemporaryDirectory() as parent:
-        model, decoding = load_run(run, **loading), decoding_config(options, run)
+        model, decoding = load_translator(run, **loading), decoding_config(options, run)
         folder = model.export(Path(parent) / "model")
-        engine = getattr(model, "engine", None)
+        engine: Any = model.engine
         del model
         if options.litert:
             searching = given_options(options, "precision", "litert", "tag", "threads")
             engine = load_engine(run, None, **searching)
-        elif not engine or not engine.compiles(decoding):  # a classifier has no engine
+        elif not engine.compiles(decoding):
             advise_litert(options, run)
             del engine  # whose weights the export has too
             yield folder, SavedModelSession

@@ -15,7 +15,7 @@ from tf_transformer.data.text import read_lines
 logger = logging.getLogger(__name__)
 
 
-def add_tokenizer(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `tokenizer`."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="text, plain or .gz")
     parser.add_argument("--output", required=True, metavar="FILE", help="the .model to write")
@@ -32,7 +32,7 @@ def add_tokenizer(parser: argparse.ArgumentParser) -> None:
     add("--symbols WORD", "data.symbols", nargs="+", action="extend", default=[])
 
 
-def run_tokenizer(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Trains a SentencePiece vocabulary on all files, for several runs to share.
 
     Use it with `train --set data.tokenizer=FILE`; without it, every run trains its own.

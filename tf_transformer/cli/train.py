@@ -24,10 +24,9 @@ from tf_transformer.cli.training_options import (
 )
 from tf_transformer.config import Config
 from tf_transformer.run import Run, require_created_by
-from tf_transformer.tasks.checks import check_training
-from tf_transformer.tasks.registry import task_named
 from tf_transformer.training.cluster import is_chief
 from tf_transformer.training.sessions import Budget, Interrupted
+from tf_transformer.translation.checks import check_training
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from tf_transformer.training.trainer import Result
@@ -35,7 +34,7 @@ if TYPE_CHECKING:  # it imports TensorFlow
 logger = logging.getLogger(__name__)
 
 
-def add_train(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `train`."""
     add_run_settings(parser)
     text = "train a run with each seed in OUTPUT/seed-N, and print the mean and standard "
@@ -43,11 +42,10 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=_seeds, metavar="N,N,...", help=text)
 
 
-def run_train(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Trains a Transformer, by default on the built-in English-German corpus.
 
-    With --train it learns from parallel text or, with --task, from trees in Penn brackets or
-    from lines of a label, a TAB and a sentence. Run the same command again to resume.
+    With --train it learns from parallel text. Run the same command again to resume.
     """
     config = config_of(options)
     output = Path(options.output or f"runs/{config.preset or 'tiny'}")
@@ -112,7 +110,7 @@ def _print_next(run: Run, result: "Result") -> None:
     """Logs the run's path and prints commands that use it, unwrapped for pasting."""
     logger.info("\nThe run is in %s. Next:", run.path)
     program, path = _program(), str(run.path)
-    use = shlex.join([program, task_named(run.config.task).command, path])
+    use = shlex.join([program, "translate", path])
     print(f"  echo {shlex.quote(result.example)} | {use}")
     print(f"  {shlex.join([program, 'export', path, '--output', f'exported/{run.path.name}'])}")
 

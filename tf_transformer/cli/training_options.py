@@ -1,4 +1,4 @@
-"""Training options, which `train`, `doctor` and `ablate` share."""
+"""Training options, which `train` and `doctor` share."""
 
 import argparse
 from typing import Any
@@ -14,7 +14,6 @@ from tf_transformer.cli.parser import (
 )
 from tf_transformer.config import SETTINGS, Config
 from tf_transformer.config.presets import PRESETS, RECIPES
-from tf_transformer.tasks.registry import TASKS
 from tf_transformer.training.sessions import Budget
 
 
@@ -22,8 +21,7 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `train`; `model` is None without --model."""
     group = parser.add_argument_group("run")
     add = group.add_argument
-    tasks = ", ".join(TASKS)
-    add("--task", choices=TASKS, metavar="TASK", help=f"{tasks} (default: the model's)")
+    add("--task", help=argparse.SUPPRESS)  # of 1.1.0
     add("--model", metavar="NAME", help=f"{', '.join(PRESETS)} (default: tiny)")
     text = f"training recipe for any model: {', '.join(RECIPES)}; other options override it"
     add("--recipe", metavar="NAME", help=text)

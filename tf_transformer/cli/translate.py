@@ -27,7 +27,6 @@ from tf_transformer.cli.options import (
     decoding_config,
     open_model,
     open_source,
-    protect,
     require_writable,
     sampling_config,
     spaced_probs,
@@ -48,7 +47,7 @@ _MARKUP = re.compile(r'^\s*(?:<[!?/]?[A-Za-z][^<>]*>|msg(?:id|str)\b.*"$|\d\d:\d
 Suspect: TypeAlias = dict[str, Any]  # a line of --report
 
 
-def add_translate(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `translate`, whose output is data."""
     add = parser.add_argument
     parser.set_defaults(stdout_is_data=True)
@@ -80,7 +79,7 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
     add_sampling_options(parser)
 
 
-def run_translate(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Translates stdin to stdout, one sentence per line; empty lines stay empty.
 
     With --text, stdin is a document, which is read to its end.
@@ -95,11 +94,10 @@ def run_translate(options: argparse.Namespace) -> None:
             raise UserError(f"--output must be another file. Received: {options.output}.")
     if options.prefix_file:
         next(read_lines(Path(options.prefix_file)), None)  # refuses what cannot be read
-    if run := open_source(options.run, "translation").run:
+    if run := open_source(options.run).run:
         _check_n_best(options, decoding_config(options, run))
     chosen = chosen_protection(options)
-    translator = open_model(options)
-    protect(translator, options, chosen)
+    translator = open_model(options, chosen)
     _check_n_best(options, translator.decoding)
     sampled = {"sample": True} | dataclasses.asdict(sampling) if sampling else {}
     translate = _translate_document if options.text else _translate_lines
@@ -174,7 +172,7 @@ def _translate_lines(
     with stdin_bars() as bars:
         for texts, prefixes in _chunks(options):
             if not done and len(texts) == 1:
-                advise_litert(options, open_source(options.run, "translation").run)
+                advise_litert(options, open_source(options.run).run)
             translations = translator.translate(
                 texts,
                 n_best=options.n_best or 1,

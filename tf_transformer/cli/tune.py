@@ -4,14 +4,15 @@ import argparse
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
-from tf_transformer.cli.options import RUN_HELP, add_model_options, open_run
+from tf_transformer.cli.options import RUN_HELP, add_model_options
 from tf_transformer.cli.parser import value_of
 from tf_transformer.data.text import read_some_pairs
 from tf_transformer.decoding.streams import use_threads
-from tf_transformer.loading.kinds import of_run
+from tf_transformer.loading.load import of_run
+from tf_transformer.run import Run
 
 
-def add_tune(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `tune`."""
     add = parser.add_argument
     add("run", metavar="RUN", help=RUN_HELP)
@@ -29,7 +30,7 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser, "--tag")
 
 
-def run_tune(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Chooses alpha, beam size and weights by BLEU on dev text, and writes them into the run.
 
     They become the defaults of translate, evaluate, export and so on. The run keeps its
@@ -39,7 +40,7 @@ def run_tune(options: argparse.Namespace) -> None:
         raise UserError("--source and --reference go together. Received: only one of them.")
     if options.tag and not options.source:
         raise UserError("--tag is for --source: the dev text of a run has its tags already.")
-    run = open_run(options.run)
+    run = Run.open(options.run)
     for name in (run.config.decoding.checkpoint, *(options.checkpoint or ())):
         of_run(run).require_files(name, options.tag)
     if options.source:

@@ -53,26 +53,18 @@ CONDITIONS = (
         why="LiteRT is for one model in float32 or int8, and does not sample",
     ),
     Condition("litert", excludes=("jit_compile",), why="XLA compiles nothing in LiteRT"),
-    # train, ablate
+    # doctor
     Condition("checked_run", only=("test",), why="a run has its settings"),
-    Condition("table", only=("output", "scale"), why="it prints every result there is"),
-    Condition("params_only", only=("rows", "scale", "set"), why="it trains nothing"),
-    # evaluate, classify, parse
+    # evaluate
     Condition(
         "hypothesis",
         only=("reference", "output", "report", "lowercase", "tokenize"),
         why="it scores a file, without a run",
     ),
-    Condition("score", only=("score",), why="it scores trees that are there"),
     Condition("report", excludes=("lowercase", "tokenize"), why="it prints every kind of BLEU"),
-    Condition("labelled", excludes=("n_best",), why="it prints scores instead of labels"),
-    Condition("labelled", excludes=("line_buffered",), why="it does not read stdin"),
-    Condition("words_of", excludes=("line_buffered",), why="it does not read stdin"),
-    # attention, heads, convert
+    # attention, convert
     Condition("head", needs=("layer",)),
     Condition("head", needs=("kind=encoder", "kind=decoder", "kind=cross")),
-    Condition("write", needs=("keep",)),
-    Condition("keep", needs=("write",)),
     Condition("origin=marian", excludes=("checkpoint",), why="it is for --to"),
     *(
         Condition(each, excludes=("quantization",), why="it is for --to ctranslate2")
@@ -80,6 +72,7 @@ CONDITIONS = (
     ),
     # export
     Condition("better_than", needs=("reference",)),
+    Condition("better_than", needs=("source",)),
     *(Condition(name, needs=("better_than",)) for name in ("source", "reference", "margin")),
     Condition("no_text", excludes=("tag", "better_than"), why="they are for a model of text"),
     Condition(

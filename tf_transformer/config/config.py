@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from tf_transformer.base import former
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import parse_json
 from tf_transformer.base.position_kinds import POSITION_KINDS
@@ -42,7 +43,7 @@ class ModelConfig:
     num_layers: int = setting(6, low=1, high=1_000, paper="3.1", by_preset=True,
         help="N, layers in the encoder, and in the decoder by default")
     decoder_layers: int | None = setting(None, low=1, high=1_000, paper="3.1", by_preset=True,
-        of_decoders=True, help="layers in the decoder; num_layers if None")
+        help="layers in the decoder; num_layers if None")
     d_model: int = setting(512, low=1, high=65_536, paper="3.1", by_preset=True,
         help="D, the width of every sublayer's output; even")
     d_ff: int = setting(2048, low=1, high=1_000_000, paper="3.3", by_preset=True,
@@ -67,7 +68,7 @@ class ModelConfig:
         + ", ".join(f"{name} ({kind.help})" for name, kind in POSITION_KINDS.items()))
     attention_window: int = setting(0, low=0, high=MAX_TOKENS, init_from="taken",
         help="positions to each side (back, in a decoder) that self-attention sees; 0: all")
-    tie_embeddings: bool = setting(True, paper="3.4", of_decoders=True,
+    tie_embeddings: bool = setting(True, paper="3.4",
         help="one matrix for both embeddings and the output projection (paper 3.4)")
     max_length: int = setting(1024, low=1, high=MAX_TOKENS, card="never",
         help="longest input if positions are learned")
@@ -75,11 +76,11 @@ class ModelConfig:
         init_from="own",
         help="learned positions that sources have trained, set by training; max_length if None")
     target_positions: int | None = setting(None, low=1, high=MAX_TOKENS, resume="ignored",
-        init_from="own", of_decoders=True,
+        init_from="own",
         help="learned positions that targets have trained, set by training; max_length if None")
     attention_bias: bool = setting(False,
         help="biases in the projections of attention; the paper has none")
-    output_bias: bool = setting(False, of_decoders=True,
+    output_bias: bool = setting(False,
         help="a bias added to the logits; the paper has none")
     activation: str = setting("relu", choices=("relu", "swish", "swiglu", "geglu"),
         help="activation of the feed-forward networks; in the last two it gates a second inner "
@@ -152,8 +153,7 @@ class DataConfig:
 
     train: tuple[str, ...] = setting((), flag="--train PREFIX", card="never", init_from="own",
         help="training text: prefixes of PREFIX.LANG[.gz] or tables FILE.tsv[.gz], with "
-        ":SOURCE-TARGET if their languages differ from the run's; for other tasks, files of "
-        "trees or labelled sentences")
+        ":SOURCE-TARGET if their languages differ from the run's")
     valid: tuple[str, ...] = setting((), flag="--valid PREFIX", card="never", init_from="own",
         help="dev text, in the same form")
     mix: str = setting("", flag="--mix W:W", init_from="own",
@@ -249,8 +249,9 @@ class TrainingConfig:
         help="decay of a moving average, evaluated and saved instead of the weights; 0: off")
     evaluate_every: int = setting(1_500, low=1, high=MAX_COUNT, paper="6.1, ten minutes",
         by_preset=True, resume="recorded", help="steps between evaluations on the dev set")
-    best_by: str = setting("bleu", choices=("bleu", "chrf", "perplexity", "f1", "accuracy"),
-        help="dev score that decides which weights are best")
+    best_by: str = setting("bleu", choices=("bleu", "chrf", "perplexity", "score"),
+        former=former.SCORES, help="dev score that decides which weights are best; score: that "
+        "of a function of one's own, in Python")
     keep_last: int = setting(5, low=1, high=MAX_COUNT, card="never", resume="recorded",
         help="newest checkpoints kept; at least average_last")
     average_last: int = setting(5, low=1, high=MAX_COUNT, paper="6.1", by_preset=True,
@@ -376,14 +377,13 @@ class Config:
     """Everything that defines a run, stored as config.json in its directory."""
 
     preset: str = ""  # name of the preset that it is based on
-    task: str = "translation"  # a key of `tasks.registry.TASKS`
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
     def flat(self) -> dict[str, Any]:
-        """Returns all settings as `{"section.field": value}`, with `preset` and `task`."""
+        """Returns all settings as `{"section.field": value}`, and `preset`."""
         return flattened(dataclasses.asdict(self))
 
     def to_json(self, **also: Any) -> str:
@@ -397,6 +397,7 @@ class Config:
         try:
             record = parse_json(text)
             record.pop("texts", None)  # the hashes of a run's text are no setting
+            TASK.check("task", record.pop("task", TASK.default))
             values = {name: record[name] for name in _NAMES} | flattened(record)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise UserError(f"The configuration is not a valid config.json: {error}.") from None
@@ -404,7 +405,7 @@ class Config:
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any]) -> Self:
-        """Returns the configuration with settings by "section.field", `preset` and `task`.
+        """Returns the configuration with settings by "section.field", and `preset`.
 
         Raises UserError for an unknown setting, a wrong type or a value out of bounds.
         """
@@ -440,8 +441,9 @@ def flattened(record: Mapping[Any, Any]) -> dict[str, Any]:
 # Outside the sections.
 _NAMES = {
     "preset": Setting(str, card="never", resume="recorded"),
-    "task": Setting(str, card="never"),
 }
+# Files of 1.1.0, its options and its arguments name a task.
+TASK = Setting(str, choices=("translation",), default="translation", former=former.TASKS)
 # The settings of a run by "section.field", and the options of a search and of sampling. A fact
 # given here is that of every field of the section that does not say otherwise.
 SETTINGS = (
@@ -456,13 +458,13 @@ SAMPLING = settings_of(SamplingConfig, group="sampling")
 
 
 def settings_with(**facts: Any) -> dict[str, Setting]:
-    """Returns the settings, `preset` and `task` included, of which all these facts are true."""
+    """Returns the settings, `preset` included, of which all these facts are true."""
     known = _NAMES | SETTINGS
     return {name: setting for name, setting in known.items() if setting.has(**facts)}
 
 
 def read_settings_file(path: Path) -> dict[str, Any]:
-    """Reads a file into settings by "section.field", plus `preset` and `task` if present.
+    """Reads a file into settings by "section.field", plus `preset` if present.
 
     A .json file is the config.json of a run. Any other file is YAML, with the same sections or
     with dotted names; a value is a string as for --set, or a YAML number, list and so on.
@@ -491,6 +493,7 @@ def _parse_yaml(text: str) -> dict[str, Any]:
             f"{quoted(record)}."
         )
     values = flattened(record)
+    TASK.check("task", values.pop("task", TASK.default))
     for name, value in values.items():
         setting = _NAMES.get(name) or find_named("setting", name, SETTINGS)
         parsed = parse_value(setting, value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Presets: the models of the paper's Tables 3 and 4, and sizes for smaller data; recipes.
+"""Presets: the paper's base and big models (Table 3), and sizes for smaller data; recipes.
 
 Presets are absolute: each states all differences from the defaults, which are the paper's
 base model and recipe; none is built on another. A recipe overrides any preset in the settings
@@ -11,10 +11,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.former import experiment_of_preset, gone
 from tf_transformer.config.config import (
     SETTINGS,
     Config,
-    DataConfig,
     DecodingConfig,
     ModelConfig,
     TrainingConfig,
@@ -24,21 +25,14 @@ from tf_transformer.config.settings import find_named
 
 
 def _table3(
-    num_layers: int, d_model: int, d_ff: int, num_heads: int, key_dim: int | None,
-    dropout: float, label_smoothing: float, steps: int, averaged: int,
-    positions: str = "sinusoidal",
-) -> Config:  # fmt: skip
-    """Returns a row of Table 3, decoded with the average of `averaged` checkpoints (6.1).
-
-    If `key_dim` is None it is d_model / num_heads, as value_dim is in every row.
-    """
+    d_model: int, d_ff: int, num_heads: int, dropout: float, steps: int, averaged: int
+) -> Config:
+    """Returns a row of Table 3, decoded with the average of `averaged` checkpoints (6.1)."""
     model = ModelConfig(
-        vocab_size=37_000, num_layers=num_layers, d_model=d_model, d_ff=d_ff,
-        num_heads=num_heads, key_dim=key_dim, dropout=dropout, positions=positions,
+        vocab_size=37_000, num_layers=6, d_model=d_model, d_ff=d_ff, num_heads=num_heads,
+        dropout=dropout,
     )  # fmt: skip
-    training = TrainingConfig(
-        steps=steps, label_smoothing=label_smoothing, keep_last=averaged, average_last=averaged
-    )
+    training = TrainingConfig(steps=steps, keep_last=averaged, average_last=averaged)
     return Config(model=model, training=training)
 
 
@@ -63,52 +57,14 @@ def _multi30k(vocab_size: int, positions: str, steps: int, averaged: int) -> Con
     return Config(model=model, training=training, decoding=decoding)
 
 
-# fmt: off
 TABLE3 = {
-    #                       N  d_model d_ff   h   d_k   P_drop eps_ls   steps avg
-    "base":         _table3(6,   512, 2048,   8, None,   0.1,   0.1, 100_000,  5),
-    "table3-A-h1":  _table3(6,   512, 2048,   1, None,   0.1,   0.1, 100_000,  5),
-    "table3-A-h4":  _table3(6,   512, 2048,   4, None,   0.1,   0.1, 100_000,  5),
-    "table3-A-h16": _table3(6,   512, 2048,  16, None,   0.1,   0.1, 100_000,  5),
-    "table3-A-h32": _table3(6,   512, 2048,  32, None,   0.1,   0.1, 100_000,  5),
-    "table3-B-dk16": _table3(6,  512, 2048,   8,   16,   0.1,   0.1, 100_000,  5),
-    "table3-B-dk32": _table3(6,  512, 2048,   8,   32,   0.1,   0.1, 100_000,  5),
-    "table3-C-N2":  _table3(2,   512, 2048,   8, None,   0.1,   0.1, 100_000,  5),
-    "table3-C-N4":  _table3(4,   512, 2048,   8, None,   0.1,   0.1, 100_000,  5),
-    "table3-C-N8":  _table3(8,   512, 2048,   8, None,   0.1,   0.1, 100_000,  5),
-    "table3-C-d256": _table3(6,  256, 2048,   8, None,   0.1,   0.1, 100_000,  5),
-    "table3-C-d1024": _table3(6, 1024, 2048,  8, None,   0.1,   0.1, 100_000,  5),
-    "table3-C-ff1024": _table3(6, 512, 1024,  8, None,   0.1,   0.1, 100_000,  5),
-    "table3-C-ff4096": _table3(6, 512, 4096,  8, None,   0.1,   0.1, 100_000,  5),
-    "table3-D-drop0.0": _table3(6, 512, 2048, 8, None,   0.0,   0.1, 100_000,  5),
-    "table3-D-drop0.2": _table3(6, 512, 2048, 8, None,   0.2,   0.1, 100_000,  5),
-    "table3-D-ls0.0": _table3(6, 512, 2048,   8, None,   0.1,   0.0, 100_000,  5),
-    "table3-D-ls0.2": _table3(6, 512, 2048,   8, None,   0.1,   0.2, 100_000,  5),
-    "table3-E-learned": _table3(6, 512, 2048, 8, None,   0.1,   0.1, 100_000,  5, "learned"),
-    "big":          _table3(6,  1024, 4096,  16, None,   0.3,   0.1, 300_000, 20),
+    "base": _table3(512, 2048, num_heads=8, dropout=0.1, steps=100_000, averaged=5),
+    "big": _table3(1024, 4096, num_heads=16, dropout=0.3, steps=300_000, averaged=20),
 }
-# fmt: on
-
-
-def _table4(vocab_size: int) -> Config:
-    """Returns the 4-layer parser of section 6.3, otherwise with the base model's settings.
-
-    The paper chose dropout and learning rate on WSJ section 22 and does not report them.
-    """
-    return Config(
-        task="parsing",
-        model=ModelConfig(vocab_size=vocab_size, num_layers=4, d_model=1024),
-        training=TrainingConfig(best_by="f1"),
-        decoding=DecodingConfig(beam_size=21, alpha=0.3, max_extra_length=300),
-    )
-
-
-TABLE4 = {"parsing-wsj": _table4(16_000), "parsing-semi": _table4(32_000)}
 
 # fmt: off
 PRESETS = {
     **TABLE3,
-    **TABLE4,
     # The built-in corpus: minutes on two CPU cores.
     "tiny": Config(
         model=ModelConfig(
@@ -130,31 +86,6 @@ PRESETS = {
     "multi30k-tok": _multi30k(10_000, "sinusoidal", 18_000, 10).replace(
         {"data.bleu_tokenizer": "none"}
     ),
-    # Some 30,000 trees on a CPU: docs/results/parsing.md. Small batches and a moving average,
-    # because a CPU has time for only a few updates.
-    "parsing-small": Config(
-        task="parsing",
-        model=ModelConfig(
-            vocab_size=4_000, num_layers=3, d_model=128, d_ff=512, num_heads=4, dropout=0.1,
-            norm_first=True),
-        training=TrainingConfig(
-            steps=12_000, batch_tokens=2_048, warmup_steps=1_000, learning_rate_scale=0.9,
-            ema_decay=0.998, evaluate_every=1_000, best_by="f1", keep_last=8, average_last=8,
-            precision="mixed_bfloat16"),
-        decoding=DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=300),
-    ),
-    # Some 10,000 labelled sentences, minutes on two CPU cores: docs/results/classification.md.
-    # Few layers, much dropout and sampled subwords, because so little text is soon memorised.
-    "classification-small": Config(
-        task="classification",
-        data=DataConfig(subword_sampling=0.1),
-        model=ModelConfig(
-            vocab_size=8_000, num_layers=2, d_model=128, d_ff=256, num_heads=4, dropout=0.3,
-            norm_first=True),
-        training=TrainingConfig(
-            steps=2_000, batch_tokens=2_048, warmup_steps=200, learning_rate_scale=0.3,
-            evaluate_every=100, best_by="accuracy", average_last=5),
-    ),
 }
 # fmt: on
 
@@ -166,6 +97,8 @@ def preset(name: str) -> Config:
         >>> preset("big").model.d_model
         1024
     """
+    if experiment := experiment_of_preset(name):
+        raise UserError(gone(f"The preset {name}", experiment))
     return dataclasses.replace(find_named("model", name, PRESETS), preset=name)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tf_transformer.base.errors import UserError, quoted, strings
 from tf_transformer.base.files import parse_json
+from tf_transformer.base.former import gone
 
 # Counts fit int32; the largest float is roughly that of float32.
 MAX_COUNT, MAX_FLOAT = 1_000_000_000, 1e38
@@ -55,7 +56,7 @@ class Setting:
         help: a line for --help, the reference and the docstrings of models.
         flag: its option with the name of the value, "--beam W"; empty if it has only --set.
         group: the options among which --help lists the flag: "run" and "training" (of `train`;
-            `ablate` has only the latter), "search" or "sampling".
+            experiments may have only the latter), "search" or "sampling".
         paper: the section of the paper that it is from, which the card names beside another
             value; empty if the paper lacks it.
         by_preset: whether recipes leave it to the preset, as they do the size of a model.
@@ -66,7 +67,7 @@ class Setting:
         init_from: what training on another run's weights does: it must be the "same" as there,
             is "taken" from there unless given, as a "recipe" is if no model or recipe is named,
             or stays its "own".
-        of_decoders: whether a model without a decoder ignores it.
+        former: values of 1.1.0 that are gone, with the experiment that has a successor.
         of_search: whether it belongs to beam search, so that sampling excludes it.
         same_results: whether results do not depend on it.
     """
@@ -83,7 +84,7 @@ class Setting:
     card: Literal["changed", "always", "never"] = "changed"
     resume: Literal["refused", "recorded", "ignored"] = "refused"
     init_from: Literal["same", "taken", "recipe", "own"] = "recipe"
-    of_decoders: bool = False
+    former: Mapping[str, str] = dataclasses.field(default_factory=dict)
     of_search: bool = False
     same_results: bool = False
 
@@ -119,6 +120,8 @@ class Setting:
 
         NumPy's numbers become Python's. UserError for another type, or if it is out of range.
         """
+        if isinstance(value, str) and value in self.former:
+            raise UserError(gone(f"`{name}` {value!r}", self.former[value]))
         require(self.fits(value), name, str(self), value)
         if self.type == tuple[str, ...]:
             return tuple(value)

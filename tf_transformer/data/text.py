@@ -255,11 +255,10 @@ class ParallelText:
         """Reads the pairs, with the tag before each source that is not blank."""
         return ((self.tagged(source), target) for source, target in self.plain_pairs())
 
-    def check(self, name: str = "") -> None:
+    def check(self) -> None:
         """Reads all pairs before any slow work; warns of byte order marks inside the text.
 
-        Raises UserError if `plain_pairs` does, or no pair has text on both sides; then it names
-        the text `name`, the user's file of another form, if given.
+        Raises UserError if `plain_pairs` does, or no pair has text on both sides.
         """
         has_text, marked, first = False, 0, 0
         for number, (source, target) in enumerate(self.plain_pairs(), start=1):
@@ -273,7 +272,7 @@ class ParallelText:
             )  # fmt: skip
         if not has_text:
             raise UserError(
-                f"There is no pair with text on both sides in {name or self.files}: leave it "
+                f"There is no pair with text on both sides in {self.files}: leave it "
                 "out, or check whether it is the right text."
             )
 

@@ -137,8 +137,9 @@ class Engine(InOneProcess, ABC):
 class GraphEngine(Engine):
     """Searches, scores and aligns with a model in TensorFlow.
 
-    `streams` batches are searched at the same time; None for as many as the cores allow. Raises
-    ValueError if the tokenizer's vocabulary is not the model's.
+    `streams` batches are searched at the same time; None for as many as the cores allow.
+    `drawable` returns the pieces that sampling may draw, bool [V]; by default those that are
+    spelt out. Raises ValueError if the tokenizer's vocabulary is not the model's.
     """
 
     def __init__(
@@ -147,6 +148,8 @@ class GraphEngine(Engine):
         tokenizer: Tokenizer,
         *,
         streams: int | None = None,
+        longest_trained: int | None = None,
+        drawable: Callable[[], np.ndarray] | None = None,
     ) -> None:
         if tokenizer.vocab_size != model.vocab_size:
             raise ValueError(
@@ -156,9 +159,8 @@ class GraphEngine(Engine):
         self.model, self.tokenizer, self.streams = model, tokenizer, streams
         self.symbols = symbols_in(tokenizer.model_bytes)
         self.has_slots = all(len(tokenizer.slots(side)) for side in SIDES)
-        self.longest_trained: int | None = None  # tokens of the longest source, with EOS
-        # Which pieces sampling may draw, bool [V]; a function, for a run has to read it.
-        self.drawable: Callable[[], np.ndarray] = lambda: tokenizer.spelt_pieces
+        self.longest_trained = longest_trained
+        self._drawable = drawable or (lambda: tokenizer.spelt_pieces)
         # `compiled(plan)` is a search from ids [B, S] to hypotheses, traced once for batches of
         # every shape. Its second argument has arrays by name: `prefix`, `seeds` and the
         # grammar's `context`, as the plan needs.
@@ -378,7 +380,7 @@ class GraphEngine(Engine):
             top_k=sampling.top_k,
             top_p=sampling.top_p,
             prefix=prefix,
-            drawable=tf.constant(self.drawable()),
+            drawable=tf.constant(self._drawable()),
             **self._rules(source, decoding),
         )
 

@@ -14,13 +14,12 @@ from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.embedding import PositionalEmbedding, PositionalEncoding
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.feed_forward import AddAndNorm, FeedForward
-from tf_transformer.layers.pooling import MeanPooling
 from tf_transformer.layers.positions import sinusoidal_positions
 
 # fmt: off
 __all__ = [
     "AddAndNorm", "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "FeedForward",
-    "MeanPooling", "MultiHeadAttention", "PositionalEmbedding", "PositionalEncoding",
+    "MultiHeadAttention", "PositionalEmbedding", "PositionalEncoding",
     "causal_mask", "padding_mask", "scaled_dot_product_attention", "sinusoidal_positions",
 ]
 # fmt: on

@@ -28,10 +28,10 @@ class LiteEngine(GraphEngine):
         tokenizer: Tokenizer,
         interpreters: InterpreterPool,
         *,
-        streams: int | None = None,
+        longest_trained: int | None = None,
     ) -> None:
-        streams = streams or most_streams(interpreters.threads)
-        super().__init__(model, tokenizer, streams=streams)
+        streams = most_streams(interpreters.threads)
+        super().__init__(model, tokenizer, streams=streams, longest_trained=longest_trained)
         self.interpreters = interpreters
 
     def _compile(self, plan: SearchPlan) -> CompiledSearch:

@@ -1,238 +1,156 @@
-"""Loading of trained models: a function for each task's runs, exports and .keras files."""
+"""`load`: what stands at a path, and the options that suit it; TensorFlow comes after these."""
 
-import functools
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import keras
-
-from tf_transformer.base.errors import UserError
-from tf_transformer.base.files import watched
-from tf_transformer.config import DecodingConfig
-from tf_transformer.config.settings import split_tags
-from tf_transformer.data import builtin
-from tf_transformer.data.text import always_tagged
-from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.vocabulary import require_known
-from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.streams import lite_threads
-from tf_transformer.export.saved_model import ExportEngine, require_int8
-from tf_transformer.fast.int8 import to_int8
-from tf_transformer.litert.engine import LiteEngine
-from tf_transformer.litert.file import cached_lite_file
-from tf_transformer.litert.interpreter import InterpreterPool
-from tf_transformer.models.ensemble import Ensemble
-from tf_transformer.models.transformer import Transformer, build_model
-from tf_transformer.reports.model_card import card_of
+from tf_transformer.base.errors import Strings, UserError, names_arguments, quoted, strings
+from tf_transformer.base.system import import_tensorflow
+from tf_transformer.config import SEARCH
+from tf_transformer.config.combinations import check
+from tf_transformer.config.config import DECODING_PRECISIONS, TASK
+from tf_transformer.export.card import read_card
+from tf_transformer.export.versions import find_export
 from tf_transformer.run import Run
-from tf_transformer.run.checkpoints import load_weights
-from tf_transformer.run.run_tokenizer import trained_pieces
-from tf_transformer.tasks.classification.predictor import (
-    ExportClassifier,
-    SentenceClassifier,
-    build_classifier,
-    classifier_of,
-)
-from tf_transformer.tasks.parsing.parser import Parser, TreeGrammar
-from tf_transformer.tasks.parsing.trees import LEXICON_FILE, Lexicon
-from tf_transformer.translation.translator import Translator
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:  # it imports TensorFlow
+    from tf_transformer.translation.translator import Translator
 
-Model = TypeVar("Model", bound=keras.Model)
+# Names of options. XLA is for Python alone: TF Serving compiles nothing.
+_OF_RUNS = frozenset((*SEARCH, "checkpoint", "ensemble", "precision", "tag", "litert"))
+_OF_RUNS |= {"threads", "alignments", "format", "no_text"}
+_OF_EXPORTS, _OF_KERAS_FILES = frozenset(SEARCH) - {"jit_compile"}, frozenset(("tokenizer",))
+_KNOWN = _OF_RUNS | _OF_KERAS_FILES
 
 
-# --- What uses a trained model, by task --------------------------------------------------
+@dataclass(frozen=True)
+class Source:
+    """A run, an export or a .keras file."""
+
+    path: Path  # its folder or file; for an export the folder of its version
+    kind: str  # what it is, for messages
+    options: frozenset[str]  # names of the options that suit it
+    run: Run | None = None
+
+    def refuse(self, chosen: Iterable[str], written: Callable[[str], str]) -> None:
+        """Raises UserError for the first option that is for other things to load.
+
+        Options that are about no loading are ignored; `written` returns one as the user writes
+        it.
+        """
+        for name in chosen:
+            if name in _KNOWN - self.options:
+                of_run = ", but for the run it was made from" * (name in _OF_RUNS)
+                raise UserError(
+                    f"{written(name)} is not for {self.kind}{of_run}. Received: {self.path}."
+                )
+
+    def require_files(self, checkpoint: str | None, tag: str | None = None) -> None:
+        """Raises UserError if a run lacks the weights, its tokenizer or the tag."""
+        from tf_transformer.data.vocabulary import require_known  # imports SentencePiece
+
+        if self.run:
+            self.run.weights(checkpoint)
+            require_known(tag, self.run.config.data, self.run.require_tokenizer())
+
+    def translator(self, **options: Any) -> "Translator":
+        """Loads it, with options that suit it; imports TensorFlow."""
+        from tf_transformer.loading import translators
+
+        if self.run:
+            return translators.load_translator(self.run, **options)
+        if self.path.suffix == ".keras":
+            return translators.load_keras_translator(self.path, **options)
+        return translators.load_exported_translator(self.path, **options)
 
 
-def load_translator(
-    run: Run,
-    checkpoint: str | None = None,
-    *,
-    decoding: DecodingConfig | None = None,
-    **options: Any,
-) -> Translator:
-    """Loads the translator of a run; see `load_run` and `load_engine`."""
-    card = card_of(run, checkpoint, **options)
-    translator = Translator(
-        decoding=decoding or run.config.decoding,
-        engine=load_engine(run, checkpoint, **options),
-        card=card,
-        bleu_tokenizer=run.config.data.bleu_tokenizer,
-        language=builtin.languages(run.config)[0],
-        joins=run.config.data.join > 0,
-        target_language=builtin.languages(run.config)[1],
-    )
-    translator.read_history = run.history
-    return translator
-
-
-def load_exported_translator(path: Path) -> Translator:
-    """Loads a translator from the folder of a SavedModel; UserError if it holds none."""
-    engine = ExportEngine(path)
-    config = engine.config
-    return Translator(
-        decoding=engine.decoding,
-        engine=engine,
-        bleu_tokenizer=config.data.bleu_tokenizer if config else "13a",
-        language=builtin.languages(config)[0] if config else "",
-        joins=not config or config.data.join > 0,
-        target_language=builtin.languages(config)[1] if config else "",
-    )
-
-
-def load_keras_translator(path: Path, tokenizer: str | Path | None = None) -> Translator:
-    """Loads a .keras file of a `Transformer`; UserError if it holds none, or has no tokenizer.
-
-    The tokenizer is a SentencePiece model, or the run that has it; by default tokenizer.model
-    beside the file.
-    """
-    try:
-        model = keras.saving.load_model(path, compile=False)
-    except (ValueError, TypeError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path} does not hold a model that Keras can load: {reason}") from None
-    if not isinstance(model, Transformer):
+def find(path: Path) -> Source:
+    """Returns what a path holds; UserError if it is nothing that can be loaded."""
+    if path.suffix == ".keras" and path.is_file():
+        return Source(path, "a .keras file", _OF_KERAS_FILES)
+    if export := find_export(path):
+        return of_export(export)
+    if not (path / "config.json").exists():
+        received = "no such path"
+        if path.exists():
+            received = f"a {'folder' if path.is_dir() else 'file'} that is none of them"
         raise UserError(
-            f"{path} must hold a Transformer. Received: a {type(model).__name__}, which only "
-            "Keras can use."
+            f"{path} must be a run directory, an export or a .keras file. Received: {received}."
         )
-    file = Path(tokenizer or path.parent)
-    file = file / "tokenizer.model" if file.is_dir() else file
-    if not file.exists():
-        raise UserError(
-            f"{path} has no tokenizer beside it: expected {file}. Give `tokenizer`, a "
-            "SentencePiece model or the run that has it."
-        )
-    return Translator(model, file)
+    return of_run(Run.open(path))
 
 
-def load_parser(
-    run: Run,
-    checkpoint: str | None = None,
+def of_run(run: Run) -> Source:
+    """Returns a run as a `Source`."""
+    return Source(run.path, "a run", _OF_RUNS, run)
+
+
+def of_export(path: Path) -> Source:
+    """Returns the folder of a SavedModel as a `Source`; UserError if it labels sentences."""
+    task = read_card(path).get("task")  # opening it refuses a damaged card
+    if isinstance(task, str):
+        TASK.check(f"{path}: task", task)
+    return Source(path, "an export", _OF_EXPORTS)
+
+
+@names_arguments()
+def load(
+    path: str | Path,
     *,
-    decoding: DecodingConfig | None = None,
-    constraint: str = "tags",
-    **options: Any,
-) -> Parser:
-    """Loads the parser of a run; see `load_run` and `load_engine`.
-
-    The `constraint` is "tags" to search only for trees with tags that training saw for each
-    word, "words" for trees with any tags, "none" for any sequence, which is then repaired.
-    """
-    engine = load_engine(run, checkpoint, **options)
-    grammar = None
-    if constraint != "none":
-        lexicon = Lexicon.load(run.path / LEXICON_FILE)
-        grammar = TreeGrammar(engine.tokenizer, lexicon, any_tag=constraint == "words")
-    parser = Parser(engine, decoding or run.config.decoding, grammar)
-    parser.read_history = run.history
-    return parser
-
-
-def load_classifier(
-    run: Run,
-    checkpoint: str | None = None,
-    *,
-    precision: str = "float32",
-) -> SentenceClassifier:
-    """Loads the classifier of a run; see `load_run`."""
-    card = card_of(run, checkpoint, precision=precision)
-    build = functools.partial(build_classifier, run)
-    model = _load_model(run, checkpoint, precision, build)
-    classifier = SentenceClassifier(classifier_of(run, model, Tokenizer(run.tokenizer)), card)
-    classifier.read_history = run.history
-    return classifier
-
-
-def load_exported_classifier(path: Path) -> SentenceClassifier:
-    """Loads a classifier from the folder of a SavedModel; UserError if it holds none."""
-    return SentenceClassifier(ExportClassifier(path))
-
-
-# --- Models, tokenizers and weights ------------------------------------------------------
-
-
-def load_engine(
-    run: Run,
-    checkpoint: str | None,
-    *,
-    ensemble: Sequence[Run] = (),
+    task: str | None = None,
+    checkpoint: str | int | None = None,
+    ensemble: Strings = (),
+    tag: str | None = None,
     precision: str = "float32",
     litert: bool = False,
-    threads: int | None = None,
-    tag: str | None = None,
-) -> GraphEngine:
-    """Builds the model and the tokenizer of a run, and loads the weights of a checkpoint.
+    tokenizer: str | Path | None = None,
+) -> "Translator":
+    """Loads a run, an export or a .keras file.
 
-    The checkpoint is best, average, last or a step; None for each run's own setting. The mean
-    of the probabilities of an ensemble decides. The precision is that of computation and
-    weights, regardless of training; `litert` searches in float32 or int8, and scores in
-    float32. The number of LiteRT threads is by default by the model's width. The tag stands
-    before each source; "" if the sources already have their tags; see `data.vocabulary`.
+    Args:
+        path: a run directory; a SavedModel, or a folder of versions, of which the newest is
+            loaded; or a .keras file of a `Transformer`.
+        task: "translation" or None: what 1.1.0 could choose from.
+        checkpoint: for runs: best, average, last or a step; by default the setting
+            decoding.checkpoint.
+        ensemble: for runs: other runs with the same tokenizer, to decode with the mean of
+            all probabilities.
+        tag: for runs: text before each source, one of the tags it was trained with.
+        precision: for runs: float32, bfloat16 or int8, for weights and computation.
+        litert: for runs: whether to search in LiteRT, which is faster for one sentence.
+        tokenizer: for .keras files: its SentencePiece model, or a run that has it; by default
+            tokenizer.model beside the file.
 
-    Raises UserError if a run lacks the checkpoint or a tokenizer; if the tokenizers differ; if
-    a run was not trained with the tag; if TensorFlow cannot multiply int8 here; or if training
-    replaces the weights meanwhile.
+    Returns:
+        A `Translator`. That of an export refuses what needs the original model.
+
+    Raises:
+        UserError: if the path is none of these, or does not support an option.
+
+    Example:
+        >>> import tf_transformer
+        >>> tf_transformer.load("runs/mine").translate("Good morning.")
+        '...'
     """
-    file = run.weights(checkpoint)
-    require_kept = watched(file)
-    models = [
-        _load_model(
-            member,
-            checkpoint,
-            "float32" if litert else precision,
-            functools.partial(build_model, member.config),
+    if task is not None:
+        TASK.check("task", task)
+    source, others = find(Path(path)), strings("ensemble", ensemble)
+    options: dict[str, Any] = {
+        "checkpoint": None if checkpoint is None else str(checkpoint),
+        "ensemble": others,
+        "tag": tag, "tokenizer": tokenizer, "litert": litert,
+        "precision": "" if precision == "float32" else precision,
+    }  # fmt: skip
+    chosen = {name: value for name, value in options.items() if value}
+    source.refuse(chosen, "`{}`".format)
+    if precision not in DECODING_PRECISIONS:
+        raise UserError(
+            f"`precision` must be one of {DECODING_PRECISIONS}. Received: {quoted(precision)}."
         )
-        for member in (run, *ensemble)
-    ]
-    tokenizer = _shared_tokenizer(run, ensemble, tag)
-    engine = GraphEngine(Ensemble(models) if ensemble else models[0], tokenizer)
-    if litert:
-        require_kept()  # the LiteRT file is found by the hash of the weights
-        content = cached_lite_file(models[0], precision, file)
-        threads = threads or lite_threads(run.config.model.d_model)
-        engine = LiteEngine(models[0], tokenizer, InterpreterPool(content, threads, precision))
-    engine.longest_trained = run.longest_source
-    engine.drawable = functools.partial(trained_pieces, run, tokenizer)
-    return engine
-
-
-def _load_model(
-    run: Run, checkpoint: str | None, precision: str, build: Callable[[str], Model]
-) -> Model:
-    """Builds the model of a run and loads its weights; UserError if int8 is not possible."""
-    file, in_int8 = run.weights(checkpoint), precision == "int8"
-    run.require_tokenizer()
-    if in_int8:
-        require_int8("--precision int8")
-    model = build("float32" if in_int8 else precision)
-    load_weights(file, model)
-    if in_int8:
-        to_int8(model)
-    return model
-
-
-def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Tokenizer:
-    """Returns the tokenizer of a run, which all runs of an ensemble must share."""
-    for member in (run, *others):
-        tags = dict.fromkeys(split_tags(member.config.data.tag).values())
-        if tag is None and always_tagged(member.config.data):
-            logger.warning(
-                "%s was trained only on sources that begin with a tag: begin each line with "
-                "one of %s, or give --tag to a command that has it",
-                member.path, ", ".join(tags),
-            )  # fmt: skip
-    file = run.require_tokenizer()
-    tokenizer = Tokenizer(file, require_known(tag, run.config.data, file))
-    for other in others:
-        require_known(tag, other.config.data, other.require_tokenizer())
-        if Tokenizer(other.require_tokenizer()).models != tokenizer.models:
-            raise UserError(
-                "The runs of an ensemble must have the same tokenizer. Received: different "
-                f"ones in {run.path} and {other.path}. Train the latter with "
-                f"--set data.tokenizer={run.tokenizer}."
-            )
-    return tokenizer
+    check(chosen)
+    if others:
+        chosen["ensemble"] = [Run.open(other) for other in others]
+    source.require_files(chosen.get("checkpoint"), tag)
+    import_tensorflow()
+    return source.translator(**chosen)

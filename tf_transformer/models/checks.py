@@ -1,12 +1,12 @@
 """Arguments of `compile` and `fit` that would be ignored or misread are refused."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
-from tf_transformer.models.losses import LabelSmoothedCrossEntropy, TokenCount, TokenMean
+from tf_transformer.models.losses import LabelSmoothedCrossEntropy, TokenMean
 
 logger = logging.getLogger(__name__)
 
@@ -24,19 +24,6 @@ def check_loss(loss, loss_weights, in_parts: bool) -> None:
             "`max_tokens_per_device` and `chunked_loss` require the loss "
             f"LabelSmoothedCrossEntropy. Received: loss={loss!r}."
         )
-
-
-def check_labels(first_label: int, loss, metrics: Sequence[keras.metrics.Metric]) -> None:
-    """Raises ValueError if a loss or metric of ours numbers labels unlike the model."""
-    for one in (loss, *metrics):
-        if not isinstance(one, LabelSmoothedCrossEntropy | TokenMean):
-            continue
-        if one.first_label != first_label and not isinstance(one, TokenCount):
-            raise ValueError(
-                f"The labels of this model begin with {first_label}: give {type(one).__name__} "
-                f"the argument first_label={first_label}. "
-                f"Received: first_label={one.first_label}."
-            )
 
 
 def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
@@ -62,7 +49,7 @@ def check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
             f"`add_loss`. Received: {len(model.losses)} such losses. Remove them, or compile "
             "keras.Model(model.inputs, model.outputs), which has Keras's own step."
         )
-    if arguments.get("class_weight") is not None and not model.first_label:
+    if arguments.get("class_weight") is not None:
         raise ValueError(
             "`class_weight` is for one label per row. Give the tokens' weights as sample "
             f"weights [B, T]. Received: class_weight={arguments['class_weight']!r}."

@@ -54,6 +54,11 @@ def token_weights(labels, sample_weight=None):
     return weights * sample_weight
 
 
+def _without_first_label(config):
+    """Returns a configuration without what 1.1.0 had for models of classes; 0 for tokens."""
+    return {name: value for name, value in config.items() if name != "first_label"}
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """Mean label-smoothed cross-entropy over real tokens.
@@ -63,8 +68,6 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     Args:
         label_smoothing: in [0, 1); 0.1 in the paper.
-        first_label: the label of column 0 of the logits: 0 for tokens, 1 for classes, which
-            have no column for padding.
         scatter: False computes the same gradient without TensorFlow's scatter, which a GPU
             leaves to the CPU under `enable_op_determinism`.
 
@@ -85,7 +88,6 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self,
         label_smoothing: float = 0.1,
         name: str = "loss",
-        first_label: int = 0,
         scatter: bool = True,
         **kwargs,
     ):
@@ -100,7 +102,6 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
             )
         super().__init__(name=name, **(kwargs | {"reduction": "sum"}))
         self.label_smoothing = label_smoothing
-        self.first_label = first_label
         self.scatter = scatter
 
     def __call__(self, y_true, y_pred, sample_weight=None):
@@ -111,14 +112,16 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     def weighted_sum(self, labels, logits, weights):
         """Returns the sum of the tokens' losses times `weights` [B, T]."""
-        losses = smoothed_cross_entropy(
-            labels, logits, self.label_smoothing, self.first_label, self.scatter
-        )
+        losses = smoothed_cross_entropy(labels, logits, self.label_smoothing, self.scatter)
         return ops.sum(losses * weights)
 
     def get_config(self):
-        names = ("label_smoothing", "first_label", "scatter")
+        names = ("label_smoothing", "scatter")
         return super().get_config() | {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config(_without_first_label(config))
 
 
 # --- Metrics -----------------------------------------------------------------------------
@@ -133,16 +136,12 @@ def full_precision(dtype=None) -> str:
 
 
 class TokenMean(keras.metrics.Metric):
-    """Mean of a per-token value over all real tokens seen since the last reset.
-
-    `first_label` is the label of column 0 of the logits, as in `LabelSmoothedCrossEntropy`.
-    """
+    """Mean of a per-token value over all real tokens seen since the last reset."""
 
     default_name: str
 
-    def __init__(self, name: str | None = None, first_label: int = 0, dtype=None, **kwargs):
+    def __init__(self, name: str | None = None, dtype=None, **kwargs):
         super().__init__(name=name or self.default_name, dtype=full_precision(dtype), **kwargs)
-        self.first_label = first_label
         self.total = self.add_weight(name="total", initializer="zeros", dtype=self.dtype)
         self.count = self.add_weight(name="count", initializer="zeros", dtype=self.dtype)
 
@@ -160,8 +159,9 @@ class TokenMean(keras.metrics.Metric):
     def result(self):
         return ops.divide_no_nan(self.total, self.count)
 
-    def get_config(self):
-        return super().get_config() | {"first_label": self.first_label}
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config(_without_first_label(config))
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -178,7 +178,7 @@ class Perplexity(TokenMean):
     default_name = "perplexity"
 
     def token_values(self, labels, logits):
-        _, log_sum, _, label_logits = softmax_statistics(labels, logits, self.first_label)
+        _, log_sum, _, label_logits = softmax_statistics(labels, logits)
         return log_sum - label_logits
 
     def result(self):
@@ -200,7 +200,7 @@ class TokenAccuracy(TokenMean):
 
     def token_values(self, labels, logits):
         # The loss computes the maximum and the label's logit anyway; an argmax would be extra.
-        _, _, maximum, label_logits = softmax_statistics(labels, logits, self.first_label)
+        _, _, maximum, label_logits = softmax_statistics(labels, logits)
         return ops.cast(label_logits >= maximum, "float32")
 
 

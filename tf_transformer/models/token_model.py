@@ -10,7 +10,7 @@ from tf_transformer.fast.optimizers import LossScaleOptimizer
 from tf_transformer.fast.programs import Programs
 from tf_transformer.fast.recompute import compiled
 from tf_transformer.layers.stack import Stack
-from tf_transformer.models.checks import check_fit, check_labels, check_loss, warn_of_padding
+from tf_transformer.models.checks import check_fit, check_loss, warn_of_padding
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
     full_precision,
@@ -37,13 +37,9 @@ class TokenModel(KerasModel):
 
     Every replica draws its own dropout masks. A gradient that is not finite makes the loss of
     the epoch NaN, so that a callback can stop training; under loss scaling it skips the update.
-
-    A model with one label per row has logits [B, V] and labels [B], 0 for rows of padding.
     """
 
     max_tokens_per_device: int | None = None
-    first_label = 0  # the label of column 0 of the logits
-    unit = "tokens"  # plural noun for the labelled items, shown on the console
     _replica_seeds = None
     _trained: tuple[int, ...] = ()  # ids of the weights of the last `fit` since `compile`
     _predicted = _tested = _trained  # those of the last `predict`, and `evaluate`
@@ -91,8 +87,7 @@ class TokenModel(KerasModel):
             RuntimeError: if Keras's backend is not TensorFlow.
             ValueError: for a negative `max_tokens_per_device`; for `chunked_loss`, if the model
                 does not end in the projection to logits; for it and `max_tokens_per_device`, if
-                the loss is not `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`;
-                for a loss or metric of this package with another `first_label` than the model.
+                the loss is not `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`.
         """
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -111,7 +106,6 @@ class TokenModel(KerasModel):
         check_loss(loss, kwargs.get("loss_weights"), in_parts)
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
         objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
-        check_labels(self.first_label, loss, objects)
         by_layer = self._compiles_by_layer(loss, jit_compile, kwargs.get("run_eagerly"))
         of_loss = CompiledLoss(self._metric_state, self._compiled_loss) if by_layer else None
         chunks = ChunkedLoss(self, of_loss) if chunked_loss else None  # refuses some models
@@ -218,7 +212,7 @@ class TokenModel(KerasModel):
         return self._logs(total, count)
 
     def _unpack(self, data):
-        """Returns inputs, labels [B, T] or [B], their weights, and the sum of the weights."""
+        """Returns inputs, labels [B, T], their weights, and the sum of the weights."""
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         labels = labels_of(self.output, labels)
         self._check_lengths(inputs, labels)

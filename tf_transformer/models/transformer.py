@@ -18,61 +18,6 @@ from tf_transformer.layers.stack import Stack
 from tf_transformer.models.cached_decoding import DecodingStep, StepProgram, initial_cache
 from tf_transformer.models.token_model import TokenModel
 
-# --- What it shares with the classifier --------------------------------------------------
-
-
-class BaseTransformer(TokenModel):
-    """A functional model with stacks of encoder or decoder layers.
-
-    Its `get_config` holds the arguments of its constructor, which layers are frozen and which
-    stacks are recomputed; `from_config` restores all of them.
-    """
-
-    config: ModelConfig
-
-    def enable_lora(self, rank: int, **options: Any) -> None:
-        """Adapts the kernels of encoder and decoder; freezes embeddings and norms.
-
-        A classifier's output layer stays trainable. Compile the model afterwards. Saving merges
-        the adapters into the kernels; the model is loaded without LoRA or frozen layers.
-
-        What has traced the model before, such as an engine, may go on without the adapters:
-        make a new one.
-
-        Args:
-            rank: rank of the adapters.
-            **options: lora_alpha, a_initializer and b_initializer, as in
-                `keras.layers.Dense.enable_lora`.
-        """
-        for layer in self.layers:
-            if isinstance(layer, Stack):
-                layer.enable_lora(rank, **options)
-            elif not isinstance(layer, keras.layers.Dense):
-                layer.trainable = False
-
-    def get_config(self) -> dict[str, Any]:
-        parts = sublayers(self, recursive=True)
-        adapted = any(getattr(part, "lora_enabled", False) for part in parts)
-        return {
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            # Without adapters, a loaded model trains all of its layers again.
-            "frozen": [part.path for part in parts if not (part.trainable or adapted)],
-            "recompute": [part.name for part in parts if getattr(part, "recompute", False)],
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:
-        config = dict(config)
-        frozen, recompute = config.pop("frozen", ()), config.pop("recompute", ())
-        model = cls(**config)
-        for part in sublayers(model, recursive=True):  # outer layers first
-            part.trainable = part.path not in frozen
-        for name in recompute:
-            model.get_layer(name).recompute = True
-        return model
-
 
 def config_of(arguments: Mapping[str, Any]) -> ModelConfig:
     """Returns the settings among the arguments of a constructor, given all as a dict."""
@@ -90,7 +35,7 @@ def arguments_of(layer: type, config: ModelConfig) -> dict[str, Any]:
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Transformer(BaseTransformer):
+class Transformer(TokenModel):
     """Transformer that maps source and target ids to logits of the next target token.
 
     Inputs are {"source": [B, S], "target": [B, T]}, integer ids with 0 for padding; the output
@@ -147,6 +92,8 @@ class Transformer(BaseTransformer):
         encoder: the `Encoder`.
         decoder: the `Decoder`.
         projection: the output projection.
+
+    Its `get_config` also holds which layers are frozen and which stacks are recomputed.
 
     Raises:
         UserError: if a setting is out of range.
@@ -217,8 +164,48 @@ class Transformer(BaseTransformer):
         self.projection = projection
         self._step_program = StepProgram(target_embedding, decoder, projection)
 
-    def get_config(self):
-        return super().get_config() | dataclasses.asdict(self.config)
+    def get_config(self) -> dict[str, Any]:
+        parts = sublayers(self, recursive=True)
+        adapted = any(getattr(part, "lora_enabled", False) for part in parts)
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            # Without adapters, a loaded model trains all of its layers again.
+            "frozen": [part.path for part in parts if not (part.trainable or adapted)],
+            "recompute": [part.name for part in parts if getattr(part, "recompute", False)],
+        } | dataclasses.asdict(self.config)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects=None) -> Self:
+        config = dict(config)
+        frozen, recompute = config.pop("frozen", ()), config.pop("recompute", ())
+        model = cls(**config)
+        for part in sublayers(model, recursive=True):  # outer layers first
+            part.trainable = part.path not in frozen
+        for name in recompute:
+            model.get_layer(name).recompute = True
+        return model
+
+    def enable_lora(self, rank: int, **options: Any) -> None:
+        """Adapts the kernels of encoder and decoder; freezes embeddings and norms.
+
+        Compile the model afterwards. Saving merges the adapters into the kernels; the model is
+        loaded without LoRA or frozen layers.
+
+        What has traced the model before, such as an engine, may go on without the adapters:
+        make a new one.
+
+        Args:
+            rank: rank of the adapters.
+            **options: lora_alpha, a_initializer and b_initializer, as in
+                `keras.layers.Dense.enable_lora`.
+        """
+        for layer in self.layers:
+            if isinstance(layer, Stack):
+                layer.enable_lora(rank, **options)
+            elif not isinstance(layer, keras.layers.Dense):
+                layer.trainable = False
 
     # --- Attention weights ---------------------------------------------------------------
 

@@ -24,8 +24,7 @@ _PER_PRODUCT = 2 * 3
 class Lengths:
     """Sums over the sentence pairs of an epoch, in tokens.
 
-    S and T count the positions of encoder and decoder, including EOS. For a classifier T is 1,
-    one label per sentence.
+    S and T count the positions of encoder and decoder, including EOS.
     """
 
     source: int  # sum of S
@@ -61,11 +60,8 @@ def _inner_projections(model: ModelConfig) -> int:
     return 2 if model.activation in ("swiglu", "geglu") else 1
 
 
-def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
-    """Counts the parameters of a model (paper 3.2.2, 3.3 and 3.4) without building it.
-
-    The model is a `Transformer`, or with `encoder_outputs` an encoder with that many outputs.
-    """
+def parameter_count(model: ModelConfig) -> int:
+    """Counts the parameters of a `Transformer` (paper 3.2.2, 3.3 and 3.4), not building it."""
     d_model, heads = model.d_model, model.num_heads
     key_dim, value_dim = head_sizes(model)
     attention = 2 * d_model * heads * (key_dim + value_dim)
@@ -82,9 +78,6 @@ def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
         distances = (2 * MAX_DISTANCE + 1) * (key_dim + value_dim)
     encoder = model.num_layers * (attention + distances + feed_forward + 2 * norm)
     encoder += model.norm_first * norm
-    if encoder_outputs:
-        embedding = model.vocab_size * d_model + positions
-        return embedding + encoder + (d_model + 1) * encoder_outputs
     decoder = model.num_decoder_layers * (2 * attention + distances + feed_forward + 3 * norm)
     decoder += model.norm_first * norm
     tables, position_tables = (1, 1) if model.tie_embeddings else (3, 2)
@@ -92,7 +85,7 @@ def parameter_count(model: ModelConfig, encoder_outputs: int = 0) -> int:
     return embeddings + position_tables * positions + encoder + decoder
 
 
-def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 0) -> int:
+def training_flops(model: ModelConfig, lengths: Lengths) -> int:
     """Returns the FLOPs of training on each sentence pair once, without padding.
 
     Counts the matrix products, forward and backward, in the paper's notation (3.2.2, 3.3),
@@ -113,17 +106,12 @@ def training_flops(model: ModelConfig, lengths: Lengths, encoder_outputs: int = 
     Embeddings, norms, biases, softmax, loss and Adam are not counted.
     The decoder's self-attention is counted in full, as it is computed, though half is masked;
     with a window, S^2 and T^2 are the pairs that its blocks compare (see `Lengths`).
-
-    With C = `encoder_outputs`, only the encoder is counted, and D C for each sentence.
     """
     heads = model.num_heads * sum(head_sizes(model))
     feed_forward = (_inner_projections(model) + 1) * model.d_model * model.d_ff
     projections = model.d_model * heads
     own = heads * (2 if model.positions == "relative" else 1)
     encoder = (2 * projections + feed_forward) * lengths.source + own * lengths.source_pairs
-    if encoder_outputs:
-        output = model.d_model * encoder_outputs * lengths.target
-        return _PER_PRODUCT * (model.num_layers * encoder + output)
     decoder = (3 * projections + feed_forward) * lengths.target + projections * lengths.source
     decoder += own * lengths.target_pairs + heads * lengths.both
     layers = model.num_layers * encoder + model.num_decoder_layers * decoder
@@ -135,7 +123,7 @@ class Cost:
     """The cost of a run up to an update."""
 
     step: int  # number of the update
-    target_tokens: int  # seen, including EOS but not padding; labels for a classifier
+    target_tokens: int  # seen, including EOS but not padding
     seconds: float  # of training, without evaluations
     counted: float | None  # FLOPs, from the model; None if the lengths of its data are lost
 
@@ -144,7 +132,6 @@ def costs(
     history: Iterable[dict[str, Any]],
     model: ModelConfig,
     lengths: Lengths | None,
-    encoder_outputs: int = 0,
 ) -> list[Cost]:
     """Returns the cost up to each evaluation, from the records of `Run.history`.
 
@@ -156,7 +143,7 @@ def costs(
         seconds += record["train_seconds"]
         tokens += record["tokens_per_second"] * record["train_seconds"]
         flops = None if lengths is None else (
-            training_flops(model, lengths, encoder_outputs) * tokens / lengths.target
+            training_flops(model, lengths) * tokens / lengths.target
         )  # fmt: skip
         results.append(Cost(record["step"], round(tokens), seconds, flops))
     return results

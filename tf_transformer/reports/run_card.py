@@ -31,7 +31,6 @@ from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import is_valid, read_progress
 from tf_transformer.run.records import comparable, rank_of, read_results
 from tf_transformer.run.run import evaluation_of
-from tf_transformer.tasks.registry import encoder_outputs
 
 CARD_FILE = "card.md"
 
@@ -77,18 +76,16 @@ def try_to_write_card(run: Run) -> None:
 
 
 def _model(run: Run) -> list[Part]:
-    config, outputs = run.config, encoder_outputs(run)
+    config = run.config
     model, training = config.model, config.training
     kind = f"a Transformer of {model.num_layers} + {model.num_decoder_layers} layers"
-    if outputs:
-        kind = f"an encoder of {model.num_layers} layers and a classifier of {outputs} labels"
     norm = "before each sublayer" if model.norm_first else "after each sublayer"
     done = max((record["step"] for record in run.history()), default=0)
     updates = f"{done:,}" if done == training.steps else f"{done:,} of {training.steps:,}"
     parts: list[Part] = [
         f"Preset {config.preset or 'none'}: {kind}, d_model {model.d_model}, "
         f"d_ff {model.d_ff}, {model.num_heads} heads, {model.vocab_size:,} word pieces, "
-        f"{parameter_count(model, outputs):,} parameters; {model.positions} positions, norms "
+        f"{parameter_count(model):,} parameters; {model.positions} positions, norms "
         f"{norm}, dropout {model.dropout:g}.",
         f"Trained for {updates} updates of {training.batch_tokens:,} positions with "
         f"Adam, {training.warmup_steps:,} of them warm-up, label smoothing "
@@ -183,8 +180,7 @@ def _seen(record: dict[str, Any]) -> str:
 
 def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
     """Tabulates the cost up to each evaluation, and compares it with the paper's Table 2."""
-    outputs, devices = encoder_outputs(run), _devices(run)
-    lengths: Lengths | None = None
+    devices, lengths = _devices(run), None
     how = "counted from the model and the lengths in the run's data/."
     try:
         corpus = EncodedCorpus.open(run.data / "train")
@@ -192,7 +188,7 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
         lengths = Lengths.of(corpus.source_lengths, corpus.target_lengths, window)
     except UserError as error:
         how = f"unknown: {error}"
-    per_evaluation = costs(run.history(), run.config.model, lengths, outputs)
+    per_evaluation = costs(run.history(), run.config.model, lengths)
     rows = [
         [
             f"{cost.step:,}",
@@ -202,7 +198,7 @@ def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
         ]
         for cost in per_evaluation
     ]
-    header = ["step", "labels" if outputs else "target tokens", "training s", "FLOPs counted"]
+    header = ["step", "target tokens", "training s", "FLOPs counted"]
     notes = [f"On {devices} {'device' if devices == 1 else 'devices'}. FLOPs are {how}"]
     if sustained_tflops is not None:
         estimated = per_evaluation[-1].seconds * devices * sustained_tflops * 1e12  # (6.1)

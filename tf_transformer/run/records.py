@@ -30,17 +30,6 @@ _LARGEST = 2**53  # whole numbers up to here are exact as floats
 # --- Evaluations ---------------------------------------------------------------------------
 
 
-class WithHistory:
-    """Evaluations of what was made from a run; without one, there are none."""
-
-    read_history: Callable[[], list[Record]] = list
-
-    @property
-    def history(self) -> list[Record]:
-        """Returns the evaluations of training, oldest first, as in metrics.jsonl."""
-        return self.read_history()
-
-
 def score_of(record: Record, best_by: str) -> float:
     """Returns the score that `training.best_by` compares; higher is better."""
     value = record[f"valid_{best_by}"]
@@ -65,14 +54,14 @@ def comparable(history: Sequence[Record], dev_set: str | None = None) -> list[Re
     return [record for record in history if record["dev_set"] == dev_set]
 
 
-def line(record: Record, headline: str, is_best: bool, unit: str = "tokens") -> str:
-    """Formats an evaluation for the console; `unit` is what its speed counts."""
+def line(record: Record, headline: str, is_best: bool) -> str:
+    """Formats an evaluation for the console."""
     mark = "  best" if is_best else ""
     return (
         f"step {record['step']:>6,}  loss {record['loss']:.3f}  "
         f"perplexity {record['perplexity']:.2f}  dev perplexity "
         f"{record['valid_perplexity']:.2f}  dev {headline}  "
-        f"{record['tokens_per_second']:,.0f} {unit}/s{mark}"
+        f"{record['tokens_per_second']:,.0f} tokens/s{mark}"
     )
 
 

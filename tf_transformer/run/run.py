@@ -45,7 +45,6 @@ class Run:
         self.texts = dict(texts or {})
         self.tokenizer = path / "tokenizer.model"
         self.origin = path / "origin.json"
-        self.pruned_heads = path / "pruned_heads.json"
         self.data = path / "data"
         self.longest_joined = path / "data" / "longest-joined"  # tokens of a source, as text
         self.logs = path / "logs"

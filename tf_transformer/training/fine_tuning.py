@@ -12,7 +12,7 @@ from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import sha256, write_text
 from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.models.transformer import BaseTransformer
+from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_some
 from tf_transformer.run.run import evaluation_of
@@ -49,9 +49,7 @@ _PIECE_ROWS = ("embeddings", "output_bias")
 _PIECE_COLUMNS = "output_projection/kernel"
 
 
-def begin(
-    run: Run, model: BaseTransformer, tokenizer: Tokenizer, *, is_chief: bool = True
-) -> None:
+def begin(run: Run, model: Transformer, tokenizer: Tokenizer, *, is_chief: bool = True) -> None:
     """Prepares the weights of a built model for training, as the run's configuration asks.
 
     If the run has a state to resume from, no weight is loaded here. Only the chief records the
@@ -69,7 +67,7 @@ def begin(
     if random := frozen & {*missing}:
         raise UserError(
             f"Frozen weights must come from {training.init_from}, which lacks "
-            f"{_listed(sorted(random))}. Freeze fewer weights, or keep its tokenizer and task."
+            f"{_listed(sorted(random))}. Freeze fewer weights, or keep its tokenizer."
         )
 
 
@@ -124,13 +122,9 @@ def _take_weights(
         logger.warning(
             "%s has no weights for %s, which start untrained", source.path, _listed(missing)
         )
-    lost = run.config.training.lora_rank or run.config.model.positions == "relative"
-    if lost and source.pruned_heads.exists():
-        logger.warning("--lora and relative positions bring pruned heads back: %s", source.path)
     if is_chief:
         origin = {
             "run": str(source.path),
-            "task": source.config.flat()["task"],
             "sha256": sha256(file),
             "evaluation": evaluation_of(source, file),
             "anew": missing,

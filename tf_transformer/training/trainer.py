@@ -1,6 +1,6 @@
-"""Trains a task's model with Keras's `fit` (paper 5), from one evaluation to the next.
+"""Trains a model with Keras's `fit` (paper 5), from one evaluation to the next.
 
-The trainer knows a task only by the protocols here, and never asks which one it runs.
+What it trains on, and how it scores, is a `Task`.
 """
 
 import functools
@@ -80,12 +80,12 @@ class Task(Protocol):
         """Identity of the dev set; scores on different ones are not comparable."""
 
     def build_model(self) -> TokenModel:
-        """Builds a model with float logits [B, T, V] or [B, V] and fixed layer names."""
+        """Builds a model with float logits [B, T, V] and fixed layer names."""
 
     def training_data(
         self, start_step: int, replicas: Sequence[int], num_replicas: int
     ) -> tf.data.Dataset:
-        """Returns endless batches (inputs, labels [B, T] or [B]) from `start_step` on.
+        """Returns endless batches (inputs, labels [B, T]) from `start_step` on.
 
         They are a pure function of the step. Each global batch is cut into `num_replicas`
         shares; the dataset yields those of `replicas` one after another.
@@ -403,7 +403,7 @@ class Trainer:
         self.folder.rotate(self.training.keep_last)
         self.run.write_history([*self._history(), record])
         write_tensorboard(str(self.run.logs), record)
-        logger.info("%s", line(record, result.headline, is_best, self.model.unit))
+        logger.info("%s", line(record, result.headline, is_best))
         self.callbacks.end_period(self.model, record)
 
     def _choose(self) -> Result | None:
@@ -432,7 +432,7 @@ class Trainer:
 
 def compile_model(model: TokenModel, config: Config) -> None:
     """Compiles a model with loss, optimizer and metrics, for `fit` here or in a notebook."""
-    training, first = config.training, model.first_label
+    training = config.training
     by_layer = compiles(training)
     for layer in model.layers:
         if isinstance(layer, Stack):
@@ -441,10 +441,9 @@ def compile_model(model: TokenModel, config: Config) -> None:
         make_optimizer(training, config.model.d_model),
         LabelSmoothedCrossEntropy(
             training.label_smoothing,
-            first_label=first,
             scatter=not (training.deterministic or by_layer),
         ),
-        metrics=[Perplexity(first_label=first), TokenAccuracy(first_label=first), TokenCount()],
+        metrics=[Perplexity(), TokenAccuracy(), TokenCount()],
         jit_compile=by_layer,
         max_tokens_per_device=training.max_tokens_per_device or None,
         chunked_loss=isinstance(model, Transformer),

@@ -1,38 +1,84 @@
 """Translation: learns from parallel text, scored by BLEU; which test lines a run has seen."""
 
 import dataclasses
+import functools
+import itertools
 import logging
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import replacing
 from tf_transformer.base.output import NamedProgress
 from tf_transformer.config import EOS_ID, Config, DataConfig
 from tf_transformer.data import builtin
-from tf_transformer.data.encoded_corpus import EncodedCorpus
-from tf_transformer.data.text import ROLES, Role, SideName, all_pairs, corpora, read_some_pairs
+from tf_transformer.data.augmentation import FORMS, Augmentation, pairs_in_form
+from tf_transformer.data.batches import make_dataset
+from tf_transformer.data.encoded_corpus import (
+    INFO_FILE,
+    EncodedCorpus,
+    encode_corpus,
+    fingerprint,
+)
+from tf_transformer.data.mixture import Mixture
+from tf_transformer.data.plan import BatchPlan
+from tf_transformer.data.slots import SlotSampler
+from tf_transformer.data.subword_sampling import SubwordSampler
+from tf_transformer.data.text import (
+    ROLES,
+    SIDES,
+    Role,
+    SideName,
+    all_pairs,
+    corpora,
+    identity,
+    read_some_pairs,
+    text_files,
+)
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.data.vocabulary import (
+    kept_whole,
+    require_joinable,
+    require_whole,
+    symbol_pieces,
+    symbols_of,
+)
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.evaluation import DevText, make_metric, score_translations, tokenizer_for
+from tf_transformer.models.token_model import TokenModel
+from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
-from tf_transformer.tasks.task import SequenceTask
-from tf_transformer.training.trainer import Result
+from tf_transformer.run.run_tokenizer import load_tokenizer
+from tf_transformer.training.fine_tuning import begin, record_positions
+from tf_transformer.training.trainer import Result, compiles
 from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 
 SAMPLES = 5
+MOST_SHAPES = 12  # since XLA compiles each. On Europarl, 4 % more steps than with 20 lengths
 
 
-class TranslationTask(SequenceTask):
-    """Data, model and dev score of a translation run."""
+class TranslationTask:
+    """Data, model and dev score of a run: the `Task` that `training.trainer` knows.
 
-    prose = True
+    Attributes:
+        data: the run's data as parallel text.
+        dev_set: identity of the dev set.
+        dev_pairs: its pairs, as text.
+        tokenizer: of the run.
+        train, valid: the encoded corpora.
+        forms: what batches are made of: `train`, or its pairs in all their forms.
+        mixture, sampler: see `data.mix` and `data.subword_sampling`; None without.
+        plan, valid_plan: the batches of `forms` and of `valid`.
+    """
+
+    shapes: Sequence[tuple[int, int]]
 
     @staticmethod
     def settled(config: Config) -> Config:
@@ -59,7 +105,7 @@ class TranslationTask(SequenceTask):
         )
 
     @staticmethod
-    def read_dev_text(run: Run, source: Any, reference: Path) -> DevText:
+    def read_dev_text(run: Run, source: Path, reference: Path) -> DevText:
         """Reads the pairs to be scored by BLEU; see `read_some_pairs` for errors."""
         sources, references = zip(*read_some_pairs(source, reference), strict=True)
         tokenize = tokenizer_for(run.config.data.bleu_tokenizer, references)
@@ -67,14 +113,164 @@ class TranslationTask(SequenceTask):
         return DevText(sources, metric, "translation")
 
     def __init__(self, run: Run, progress: NamedProgress, *, may_encode: bool = True) -> None:
-        super().__init__(run, progress, may_encode=may_encode)
+        """Prepares text, tokenizer, corpora and batches, in this order: each needs the former.
+
+        Whatever the run lacks is written into it: parallel text, the tokenizer, the encoded
+        corpora, and last, in config.json, how many positions are trained. A worker that may not
+        encode reads the corpora that the chief tokenised. Raises UserError if the data cannot
+        be read, or differs from those.
+        """
+        self.run, self.may_encode = run, may_encode
+        data = self.data = self.effective_data(run, may_write=may_encode)
+        dev_files = text_files(run.config.data, "valid") or text_files(data, "valid")
+        self.dev_set = run.dev_set(identity(dev_files))
+        self.dev_pairs = list(all_pairs(corpora(data.valid, data)))
+        self.tokenizer = self._load_tokenizer()
+
+        self.train = self._encoded("train", progress)
+        self.valid = self._encoded("valid", progress)
+        self.forms = self._encoded("train", progress, *FORMS) if data.caps else self.train
+
+        rate, seed = data.subword_sampling, run.config.training.seed
+        self.sampler = SubwordSampler(self.forms, self.tokenizer, rate, seed) if rate else None
+        self.slots = self._slot_sampler(progress) if data.slots else None
+        self.mixture = Mixture(self.train.sizes, data.mix, seed) if data.mix else None
+        most_shapes = MOST_SHAPES if compiles(run.config.training) else None
+        draws = {"mixture": self.mixture, "augmentation": self._augmentation()}
+        self.plan = self._plan(self._training_lengths(), **draws, most_shapes=most_shapes)
+        self.valid_plan = self._plan(_lengths(self.valid))
+        self.shapes, self.steps_per_epoch = self.plan.shapes, self.plan.steps_per_epoch
+        self.validation_steps = self.valid_plan.steps_per_epoch
+        record_positions(run, self._record_longest(), is_chief=may_encode)
         source = run.config.training.init_from
         before = Run.open(source) if source else run
         self._old_dev = _old_dev_pairs(run, before, self.dev_pairs, may_encode)
         olds = [target for _, target in self._old_dev]
         self._old_tokenizer = tokenizer_for(before.config.data.bleu_tokenizer, olds)
 
-    def evaluator(self, model: keras.Model) -> Callable[[], Result]:
+    def _load_tokenizer(self) -> Tokenizer:
+        """Loads or trains the tokenizer; UserError if it splits a symbol, or cannot join."""
+        by_side = self._side_text if self.data.separate_vocabularies else None
+        tokenizer = load_tokenizer(self.run, self._vocabulary_text, self._symbols, by_side)
+        require_whole(kept_whole(self.data), self.run.tokenizer)
+        for model in tokenizer.models.values() if self.data.join else ():
+            require_joinable(model)
+        return tokenizer
+
+    def _record_longest(self) -> list[int]:
+        """Returns the lengths of the longest source and target; records a joined source."""
+        sides = self.forms.source_lengths, self.forms.target_lengths
+        longest = [int(side.max()) for side in sides]
+        if self.data.join:
+            stretch = self.sampler.stretch if self.sampler else 1  # of the lengths in the plan
+            joined = [int(length / stretch) for length in self.plan.longest]
+            longest = [max(both) for both in zip(longest, joined, strict=True)]
+            if self.may_encode:
+                with replacing(self.run.longest_joined, if_changed=True) as file:
+                    file.write_text(str(longest[0]))
+        return longest
+
+    def _augmentation(self) -> Augmentation | None:
+        if not (self.data.join or self.data.caps):
+            return None
+        texts = corpora(self.data.train, self.data)
+        tags = map(len, self.tokenizer.ids([text.tag for text in texts]))
+        return Augmentation(self.data, self.train.sizes, list(tags))
+
+    def _vocabulary_text(self) -> Iterator[str]:
+        return itertools.chain.from_iterable(map(self._side_text, SIDES))
+
+    def _side_text(self, side: SideName) -> Iterator[str]:
+        index, texts = SIDES.index(side), corpora(self.data.train, self.data)
+        yield from (pair[index] for pair in all_pairs(texts))
+        if not self.data.caps:
+            return
+        # Every n-th line, beginning with another for each form: as many as training has.
+        step = round(len(FORMS[1:]) / self.data.caps)
+        for text, form in itertools.product(texts, FORMS[1:]):
+            pairs = pairs_in_form(text, form, symbols_of(self.data))
+            chosen = itertools.islice(pairs, form - 1, None, step)
+            yield from (pair[2 + index] for pair in chosen)
+
+    def _symbols(self) -> Iterable[str]:
+        """Returns pieces that are always in the vocabulary: symbols and tags."""
+        return symbol_pieces(kept_whole(self.data))
+
+    def _slot_sampler(self, progress: NamedProgress) -> SlotSampler:
+        return SlotSampler.mined(
+            self.forms,
+            self.tokenizer,
+            self.run.data / "train-slots",
+            self.data.slots,
+            self.run.config.training.seed,
+            functools.partial(progress, "aligning words"),
+        )
+
+    def _encoded(self, role: Role, progress: NamedProgress, *forms: int) -> EncodedCorpus:
+        texts = corpora(getattr(self.data, role), self.data)
+        name = f"{role}-forms" if forms else role
+        folder = self.run.data / name
+        paths, models = text_files(self.data, role), self.tokenizer.models.values()
+        tags = "".join(f" {number}:{text.tag}" for number, text in enumerate(texts) if text.tag)
+        symbols = symbols_of(self.data)
+        tags += f" forms but of {symbols}" if forms else ""
+        made_from = fingerprint(
+            paths, models, f"{self.data.max_length} {self.data.max_ratio}" + tags
+        )
+        try:
+            corpus = EncodedCorpus.open(folder)
+            if corpus.fingerprint == made_from:
+                return corpus
+            reason = "it was encoded from other text or with other settings"
+        except UserError as error:
+            reason = str(error)
+        if not self.may_encode:
+            raise UserError(
+                f"{folder} does not match the text that this worker sees. All workers need the "
+                f"same files ({reason})."
+            )
+        if folder.exists():
+            logger.warning("data/%s is encoded again: %s", name, reason)
+        if not (folder / INFO_FILE).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        report = functools.partial(progress, f"tokenising {name}")
+        pairs = [pairs_in_form(text, form, symbols) for form in forms for text in texts]
+        return encode_corpus(
+            pairs or [text.pairs() for text in texts],
+            self.tokenizer,
+            max_length=self.data.max_length,
+            max_ratio=self.data.max_ratio,
+            directory=folder,
+            fingerprint=made_from,
+            progress=report,
+        )
+
+    def _training_lengths(self) -> list[np.ndarray]:
+        if self.sampler is None:
+            return _lengths(self.forms)
+        limit = self.data.max_length
+        return [self.sampler.lengths(side, limit) for side in self.forms.text_sides]
+
+    def _plan(self, lengths: list[np.ndarray], **options: Any) -> BatchPlan:
+        training = self.run.config.training
+        return BatchPlan(
+            *lengths,
+            batch_tokens=training.batch_tokens,
+            max_length=self.data.max_length,
+            seed=training.seed,
+            **options,
+        )
+
+    def describe(self) -> str:
+        """Describes the corpora and their batches, for the console."""
+        train, valid = self.train.report.summary(), self.valid.report.summary()
+        mix = [self.mixture.summary(self.run.config.data.train)] if self.mixture else []
+        sampling = [self.sampler.summary()] if self.sampler else []
+        sampling += [self.slots.summary()] if self.slots else []
+        lines = [f"train: {train}", *mix, *sampling, f"valid: {valid}", self.plan.summary()]
+        return "\n".join(lines)
+
+    def evaluator(self, model: TokenModel) -> Callable[[], Result]:
         """Returns a function that translates the dev set with the model's current weights."""
         # With one stream, the last bits of the scores do not depend on the number of cores.
         engine = GraphEngine(model, self.tokenizer, streams=1)
@@ -109,13 +305,40 @@ class TranslationTask(SequenceTask):
 
         return evaluate
 
+    def build_model(self) -> TokenModel:
+        """Builds the model; a new run may take its initial weights from another run."""
+        model = build_model(self.run.config)
+        begin(self.run, model, self.tokenizer, is_chief=self.may_encode)
+        return model
+
+    def training_data(
+        self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
+    ) -> tf.data.Dataset:
+        """Returns an endless dataset of batches, starting at `start_step`."""
+        share: dict[str, Any] = {"replicas": replicas, "num_replicas": num_replicas}
+        share["start_step"] = start_step
+        if self.slots:
+            share["slots"] = self.slots
+        return make_dataset(self.forms, self.plan, self.sampler, **share)
+
+    def validation_data(
+        self, replicas: Sequence[int] = (0,), num_replicas: int = 1
+    ) -> tf.data.Dataset:
+        """Returns the batches of one pass over the dev set."""
+        share: dict[str, Any] = {"replicas": replicas, "num_replicas": num_replicas}
+        steps = self.validation_steps
+        return make_dataset(self.valid, self.valid_plan, num_steps=steps, **share)
+
+
+def _lengths(corpus: EncodedCorpus) -> list[np.ndarray]:
+    return [corpus.lengths(side) for side in corpus.text_sides]
+
 
 def _old_dev_pairs(
     run: Run, before: Run, dev: list[tuple[str, str]], may_write: bool
 ) -> list[tuple[str, str]]:
     """Reads the dev set of the run that training starts from, if it differs from `dev`."""
-    same_task = before.config.task == run.config.task
-    if before is run or not same_task or before.has_no_text:
+    if before is run or before.has_no_text:
         return []
     old = TranslationTask.effective_data(Run(run.path, before.config), may_write=may_write)
     try:

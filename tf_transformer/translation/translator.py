@@ -26,8 +26,8 @@ from tf_transformer.data.spans import (
     Slotted,
     as_glossary,
     notes,
-    protection,
 )
+from tf_transformer.data.spans import protection as as_protection
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment
 from tf_transformer.decoding.attention import Attention
@@ -42,7 +42,7 @@ from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.export import export_lite
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.run.records import WithHistory
+from tf_transformer.run.records import Record
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ _OTHER_PIECES = (
 )
 
 
-class Translator(WithHistory):
+class Translator:
     """Translates, scores and aligns with a model and its tokenizer, or with an export.
 
     Methods that take texts return one result for a string and a list for a list. The
@@ -71,9 +71,9 @@ class Translator(WithHistory):
         language: code of the source language, the default of `translate_text`.
         joins: whether the model has learned to translate several sentences at once.
         target_language: code of the target language, for files that name it.
-
-    Attributes:
-        protection: what `translate` keeps unchanged by default, if the model has slots.
+        protection: what `translate` keeps unchanged by default; None for addresses, numbers
+            and so on, if the model has slots.
+        history: reads the evaluations of its training, oldest first; none by default.
 
     Example:
         >>> import tf_transformer
@@ -97,6 +97,8 @@ class Translator(WithHistory):
         language: str = "",
         joins: bool = True,
         target_language: str = "",
+        protection: Protection | None = None,
+        history: Callable[[], list[Record]] = list,
     ) -> None:
         if engine is None:
             if model is None or tokenizer is None:
@@ -108,11 +110,18 @@ class Translator(WithHistory):
         self.bleu_tokenizer, self._card = bleu_tokenizer, card or dict
         self.language, self.joins = language, joins
         self.target_language = target_language
-        self.protection = protection() if self.engine.has_slots else Protection(())
+        self._read_history = history
+        usual = as_protection() if self.engine.has_slots else Protection(())
+        self.protection = usual if protection is None else protection
 
     def __repr__(self) -> str:
         search = f"beam_size={self.decoding.beam_size}, alpha={self.decoding.alpha:g}"
         return f"<Translator: {self.engine!r}, {search}>"
+
+    @property
+    def history(self) -> list[Record]:
+        """Returns the evaluations of training, oldest first, as in metrics.jsonl."""
+        return self._read_history()
 
     @property
     def model(self) -> Transformer | Ensemble:
@@ -245,7 +254,7 @@ class Translator(WithHistory):
             raise UserError(NO_SLOTS.format(f"`{given}`"))
         if protect is None:
             return dataclasses.replace(self.protection, glossary=as_glossary(glossary))
-        return protection(protect, glossary)
+        return as_protection(protect, glossary)
 
     def _limits(self, decoding: DecodingConfig) -> Callable[[list[str]], list[int]] | None:
         """Returns what gives the longest translation of texts in tokens, if it is known."""
@@ -439,8 +448,9 @@ class Translator(WithHistory):
             return export_lite(engine, decoding, folder, version, card, fixed)
         # The self-test is of TensorFlow, not of LiteRT, and quiet about long texts.
         searched = dataclasses.replace(self.decoding, jit_compile=False)  # as in the export
-        plain = Translator(engine.model, engine.tokenizer, searched)
-        plain.protection = Protection(())  # an export takes texts that have slots already
+        # An export takes texts that have slots already.
+        kept = Protection(())
+        plain = Translator(engine.model, engine.tokenizer, searched, protection=kept)
         return publish(exportable(plain, options, text), folder, version, card, gate=gate)
 
 

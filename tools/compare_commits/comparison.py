@@ -56,6 +56,8 @@ def difference(one: Path, other: Path) -> str:
         return f"{_ONLY} {'OLD' if one.exists() else 'NEW'}"
     if one.suffix == ".npz":
         return _first_difference(arrays(one), arrays(other))
+    if one.name == "config.json":
+        return _first_difference(_settings(one), _settings(other))
     if one.suffix == ".jsonl":
         return _first_difference(_records(one), _records(other))
     lines = zip_longest(*(path.read_bytes().split(b"\n") for path in (one, other)))
@@ -71,6 +73,12 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
             for name in archive
             if name not in ("progress/period_seconds", "members")
         }
+
+
+def _settings(path: Path) -> dict[str, object]:
+    """Returns what config.json says, without the task, which 1.1.0 wrote."""
+    record = json.loads(path.read_text("utf-8"))
+    return {name: value for name, value in record.items() if name != "task"}
 
 
 def _records(path: Path) -> dict[str, object]:

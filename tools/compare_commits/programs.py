@@ -1,7 +1,6 @@
 """The programs whose results are compared: `MAKE` writes runs and models, `USE` reads them."""
 
 import random
-import re
 from pathlib import Path
 
 from tools.compare_commits.trees import Program
@@ -30,28 +29,23 @@ def write_texts(folder: Path) -> None:
     (folder / "in.de").write_text(TARGET, "utf-8")
     for name, number, seed in (("train", 300, 1), ("dev", 12, 2)):
         rng = random.Random(seed)
-        trees = [_tree(rng) for _ in range(number)]
-        sentences = [" ".join(re.findall(r" ([^ ()]+)\)", tree)) for tree in trees]
-        for ending, lines in {
-            "ptb": trees,
-            "tsv": [f"{sentence.split()[1]}\t{sentence}" for sentence in sentences],
-            "ab": sentences,
-            "ba": [" ".join(reversed(sentence.split())) for sentence in sentences],
-        }.items():
+        sentences = [_sentence(rng) for _ in range(number)]
+        reverse = [" ".join(reversed(sentence.split())) for sentence in sentences]
+        for ending, lines in {"ab": sentences, "ba": reverse}.items():
             text = "".join(f"{line}\n" for line in lines)
             (folder / f"{name}.{ending}").write_text(text, "utf-8")
 
 
-def _tree(rng: random.Random) -> str:
+def _sentence(rng: random.Random) -> str:
     verb = rng.choice(("sees", "likes", "finds"))
-    return f"(ROOT (S {_noun_phrase(rng)} (VP (VBZ {verb}) {_noun_phrase(rng)}) (. .)))"
+    return f"{_noun_phrase(rng)} {verb} {_noun_phrase(rng)} ."
 
 
 def _noun_phrase(rng: random.Random) -> str:
-    words = f"(DT {rng.choice(('the', 'a'))}) (NN {rng.choice(NOUNS)})"
+    words = f"{rng.choice(('the', 'a'))} {rng.choice(NOUNS)}"
     if rng.random() < 0.7:
-        return f"(NP {words})"
-    return f"(NP (NP {words}) (PP (IN {rng.choice(('near', 'with'))}) {_noun_phrase(rng)}))"
+        return words
+    return f"{words} {rng.choice(('near', 'with'))} {_noun_phrase(rng)}"
 
 
 _SETTINGS = {
@@ -74,10 +68,6 @@ def _train(name: str, *options: str, output: str = "", **settings: object) -> Pr
     words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     where = ("--output", output or f"runs/{name}")
     return Program(f"train {name}", ("train.py", *options, *where, *words), kept=False)
-
-
-def _of_task(task: str, ending: str) -> tuple[str, ...]:
-    return ("--task", task, "--train", f"train.{ending}", "--valid", f"dev.{ending}")
 
 
 def _translation(**settings: object) -> Program:
@@ -110,8 +100,6 @@ def _command(name: str, line: str, stdin: str = SOURCE) -> Program:
 MAKE = (
     _translation(),
     _variant(),
-    _train("parsing", *_of_task("parsing", "ptb"), model__vocab_size=330),
-    _train("classification", *_of_task("classification", "tsv"), model__vocab_size=300),
     Program("export", ("export.py", "runs/translation", "--output", "exported"), kept=False),
     Program("fit", ("notebook.py", "fit"), kept=False),
 )
@@ -127,8 +115,6 @@ USE = (
     ),
     _command("evaluate", "evaluate runs/translation --source in.en --reference in.de"),
     _command("score", "score runs/translation --source in.en --target in.de"),
-    _command("parse", "parse runs/parsing --words-of dev.ptb"),
-    _command("classify", "classify runs/classification", "the cat sees a dog .\n"),
     Program("SavedModel", ("saved_model.py", "exported/1")),
     Program("serve SavedModel", ("ask_server.py", "tf-transformer", "serve", "exported")),
     Program("serve run", ("ask_server.py", "tf-transformer", "serve", "runs/translation")),

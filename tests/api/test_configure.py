@@ -1,4 +1,4 @@
-"""Tasks by name; configurations and runs that do not fit their task are refused."""
+"""`configure`: what a run takes from the one that it begins with; what does not fit."""
 
 import dataclasses
 from pathlib import Path
@@ -7,39 +7,9 @@ import pytest
 
 from tf_transformer.api.train import configure
 from tf_transformer.base.errors import UserError
-from tf_transformer.config import Config
-from tf_transformer.config.presets import PRESETS, preset
+from tf_transformer.config.presets import preset
 from tf_transformer.run import Run
-from tf_transformer.tasks.checks import check_training
-from tf_transformer.tasks.registry import TASKS, task_named
-
-
-def test_an_unknown_task_is_refused_with_the_list():
-    with pytest.raises(UserError, match="no task 'juggling'. There are: translation, parsing"):
-        check_training(Config(task="juggling"))
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_a_score_that_a_task_does_not_measure_is_refused(name):
-    foreign = {score for task in TASKS.values() for score in task.scores}
-    for best_by in sorted(foreign - set(TASKS[name].scores)):
-        config = Config(task=name).replace({"training.best_by": best_by})
-        with pytest.raises(UserError, match=f"for --task {name}. Received: '{best_by}'"):
-            check_training(config)
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_every_score_of_a_task_may_choose_the_best_checkpoint(name):
-    for best_by in (*TASKS[name].scores, "perplexity"):
-        config = Config(task=name).replace({"training.best_by": best_by})
-        assert config.training.best_by == best_by
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_selects_checkpoints_by_the_main_score_of_its_task(name):
-    config = PRESETS[name]
-    assert config.training.best_by == task_named(config.task).main_score
-
+from tf_transformer.translation.checks import check_training
 
 DROPOUT_RATES = ("dropout", "attention_dropout", "activation_dropout")
 
@@ -92,15 +62,6 @@ def test_what_splits_text_without_blanks_is_chosen(theirs, given, expected, sour
     assert said == (expected == "13a")
 
 
-def test_without_a_preset_or_task_the_task_is_that_of_the_run(tmp_path):
-    run = Run.create_or_resume(tmp_path / "labels", preset("classification-small"))
-    run.tokenizer.touch()
-    words = [f"training.init_from={run.path}"]
-    config = configure(overrides=words)
-    assert config.task == "classification" and config.training.steps == 2_000
-    assert configure("tiny", overrides=words).task == "translation"
-
-
 def test_the_tokenizer_of_the_run_replaces_that_of_a_config_json(source, tmp_path):
     """However the run is named; that of the file stays if the file names the run itself."""
     file = tmp_path / "config.json"
@@ -114,18 +75,10 @@ def test_the_tokenizer_of_the_run_replaces_that_of_a_config_json(source, tmp_pat
     assert again.data.tokenizer == "other.model"
 
 
-def test_a_task_that_samples_no_subwords_does_not_start_to(tmp_path):
-    run = Run.create_or_resume(tmp_path / "labels", preset("classification-small"))
-    config = configure("parsing-small", settings={"training.init_from": str(run.path)})
-    assert config.data.subword_sampling == 0
-
-
 def test_subwords_are_sampled_as_in_the_run_unless_set(source, caplog):
     caplog.set_level("INFO", "tf_transformer")
     settings = {"training.init_from": str(source)}
-    assert configure("classification-small", settings=settings).data.subword_sampling == 0
-    assert f"data.subword_sampling is 0 as in {source}, not 0.1" in caplog.text
-    caplog.clear()
+    assert configure("tiny", settings=settings).data.subword_sampling == 0
     again = configure("tiny", settings=settings, overrides=["data.subword_sampling=0.2"])
     assert again.data.subword_sampling == 0.2
     assert not caplog.messages

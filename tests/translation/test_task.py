@@ -12,7 +12,7 @@ from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
-from tf_transformer.tasks.task import SequenceTask
+from tf_transformer.translation.task import TranslationTask
 
 
 def with_settings(run: Run, settings: dict[str, object]) -> Run:
@@ -35,11 +35,11 @@ def two_models(trained_run, tmp_path) -> Tokenizer:
     return Tokenizer(tmp_path / "two.model")
 
 
-def prepared(trained_run, run: Path, tokenizer: Tokenizer) -> SequenceTask:
+def prepared(trained_run, run: Path, tokenizer: Tokenizer) -> TranslationTask:
     changes = {"data.tokenizer": str(tokenizer.path), "model.vocab_size": 330}
     config = Run.open(trained_run.path).config.replace(changes)
     new = Run.create_or_resume(run, config)
-    return SequenceTask(new, lambda *_: None)
+    return TranslationTask(new, lambda *_: None)
 
 
 def test_targets_are_segmented_by_a_model_of_their_own(trained_run, two_models, tmp_path):
@@ -62,8 +62,8 @@ def test_targets_are_segmented_by_a_model_of_their_own(trained_run, two_models, 
     assert again.train.source(0).tolist() == task.train.source(0).tolist()
 
 
-def corpus_task(run: Run, **options) -> SequenceTask:
-    return SequenceTask(run, lambda *_: None, **options)
+def corpus_task(run: Run, **options) -> TranslationTask:
+    return TranslationTask(run, lambda *_: None, **options)
 
 
 @pytest.mark.parametrize(

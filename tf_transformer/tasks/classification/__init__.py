@@ -1,1 +1,0 @@
-"""Classification of sentences with an encoder-only model."""

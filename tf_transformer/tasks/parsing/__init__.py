@@ -1,1 +1,0 @@
-"""Constituency parsing (paper 6.3)."""
