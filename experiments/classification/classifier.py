@@ -26,7 +26,6 @@ from experiments.classification.labelled import (
 )
 from experiments.common import write
 from tf_transformer import Encoder, PositionalEmbedding, Tokenizer, UserError
-from tf_transformer.layers import MeanPooling
 
 EOS_ID = 3  # of every tokenizer of the package
 MAX_LENGTH = 256  # tokens of a sentence with EOS; longer ones are cut
@@ -192,7 +191,9 @@ def new_model(
         for kind, layer in ((PositionalEmbedding, embedding), (Encoder, stack)):
             layer.set_weights(given[kind].get_weights())
             layer.trainable = not freeze
-    mean = keras.layers.Dropout(settings.dropout)(MeanPooling(name="pooling")(encoded))
+    mean = keras.layers.Dropout(settings.dropout)(
+        keras.layers.GlobalAveragePooling1D(name="pooling")(encoded)
+    )
     return keras.Model(source, keras.layers.Dense(num_labels, name="labels")(mean))
 
 

@@ -1,11 +1,11 @@
 """A classifier learns labels from its words, or from a translator's encoder on."""
 
 import io
+import random
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import toy_labels
 
 import tf_transformer
 from experiments.classification.__main__ import main
@@ -28,7 +28,27 @@ SMALL = Settings(
     layers=1, d_model=32, d_ff=32, heads=2, vocab_size=300, dropout=0.0, subword_sampling=0.0,
     steps=60, batch_tokens=512, warmup=10, rate_scale=0.2, evaluate_every=30,
 )  # fmt: skip
-LABELS = ["animal", "colour", "number"]
+WORDS = {
+    "animal": ["cat", "dog", "bird", "fish"],
+    "colour": ["red", "blue", "green", "white"],
+    "number": ["one", "two", "three", "four"],
+}
+_FILL = ["the", "a", "of", "is", "very", "was", "here", "there", "we", "saw"]
+
+
+def toy_labels(size: int, seed: int) -> list[str]:
+    """Lines of a label, a TAB and up to ten words, one of which is of the label."""
+    rng = random.Random(seed)
+    lines = []
+    for _ in range(size):
+        label = rng.choice(sorted(WORDS))
+        words = rng.choices(_FILL, k=rng.randrange(1, 10))
+        words.insert(rng.randrange(len(words) + 1), rng.choice(WORDS[label]))
+        lines.append(f"{label}\t{' '.join(words)} .")
+    return lines
+
+
+LABELS = sorted(WORDS)
 
 
 @pytest.fixture(scope="module")

@@ -99,10 +99,8 @@ def _parse(options: argparse.Namespace) -> None:
     Words are separated by spaces; empty lines stay empty. Reports on stderr how many trees had
     to be repaired.
     """
-    if file := options.words_of:
-        lines = (words for words, _ in read_linearised(file))
-    else:
-        lines = read_lines("-")
+    file = options.words_of
+    lines = (words for words, _ in read_linearised(file)) if file else read_lines("-")
     from experiments.parsing.parser import Counts
     from experiments.parsing.parser import Parser as TreeParser
 

@@ -6,8 +6,9 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import lines_of, shared_data, toy_trees
+from helpers import lines_of, shared_data
 
+from experiments.parsing.conftest import toy_trees
 from experiments.parsing.grammar import (
     EOS_ID,
     LONGEST_CHAIN,

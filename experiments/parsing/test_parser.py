@@ -10,12 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from helpers import made_once, toy_trees
+from helpers import made_once
 
 import tf_transformer
 from experiments.common import run
 from experiments.parsing.__main__ import FOLDER, main
 from experiments.parsing.brackets import score_lines, summarise
+from experiments.parsing.conftest import toy_trees
 from experiments.parsing.grammar import Lexicon
 from experiments.parsing.parser import Counts, Parser, f1_of, train
 from experiments.parsing.trees import linearised, read_line, read_treebank
