@@ -75,10 +75,10 @@ def text_requests(lines: list[str]) -> list[Request]:
 
 def differences(client: Client, folder: Path, requests: list[Request]) -> list[str]:
     """Returns the outputs that differ from TensorFlow's."""
-    from tf_transformer.export.saved_model import SavedModelSession, plain_lists
+    from tf_transformer.export.saved_model import ExportEngine, plain_lists
 
     wrong = []
-    with SavedModelSession(folder) as session:
+    with ExportEngine(folder) as session:
         for signature, inputs in requests:
             columns = {name: plain_lists(array.tolist()) for name, array in inputs.items()}
             received = patiently(lambda c=columns, s=signature: client.predict(c, s), 60.0)

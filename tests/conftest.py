@@ -22,7 +22,7 @@ from tf_transformer.base.system import keep_freed_memory
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data import builtin
 from tf_transformer.export.publishing import publish
-from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.signatures import exportable
 from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
@@ -192,9 +192,9 @@ def text_free(trained_run, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def session(exported) -> Iterator[SavedModelSession]:
+def session(exported) -> Iterator[ExportEngine]:
     """The model of `exported`, loaded as in TF Serving."""
-    with SavedModelSession(exported) as loaded:
+    with ExportEngine(exported) as loaded:
         yield loaded
 
 

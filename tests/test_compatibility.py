@@ -6,6 +6,7 @@ release made of three sentences, and the options of its training; see tools/writ
 """
 
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -30,8 +31,11 @@ def old(tmp_path_factory, request) -> Path:
     return folder
 
 
-def test_each_release_has_its_files():
-    assert {"1.0.0", tf_transformer.__version__} == {*ARCHIVES}
+def test_the_changelog_begins_with_this_version_and_each_release_has_its_files():
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    head, *released = re.findall(r"^## (\S+)", changelog, re.MULTILINE)
+    assert head == tf_transformer.__version__
+    assert {*ARCHIVES} == {*released} | ({head} if "dev" not in head else set())
 
 
 @pytest.fixture(scope="module")

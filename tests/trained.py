@@ -10,7 +10,7 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.data.spans import SLOTS
 from tf_transformer.data.vocabulary import symbol_pieces, train_tokenizer
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.decoding.interface import Translation
 from tf_transformer.export.publishing import publish
 from tf_transformer.export.signatures import exportable
 from tf_transformer.models.transformer import Transformer

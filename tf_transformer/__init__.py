@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tf_transformer.base.former import CLASSES, gone
 
 if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in `_MODULES`
+    from tf_transformer import evaluation as evaluation
+    from tf_transformer import layers as layers
     from tf_transformer.api.train import train as train
     from tf_transformer.base.errors import UserError as UserError
     from tf_transformer.config import DecodingConfig as DecodingConfig
@@ -30,9 +32,10 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
     from tf_transformer.models.losses import TokenAccuracy as TokenAccuracy
     from tf_transformer.models.losses import TransformerSchedule as TransformerSchedule
     from tf_transformer.models.transformer import Transformer as Transformer
+    from tf_transformer.run import Run as Run
     from tf_transformer.translation.translator import Translator as Translator
 
-__version__ = "1.1.0"
+__version__ = "2.0.0.dev0"
 
 # Imported on first access, so that the command line starts without TensorFlow.
 _MODULES = {
@@ -52,14 +55,18 @@ _MODULES = {
         "LabelSmoothedCrossEntropy", "Perplexity", "TokenAccuracy", "TransformerSchedule",
     ),
     "models.transformer": ("Transformer",),
+    "run": ("Run",),
     "translation.translator": ("Translator",),
 }  # fmt: skip
 _PUBLIC = {name: module for module, names in _MODULES.items() for name in names}
+_PUBLIC_MODULES = ("evaluation", "layers")
 
 __all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str):
+    if name in _PUBLIC_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name in CLASSES:
         raise ImportError(gone(f"tf_transformer.{name}", CLASSES[name]))  # `from` too shows it
     if name not in _PUBLIC:
@@ -68,7 +75,7 @@ def __getattr__(name: str):
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *_PUBLIC_MODULES, *__all__])
 
 
 # --- Keras finds the classes of a saved model, though nothing has imported them -----------

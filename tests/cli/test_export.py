@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tf_transformer.export.card import CARD
-from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import write_arrays
@@ -28,7 +28,7 @@ def test_the_export_serves_the_average(trained_run, exported_in_bfloat16, tmp_pa
     decoding = run.config.replace(options).decoding
     translator = load_translator(run, "average", decoding=decoding, precision="bfloat16")
     texts = trained_run.lines("dev.en")[:10]
-    with SavedModelSession(exported_in_bfloat16) as session:
+    with ExportEngine(exported_in_bfloat16) as session:
         answer = session.run("serving_default", {"text": np.array(texts, object)})
     expected = translator.translate(texts)
     assert [text.decode() for text in answer["translation"]] == expected

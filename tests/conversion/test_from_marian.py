@@ -16,7 +16,7 @@ from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.conversion.from_marian import from_marian
 from tf_transformer.data.sentencepiece_model import ModelProto
-from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 from tf_transformer.translation.translator import Translator
@@ -168,7 +168,7 @@ def test_a_converted_run_is_exported_like_any_other(converted, tmp_path):
     translator = translator_of(converted[2], beam_size=2, max_length=5)
     folder = quick_export(translator, tmp_path / "exported", "attention", "score")
     texts = np.array(TEXTS, object)
-    with SavedModelSession(folder) as session:
+    with ExportEngine(folder) as session:
         drawn = session.run("attention", {"text": texts})
         scored = session.run("score", {"source": texts, "target": texts[::-1]})
     expected = translator.translate(TEXTS)

@@ -25,8 +25,8 @@ from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.decoding.beam_search import length_penalty
+from tf_transformer.decoding.interface import Translation
 from tf_transformer.decoding.plausibility import LONG, looks_wrong
-from tf_transformer.decoding.text_codec import Translation
 from tf_transformer.export.saved_model import column
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file

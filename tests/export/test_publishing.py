@@ -23,7 +23,7 @@ from tf_transformer.evaluation import DevText, make_metric
 from tf_transformer.export import publishing
 from tf_transformer.export.card import CARD, read_card
 from tf_transformer.export.publishing import Gate, NotPublishedError, publish
-from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.self_test import check_translator
 from tf_transformer.export.signatures import Signatures, exportable, source_ids
 from tf_transformer.export.warm_up import WARM_UP
@@ -290,7 +290,7 @@ def test_an_ensemble_is_exported_as_one_model(runs, translator, trained_run, tmp
     texts = [*trained_run.lines("dev.en")[:8], ""]
     python = load(runs[0], ensemble=[runs[1]])
     expected = python.translate(texts)
-    with SavedModelSession(both) as session:
+    with ExportEngine(both) as session:
         found = session.run("tokens", {"tokens": source_ids(python.codec, texts)})
     assert python.tokenizer.texts([*found["tokens"]]) == [str(text) for text in expected]
     scores = [translation.score for translation in expected]

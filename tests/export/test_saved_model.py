@@ -12,8 +12,9 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
+from tf_transformer.decoding.interface import ClosedError
 from tf_transformer.export.operations import check_operations
-from tf_transformer.export.saved_model import ClosedError, SavedModelSession
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.warm_up import WARM_UP
 
 TEXT = np.array(["The dog."], object)
@@ -43,11 +44,11 @@ def test_a_folder_without_a_usable_saved_model_is_refused(exported, tmp_path, da
     if damage == "no variables":
         (path / "saved_model.pb").write_bytes((exported / "saved_model.pb").read_bytes())
     with pytest.raises(UserError, match="1 holds no SavedModel that can be loaded: "):
-        SavedModelSession(path)
+        ExportEngine(path)
 
 
 def test_a_closed_session_raises_closed_error(exported):
-    with SavedModelSession(exported) as session:
+    with ExportEngine(exported) as session:
         long = {"text": np.array(["The dog. " * 400] * 32, object)}
         threading.Timer(0.5, session.close).start()
         with pytest.raises(ClosedError):
@@ -60,12 +61,12 @@ def test_a_closed_session_raises_closed_error(exported):
 def test_a_path_that_tensorflow_reads_as_a_pattern_is_refused(exported, tmp_path, name):
     path = shutil.copytree(exported, tmp_path / name / "1")
     with pytest.raises(UserError, match=r"must not contain \[...\] or a backslash"):
-        SavedModelSession(path)
+        ExportEngine(path)
 
 
 def test_other_wildcards_in_a_path_are_harmless(exported, tmp_path):
     path = shutil.copytree(exported, tmp_path / "v*? [1 {a,b}" / "1")
-    assert SavedModelSession(path).signatures
+    assert ExportEngine(path).signatures
 
 
 # --- What others have written ------------------------------------------------------------
@@ -159,7 +160,7 @@ def test_the_loaders_own_function_is_refused_to_others(exported, tmp_path):
 def test_another_file_than_the_one_checked_is_never_read(exported, tmp_path):
     (tmp_path / "saved_model.pbtxt").write_text("")  # which TensorFlow reads, without the other
     with pytest.raises(UserError, match="holds no SavedModel that can be loaded"):
-        SavedModelSession(tmp_path)
+        ExportEngine(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.sentencepiece_model import ModelProto
-from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.self_test import agree, check_translator, self_test
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
@@ -54,7 +54,7 @@ def test_a_swapped_vocabulary_is_refused(exported, translator, tmp_path):
             first.piece, second.piece = second.piece, first.piece
             node.attr["model"].s = pieces.SerializeToString()
     (path / "saved_model.pb").write_bytes(model.SerializeToString())
-    with SavedModelSession(path) as swapped, pytest.raises(UserError, match="its self-test"):
+    with ExportEngine(path) as swapped, pytest.raises(UserError, match="its self-test"):
         self_test(check_translator(swapped, translator, {}), "float32")
 
 
@@ -62,7 +62,7 @@ def test_a_swapped_vocabulary_is_refused(exported, translator, tmp_path):
 def in_bfloat16(trained_run, exported_in_bfloat16) -> Iterator[tuple]:
     """An export in bfloat16 of a beam of 2 and an alpha of 0.8, and the model in Python."""
     folder = exported_in_bfloat16
-    with SavedModelSession(folder) as loaded:
+    with ExportEngine(folder) as loaded:
         yield loaded, load(trained_run.path, checkpoint="average", precision="bfloat16")
 
 

@@ -16,7 +16,7 @@ from test_warm_up import records
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.export.card import CARD
 from tf_transformer.export.publishing import TOKENIZER
-from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.signatures import in_groups, source_ids
 
 AWKWARD = [
@@ -314,7 +314,7 @@ def test_ids_outside_the_vocabulary_are_unknown_words(session):
 
 @pytest.fixture(scope="module")
 def ids_session(text_free):
-    with SavedModelSession(text_free) as loaded:
+    with ExportEngine(text_free) as loaded:
         yield loaded
 
 

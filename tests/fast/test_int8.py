@@ -18,7 +18,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID
 from tf_transformer.data import builtin
 from tf_transformer.decoding.beam_search import beam_search
-from tf_transformer.export.saved_model import SavedModelSession, column
+from tf_transformer.export.saved_model import ExportEngine, column
 from tf_transformer.fast import int8
 from tf_transformer.fast.int8 import Int8Kernel, int8_works, plain_product, rounded_columns
 from tf_transformer.models.ensemble import Ensemble
@@ -191,7 +191,7 @@ def test_an_export_in_int8_has_a_quarter_of_the_weights_once(translator, texts, 
     assert (folder / "saved_model.pb").stat().st_size < 4e6  # graphs without weights
     inputs = {"alpha": [1.0] * 17, "max_length": [0] * 17, "prefix": [""] * 16 + ["Ein"]}
     inputs = {name: np.array(values) for name, values in inputs.items()}
-    with SavedModelSession(folder) as session:
+    with ExportEngine(folder) as session:
         answer = session.run("with_options", {"text": column([*texts, texts[0]]), **inputs})
         target = {"source": column(texts[:2]), "target": column(texts[:2])}
         scored = session.run("score", target)["log_prob"]
@@ -207,9 +207,9 @@ import sys
 import numpy as np
 from tf_transformer.base.system import import_tensorflow
 import_tensorflow()
-from tf_transformer.export.saved_model import SavedModelSession, column, reason
+from tf_transformer.export.saved_model import ExportEngine, column, reason
 for path in sys.argv[1:]:
-    with SavedModelSession(path) as session:
+    with ExportEngine(path) as session:
         try:
             print(session.run("serving_default", {"text": column(["A dog ."])})["translation"])
         except Exception as error:

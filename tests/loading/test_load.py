@@ -17,8 +17,8 @@ import tf_transformer
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
-from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.export.saved_model import ExportEngine, SavedModelSession
+from tf_transformer.decoding.interface import Translation
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.models.losses import LabelSmoothedCrossEntropy, Perplexity
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
@@ -253,7 +253,7 @@ def test_a_run_is_exported_with_its_card(translator, texts, tmp_path):
     assert (card["checkpoint"]["name"], card["decoding"]["alpha"]) == ("best", 1.0)
     assert card["evaluation_of_these_weights"]["valid_bleu"] > 20
     expected = translator.translate(texts[0], alpha=1.0)
-    with SavedModelSession(path) as session:
+    with ExportEngine(path) as session:
         ids = translator.tokenizer.tokenize(tf.constant(texts[:1])).to_tensor()
         answer = session.run("tokens", {"tokens": ids.numpy()})
     (text,) = translator.tokenizer.detokenize(tf.constant(answer["tokens"])).numpy()

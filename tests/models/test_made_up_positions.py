@@ -11,7 +11,7 @@ from tf_transformer.base.position_kinds import POSITION_KINDS
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
-from tf_transformer.export.saved_model import SavedModelSession, column
+from tf_transformer.export.saved_model import ExportEngine, column
 from tf_transformer.layers import MultiHeadAttention
 from tf_transformer.layers.positions import POSITIONS, Positions, for_heads, register
 from tf_transformer.litert.engine import LiteEngine
@@ -107,7 +107,7 @@ def test_a_savedmodel_and_litert_translate_as_python_does(tokenizer, tmp_path, w
     expected = translator.translate(TEXTS)
     assert len({*expected}) > 2
     scores = [one.score for one in expected]
-    with SavedModelSession(quick_export(translator, tmp_path / "model", "nbest")) as session:
+    with ExportEngine(quick_export(translator, tmp_path / "model", "nbest")) as session:
         answer = session.run("nbest", {"text": column(TEXTS)})
     assert [best.decode() for best, *_ in answer["translations"]] == expected
     np.testing.assert_allclose(answer["scores"][:, 0], scores, atol=1e-4)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from http_calls import one_version
+from http_calls import one_version, queue_of
 
 from tf_transformer.cli.serve import bound_socket
-from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
+from tf_transformer.serving.queue import Telemetry, TokenCounter
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def served(
     from tf_transformer.serving.server import Listener, make_app
 
     telemetry = Telemetry()
-    queue = RequestQueue(session, counter, telemetry)
+    queue = queue_of(session, counter, telemetry)
     model = one_version(session, counter, queue, telemetry)
     app = make_app(model, telemetry, deadline, access_log)
     server = Listener(app, bound_socket("localhost", 0), max_body, idle=idle)

@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from tf_transformer.serving.queue import Telemetry
+from tf_transformer.loading.translators import translator_of
+from tf_transformer.serving.queue import RequestQueue, Telemetry
 from tf_transformer.serving.served_model import ServedModel
 
 PREDICT = "/v1/models/small:predict"
@@ -31,9 +32,16 @@ def predict(port, *texts, signature="serving_default"):
     return status, json.loads(text)
 
 
+def queue_of(session, *others) -> RequestQueue:
+    return RequestQueue(session.run, session.streams, *others)
+
+
 def one_version(session, counter, queue, telemetry=None) -> ServedModel:
-    """Version 1 of "small", already loaded; the session outlives it."""
-    version = SimpleNamespace(number=1, users=0, session=session, counter=counter, queue=queue)
+    """Version 1 of "small", already loaded; the export outlives it."""
+    version = SimpleNamespace(
+        number=1, users=0, export=session, translator=translator_of(session, session.decoding),
+        streams=session.streams, counter=counter, queue=queue,
+    )  # fmt: skip
     telemetry = telemetry or Telemetry()
     model = ServedModel("small", lambda: {1: Path()}, lambda *_: version, telemetry)
     model.update()

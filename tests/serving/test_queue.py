@@ -1,6 +1,7 @@
 """The size of requests, and the batches that a queue makes of them."""
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import Config, DecodingConfig
-from tf_transformer.export.saved_model import ClosedError, column
+from tf_transformer.decoding.interface import ClosedError
+from tf_transformer.export.saved_model import ExportEngine, column
 from tf_transformer.serving.queue import (
     SHORT,
     BatchError,
@@ -47,9 +49,11 @@ def test_rows_count_only_up_to_the_limit_of_the_model(counter):
     assert first < 5 and second > 300
 
 
-def session_of(config: Config | None, **facts) -> SimpleNamespace:
+def export_of(config: Config | None, **facts) -> SimpleNamespace:
     decoding = config.decoding if config else DecodingConfig()
-    return SimpleNamespace(config=config, decoding=decoding, **facts)
+    export = SimpleNamespace(config=config, decoding=decoding, **facts)
+    export.limits = functools.partial(ExportEngine.limits, export)
+    return export
 
 
 @pytest.mark.parametrize(
@@ -58,12 +62,19 @@ def session_of(config: Config | None, **facts) -> SimpleNamespace:
         (None, 1_074, 1_024),
         ({"decoding.beam_size": 2, "decoding.max_source_length": 100}, 150, 2_048),
         ({"model.positions": "learned", "model.max_length": 50}, 50, 1_024),
+        (
+            {
+                "model.positions": "learned", "model.max_length": 50,
+                "model.source_positions": 20, "model.target_positions": 40,
+            },
+            40, 1_024,
+        ),
     ],
-    ids=["none", "search", "learned positions"],
-)
+    ids=["none", "search", "learned positions", "positions that training reached"],
+)  # fmt: skip
 def test_limits_come_from_the_card(settings, longest, positions):
     config = None if settings is None else Config().replace(settings)
-    counter = TokenCounter(session_of(config, longest_trained=None))
+    counter = TokenCounter(export_of(config, longest_trained=None))
     assert (counter.longest, counter.positions) == (longest, positions)
 
 
@@ -74,7 +85,7 @@ def test_an_export_has_the_limits_of_its_translator(translator, counter):
 
 def test_texts_longer_than_in_training_are_logged_once(session, caplog):
     facts = {"longest_trained": 90, "count_tokens": session.count_tokens}
-    counter = TokenCounter(session_of(None, **facts))
+    counter = TokenCounter(export_of(None, **facts))
     for texts in (["Good morning."], *[["A day.", "A day and " * 200]] * 2):
         counter.read({"text": column(texts)})
     assert caplog.messages == ["a text is longer than any in training, 90 tokens (logged once)"]
@@ -106,7 +117,9 @@ class Gated:
         self.begun, self.permits = threading.Semaphore(0), threading.Semaphore(0)
         self.batches: list[tuple[str, list]] = []
         self.timeouts: list[float] = []
-        self.queue = RequestQueue(self, self.counter, Telemetry(), self.max_waiting)
+        self.queue = RequestQueue(
+            self.run, self.streams, self.counter, Telemetry(), self.max_waiting
+        )
 
     def run(self, signature, inputs, timeout):
         rows = next(iter(inputs.values())).tolist()

@@ -163,7 +163,7 @@ def test_a_proof_names_the_outputs_that_differ(
     port, exported, session, trained_run, monkeypatch
 ):
     """TensorFlow's answers come from the session behind the server, to prepare it once."""
-    monkeypatch.setattr(saved_model, "SavedModelSession", lambda _: nullcontext(session))
+    monkeypatch.setattr(saved_model, "ExportEngine", lambda _: nullcontext(session))
 
     class Tampered(script.Client):
         def predict(self, inputs, signature):

@@ -133,7 +133,7 @@ def test_a_signal_during_the_export_of_a_run_leaves_no_file(
         pytest.fail("the export went on")
 
     monkeypatch.setattr(
-        translators, "load_translator", lambda *_: SimpleNamespace(export=begin)
+        translators, "load_translator", lambda *_, **__: SimpleNamespace(export=begin)
     )
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = trained_run.path
@@ -174,7 +174,7 @@ def test_no_model_is_kept_beside_the_export_of_a_run(monkeypatch, tmp_path):
     """Its weights would be in memory twice."""
     kept = []
 
-    def load(_) -> Mock:
+    def load(*_, **__) -> Mock:
         model = Mock(**{"export.return_value": tmp_path})
         model.engine.compiles.return_value = False
         kept.extend(map(weakref.ref, (model, model.engine)))

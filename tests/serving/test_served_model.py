@@ -236,7 +236,8 @@ def test_the_whole_reason_of_a_refusal_is_told(exported, tmp_path, telemetry):
 
 
 def test_a_model_without_text_is_refused(text_free, telemetry):
-    with pytest.raises(UserError, match="`serve` needs a model that takes text. Received: "):
+    message = "takes text and gives `translation`. Received: one with the signatures tokens,"
+    with pytest.raises(UserError, match=message):
         LoadedVersion(1, text_free, telemetry)
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 import numpy as np
 import pytest
 from helpers import assert_nothing_moved, hostile_lines
-from http_calls import PREDICT, body_of, call, one_version, predict
+from http_calls import PREDICT, body_of, call, one_version, predict, queue_of
 from prometheus_client.parser import text_string_to_metric_families
 from trained import quick_export
 
@@ -22,11 +22,11 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.data.documents import NO_JOIN
 from tf_transformer.decoding.plausibility import LONG, REASONS
 from tf_transformer.export.card import CARD, read_card
-from tf_transformer.export.saved_model import SavedModelSession
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.loading.translators import load_exported_translator, load_translator
 from tf_transformer.reports.model_card import card_of
 from tf_transformer.run import Run
-from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
+from tf_transformer.serving.queue import Telemetry, TokenCounter
 from tf_transformer.serving.served_model import ServedModel
 from tf_transformer.serving.server import Listener, make_app
 
@@ -48,7 +48,7 @@ def client_of(counter):
 
     def client_of(session, deadline: float = 30.0, max_waiting: int = 256):
         telemetry = Telemetry()
-        queues.append(RequestQueue(session, counter, telemetry, max_waiting))
+        queues.append(queue_of(session, counter, telemetry, max_waiting))
         model = one_version(session, counter, queues[-1], telemetry)
         return make_app(model, telemetry, deadline=deadline).test_client()
 
@@ -104,9 +104,9 @@ def test_texts_of_several_lines_are_named_in_the_answer(port):
 
 
 def test_documents_keep_spans_and_the_terms_of_a_glossary(keeper, session, client_of, tmp_path):
-    with_slots = SavedModelSession(quick_export(keeper, tmp_path / "e", "serving_default"))
+    with_slots = ExportEngine(quick_export(keeper, tmp_path / "e", "serving_default"))
     counter, telemetry = TokenCounter(with_slots), Telemetry()
-    queue = RequestQueue(with_slots, counter, telemetry)
+    queue = queue_of(with_slots, counter, telemetry)
     model = one_version(with_slots, counter, queue, telemetry)
     client = make_app(model, telemetry).test_client()
     text, terms = "Order 4711 and <b>two</b> nets.\n\nTo <3>\n", {"nets": "Netze"}
@@ -161,9 +161,9 @@ def test_every_door_gives_the_same_reasons_of_what_looks_wrong(
     message = f"texts longer than any in training, {run.longest_source} tokens: 1"
     assert caplog.messages.count(message) == 2
 
-    session, telemetry = SavedModelSession(tmp_path / "1"), Telemetry()
+    session, telemetry = ExportEngine(tmp_path / "1"), Telemetry()
     counter = TokenCounter(session)
-    queue = RequestQueue(session, counter, telemetry)
+    queue = queue_of(session, counter, telemetry)
     model = one_version(session, counter, queue, telemetry)
     client = make_app(model, telemetry, access_log="all").test_client()
     doubtful = [(row, *one) for row, one in enumerate(reasons) if one]
@@ -243,9 +243,9 @@ def test_refusals_give_their_reason_in_json(port):
 
 
 class Wrapped:
-    """A session that computes by calling `run`."""
+    """An export that computes by calling `run`."""
 
-    streams, has_slots = 1, False
+    streams = 1
 
     def __init__(self, session, run) -> None:
         self._session, self._run = session, run
@@ -310,7 +310,7 @@ def test_the_document_of_a_client_that_has_gone_is_not_computed(session, counter
         assert go_on.acquire(timeout=60)
         return session.run(signature, inputs, timeout=timeout)
 
-    queue = RequestQueue(Wrapped(session, run), counter, telemetry)
+    queue = queue_of(Wrapped(session, run), counter, telemetry)
     app = make_app(one_version(session, counter, queue, telemetry), telemetry, access_log="all")
     listener = Listener(app, bound_socket("localhost", 0), 1 << 20)
     begin(listener)
@@ -340,7 +340,7 @@ def test_a_fault_is_logged_and_not_shown_to_clients(session, counter, fault, cap
 
     telemetry = Telemetry()
     computing = Wrapped(session, fails) if fault == "batch" else session
-    queue = RequestQueue(computing, counter, telemetry)
+    queue = queue_of(computing, counter, telemetry)
     model = one_version(session, counter, queue, telemetry)
     if fault == "stopped":
         queue.close(60)
@@ -411,7 +411,7 @@ CONNECTIONS = 8
 def listener(session, counter):
     """A server with few connections, which is not serving yet."""
     telemetry = Telemetry()
-    queue = RequestQueue(session, counter, telemetry)
+    queue = queue_of(session, counter, telemetry)
     app = make_app(one_version(session, counter, queue, telemetry), telemetry)
     listener = Listener(app, bound_socket("localhost", 0), 1 << 20, CONNECTIONS, idle=60)
     yield listener
@@ -587,10 +587,10 @@ def test_page_and_documents_know_the_model_from_its_card(
     card = read_card(exported) | card_of(Run.open(trained_run.path), "best")()
     card["decoding"] = dataclasses.asdict(DecodingConfig())
     (tmp_path / "1" / CARD).write_text(json.dumps(card))
-    client = client_of(SavedModelSession(tmp_path / "1"))
+    client = client_of(ExportEngine(tmp_path / "1"))
     facts = re.search(r"const facts = (.*);", client.get("/").text)
     assert json.loads(facts[1]) == {
-        "name": "small", "rows": 32, "version": 1, "task": "translation",
+        "name": "small", "rows": 32, "version": 1,
         "languages": ["en", "de"], "tokens": 1024, "slots": False,
     }  # fmt: skip
     for context, expected in ((1, []), (2, [NO_JOIN])):

@@ -11,7 +11,7 @@ import pytest
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import SamplingConfig
-from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.decoding.interface import Translation
 from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 from tf_transformer.translation.generation import (

@@ -13,7 +13,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import locked
 from tf_transformer.base.output import NamedProgress, ProgressBars, Table
 from tf_transformer.data.text import all_pairs, corpora, read_some_pairs
-from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.decoding.interface import Translation
 from tf_transformer.evaluation import (
     SIGNIFICANT,
     BleuAndLength,

@@ -14,7 +14,6 @@ from tf_transformer.cli.options import (
     add_run_options,
     add_sampling_options,
     add_search_options,
-    chosen_protection,
     decoding_config,
     open_model,
     require_new,
@@ -78,13 +77,12 @@ def run(options: argparse.Namespace) -> None:
         "search": search_origin(decoding_config(options, runs[0]), sampled=bool(sampling)),
         "--tag": options.tag,
     }
-    chosen = chosen_protection(options)
     files = {"--protect": options.protect, "--glossary": options.glossary}
     origin |= {
         name: content_hash(Path(file)) if file and Path(file).is_file() else file
         for name, file in files.items()
     }
-    translator = open_model(options, chosen)
+    translator = open_model(options)
 
     from tf_transformer.translation.generation import (
         Filters,

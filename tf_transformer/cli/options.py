@@ -26,7 +26,7 @@ from tf_transformer.cli.parser import (
 )
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.config import DECODING_PRECISIONS
-from tf_transformer.data.spans import NO_SLOTS, Protection, protection
+from tf_transformer.data.spans import Protection, protection, require_slots
 from tf_transformer.data.text import arriving_lines, read_lines
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import find_export
@@ -124,7 +124,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_protection_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that `chosen_protection` reads."""
+    """Adds --protect and --glossary, which `open_model` reads."""
     group = parser.add_argument_group("spans to keep, for a run with data.slots")
     text = "none; default: addresses, placeholders, tags, code, @names and numbers; or a FILE "
     text += "of regular expressions, one a line, where the line `default` stands for these"
@@ -158,11 +158,10 @@ def sampling_config(options: argparse.Namespace) -> SamplingConfig | None:
     return SamplingConfig(**given_options(options, *_SAMPLING)) if options.sample else None
 
 
-def chosen_protection(options: argparse.Namespace) -> Protection | None:
+def _protection(options: argparse.Namespace, run: Run | None) -> Protection | None:
     """Reads the files of --protect and --glossary; None without these options.
 
-    Raises:
-        UserError: if one cannot be used, or RUN is a run without slots.
+    Raises UserError if one cannot be used, or the run has no slots.
     """
     if options.protect is None and options.glossary is None:
         return None
@@ -172,17 +171,12 @@ def chosen_protection(options: argparse.Namespace) -> Protection | None:
             f"{options.protect}, which does not exist."
         )
     chosen = protection(options.protect, options.glossary)
-    if run := open_source(options.run).run:
+    if run:
         from tf_transformer.data.vocabulary import pieces_of, read_model, slot_ids
 
-        pieces = pieces_of(read_model(run.require_tokenizer()))
-        _require_slots(len(slot_ids(pieces)) > 0, options)
+        there = len(slot_ids(pieces_of(read_model(run.require_tokenizer())))) > 0
+        require_slots(there, options.protect, options.glossary, "--{}".format)
     return chosen
-
-
-def _require_slots(there: bool, options: argparse.Namespace) -> None:
-    if not there and (options.glossary or options.protect != "none"):
-        raise UserError(NO_SLOTS.format("--glossary" if options.glossary else "--protect"))
 
 
 def open_source(path: str) -> Source:
@@ -195,11 +189,10 @@ def open_source(path: str) -> Source:
     return of_export(export) if export else of_run(Run.open(path))
 
 
-def open_model(options: argparse.Namespace, chosen: Protection | None = None) -> "Translator":
+def open_model(options: argparse.Namespace) -> "Translator":
     """Loads the model of a run or an export, with the options of the command.
 
-    Of these it reads run, checkpoint and the search options; `chosen` is what
-    `chosen_protection` returned. Raises UserError if it is for models with slots.
+    Of these it reads run, checkpoint and those of model, search and protection.
     """
     source = open_source(options.run)
     refuse_unsuited(options, source)
@@ -207,6 +200,8 @@ def open_model(options: argparse.Namespace, chosen: Protection | None = None) ->
     if paths := loading.get("ensemble"):
         loading["ensemble"] = [Run.open(path) for path in paths]
     source.require_files(options.checkpoint, loading.get("tag"))
+    has_protection = "glossary" in options
+    chosen = _protection(options, source.run) if has_protection else None
     import_tensorflow_quietly()
     use_threads(loading.get("threads"))
     if source.run:
@@ -215,8 +210,9 @@ def open_model(options: argparse.Namespace, chosen: Protection | None = None) ->
     else:
         loading = {"decoding": decoding_options(options)}
     translator = source.translator(**loading, protection=chosen)
-    if chosen is not None:
-        _require_slots(translator.engine.has_slots, options)
+    if has_protection:
+        has_slots = translator.engine.has_slots
+        require_slots(has_slots, options.protect, options.glossary, "--{}".format)
     return translator
 
 

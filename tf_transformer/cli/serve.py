@@ -77,20 +77,18 @@ def run(options: argparse.Namespace) -> None:
         sys.setswitchinterval(0.001)  # other requests soon run beside a thread that computes
 
         from tf_transformer.serving.server import Listener, make_app  # isort: skip, extras first
-        from tf_transformer.export.saved_model import SavedModelSession
         from tf_transformer.serving.queue import Telemetry
         from tf_transformer.serving.served_model import LoadedVersion, ServedModel
 
         stack.enter_context(_on_signals(_ENDING, _exit))
-        open_session: Callable[[Path], SavedModelSession] = SavedModelSession
         if isinstance(source, Run):
-            folder, open_session = stack.enter_context(_temporary_export(source, options))
+            folder, translator = stack.enter_context(_temporary_export(source, options))
         else:
-            folder = source
+            folder, translator = source, None
         telemetry = Telemetry()
 
         def load(number: int, path: Path) -> LoadedVersion:
-            return LoadedVersion(number, path, telemetry, options.max_waiting, open_session)
+            return LoadedVersion(number, path, telemetry, options.max_waiting, translator)
 
         url = f"http://{host_and_port(*bound.getsockname()[:2])}/"
         folders = _folders(Path(options.model), folder)
@@ -206,26 +204,22 @@ def _exit(number: int) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Callable]]:
-    """Exports a run; yields the folder, and a function that opens it as a session."""
-    from tf_transformer.export.saved_model import SavedModelSession
-    from tf_transformer.loading.translators import load_engine, load_translator
-    from tf_transformer.serving.session import EngineSession
+def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[Path, Any]]:
+    """Exports a run; yields the folder, and the run's translator if it is to search."""
+    from tf_transformer.loading.translators import load_translator
 
     loading = given_options(options, "precision", "tag")
     if (options.precision, options.litert) == ("int8", True):  # of LiteRT alone
         del loading["precision"]
     with tempfile.TemporaryDirectory() as parent:
-        model, decoding = load_translator(run, **loading), decoding_config(options, run)
-        folder = model.export(Path(parent) / "model")
-        engine: Any = model.engine
-        del model
+        decoding = decoding_config(options, run)
+        translator: Any = load_translator(run, decoding=decoding, **loading)
+        folder = translator.export(Path(parent) / "model")
         if options.litert:
+            del translator
             searching = given_options(options, "precision", "litert", "tag", "threads")
-            engine = load_engine(run, None, **searching)
-        elif not engine.compiles(decoding):
+            translator = load_translator(run, decoding=decoding, **searching)
+        elif not translator.engine.compiles(decoding):
             advise_litert(options, run)
-            del engine  # whose weights the export has too
-            yield folder, SavedModelSession
-            return
-        yield folder, lambda path: EngineSession(path, engine, decoding)
+            translator = None  # the export has its weights too
+        yield folder, translator

@@ -23,7 +23,6 @@ from tf_transformer.cli.options import (
     add_sampling_options,
     add_search_options,
     advise_litert,
-    chosen_protection,
     decoding_config,
     open_model,
     open_source,
@@ -96,8 +95,7 @@ def run(options: argparse.Namespace) -> None:
         next(read_lines(Path(options.prefix_file)), None)  # refuses what cannot be read
     if run := open_source(options.run).run:
         _check_n_best(options, decoding_config(options, run))
-    chosen = chosen_protection(options)
-    translator = open_model(options, chosen)
+    translator = open_model(options)
     _check_n_best(options, translator.decoding)
     sampled = {"sample": True} | dataclasses.asdict(sampling) if sampling else {}
     translate = _translate_document if options.text else _translate_lines

@@ -24,10 +24,6 @@ from tf_transformer.data.text import read_lines
 logger = logging.getLogger(__name__)
 
 SLOTS = tuple(f"<{number}>" for number in range(1, 10))
-NO_SLOTS = (
-    "{} needs a model trained with data.slots, which can keep spans. Train one with --set "
-    "data.slots=0.2, or leave it out."
-)
 _SLOT = re.compile("<[1-9]>")
 
 # --- Kinds of spans ----------------------------------------------------------------------
@@ -154,6 +150,9 @@ class Glossary:
             self._by_first.setdefault(_first(source), []).append(source)
         for some in self._by_first.values():
             some.sort(key=len, reverse=True)
+
+    def __len__(self) -> int:
+        return len(self._targets)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -355,20 +354,35 @@ def protection(
     return Protection(tuple(patterns), terms)
 
 
+def require_slots(
+    has_slots: bool, protect: Any, glossary: Any, name: Callable[[str], str] = "`{}`".format
+) -> None:
+    """Raises UserError if a model without slots is to keep spans or terms.
+
+    `name` returns what the user calls these arguments.
+    """
+    given = "glossary" if glossary else "protect" if protect not in (None, "none") else ""
+    if given and not has_slots:
+        raise UserError(
+            f"{name(given)} needs a model trained with data.slots, which can keep spans. Train "
+            "one with --set data.slots=0.2, or leave it out."
+        )
+
+
 def notes(
     slotted: Sequence[Slotted],
     translations: Sequence[Any],
-    limits: Callable[[list[str]], list[int]] | None = None,
+    limits: Callable[[list[str]], list[int]] = lambda _: [],
 ) -> list[str]:
     """Returns a line for each thing that did not go as a user expects, with its number.
 
-    The translations still have slots. `limits` gives their longest lengths in tokens.
+    The translations still have slots. `limits` gives their longest lengths in tokens, or [].
     """
     pairs = list(zip(slotted, translations, strict=True))
     found = [(one, {*_SLOT.findall(text)}) for one, text in pairs]
     lost = sum(len({*SLOTS[: len(one.spans)]} - slots) for one, slots in found)
     ended = [pair for pair in pairs if pair[0].spans and pair[1].endswith(SLOTS)]
-    most = limits([one.text for one, _ in ended]) if limits else []
+    most = limits([one.text for one, _ in ended])
     forced = sum(text.num_tokens >= size for (_, text), size in zip(ended, most, strict=False))
     lines = {
         f"spans beyond the first {len(SLOTS)} of a sentence, which are not protected: %d; "

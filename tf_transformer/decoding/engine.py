@@ -1,7 +1,6 @@
-"""Engines compute translations and scores; this one computes in TensorFlow's graph.
+"""The engine that computes translations and scores in TensorFlow's graph.
 
-`litert.engine` has the one that searches in LiteRT, `export.saved_model` that of an export. All
-settings of a search are arguments of the call.
+`litert.engine` has the one that searches in LiteRT, `export.saved_model` that of an export.
 
 B batch, S source and T target length, EOS included; P longest prefix; N layers, H heads.
 """
@@ -9,17 +8,14 @@ B batch, S source and T target length, EOS included; P longest prefix; N layers,
 import functools
 import logging
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.base.errors import UserError
-from tf_transformer.base.system import InOneProcess, refuse_in_fork
+from tf_transformer.base.system import refuse_in_fork
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
@@ -32,10 +28,17 @@ from tf_transformer.decoding.alignment import (
 )
 from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
-from tf_transformer.decoding.candidates import Grammar, slot_counts
+from tf_transformer.decoding.candidates import slot_counts
+from tf_transformer.decoding.interface import (
+    Engine,
+    SearchPlan,
+    Translation,
+    set_sources,
+    token_limits,
+)
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.streams import Progress, in_batches, padded
-from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec, Translation, set_sources
+from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
 from tf_transformer.fast.int8 import is_int8, parameters
 from tf_transformer.fast.programs import fitted_size
 from tf_transformer.models.cached_decoding import COLUMNS
@@ -45,93 +48,6 @@ from tf_transformer.models.transformer import Transformer
 logger = logging.getLogger(__name__)
 
 CompiledSearch = Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]
-
-
-@dataclass(frozen=True)
-class SearchPlan:
-    """All that a search of texts depends on; see `Engine.translate`."""
-
-    decoding: DecodingConfig
-    n_best: int = 1
-    sampling: SamplingConfig | None = None
-    prefixes: Sequence[str] | None = None
-    grammar: Grammar | None = None
-    alphas: tuple[float, ...] = ()
-
-    def without_inputs(self) -> "SearchPlan":
-        """Returns the plan that a compiled search depends on."""
-        decoding = replace(self.decoding, batch_tokens=1)
-        sampling = self.sampling and replace(self.sampling, seed=0)
-        prefixes = None if self.prefixes is None else ()
-        return replace(self, decoding=decoding, sampling=sampling, prefixes=prefixes)
-
-
-class Engine(InOneProcess, ABC):
-    """Computes what a `Translator` returns."""
-
-    name: str  # in messages
-    advice: str  # what to do for something that it cannot do
-    has_slots = False  # whether each slot of a source comes once in its translation
-    symbols: frozenset[str] = frozenset()  # words that the vocabulary has, such as tags
-    gives_word_probs = True  # whether `score` gives the probabilities of words
-
-    def translate(
-        self,
-        texts: Sequence[str],
-        decoding: DecodingConfig,
-        n_best: int = 1,
-        *,
-        prefixes: Sequence[str] | None = None,
-        sampling: SamplingConfig | None = None,
-        grammar: Grammar | None = None,
-        alphas: Sequence[float] = (),
-        progress: Progress | None = None,
-    ) -> list[list[Translation]]:
-        """Returns the best translations of each text, best first, up to `n_best` of them.
-
-        A blank text has a single blank one, and so has a length limit of one token. Any other
-        translation has a token before EOS, which may be the prefix's.
-
-        `n_best` is at most the beam size unless sampled. A translation may continue the last
-        word of its prefix, "" for none; a prefix that reaches the length limit is cut there,
-        with a warning. Samples depend only on the seed and their own text; the most probable is
-        first. A grammar restricts a beam search to well-formed hypotheses. `alphas`, exponents
-        of the length penalty, replace that of `decoding` and `n_best`: the list of a text then
-        holds the best translation under each. All come from a single search, without
-        `lookahead`. Raises UserError for what the engine cannot do.
-        """
-        plan = SearchPlan(decoding, n_best, sampling, prefixes, grammar, tuple(alphas))
-        return self._translate(texts, plan, progress)
-
-    @abstractmethod
-    def _translate(
-        self, texts: Sequence[str], plan: SearchPlan, progress: Progress | None
-    ) -> list[list[Translation]]: ...
-
-    @abstractmethod
-    def score(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        decoding: DecodingConfig,
-        progress: Progress | None = None,
-    ) -> list[Translation]:
-        """Returns each target with its log-probability as translation of its source.
-
-        It equals the one from `translate` for the same tokens. Targets are cut at the longest
-        possible translation: `max_source_length` + `max_extra_length` tokens.
-        """
-
-    def refuse(self, what: str) -> NoReturn:
-        """Raises UserError: the engine cannot do `what`."""
-        raise UserError(f"{self.name} cannot {what}: {self.advice}.")
-
-    def refuse_all_but_beam_search(self, plan: SearchPlan) -> None:
-        """Raises UserError if the plan has what only a search in TensorFlow can do."""
-        if plan.sampling or plan.grammar or plan.alphas:
-            self.refuse(
-                "sample" if plan.sampling else "search with a grammar or several alphas"
-            )
 
 
 class GraphEngine(Engine):
@@ -177,16 +93,32 @@ class GraphEngine(Engine):
     def codec(self, decoding: DecodingConfig) -> TextCodec:
         """Returns the codec between text and ids within the limits of `decoding`."""
         limits = self.model.longest_source, self.model.longest_target
-        return TextCodec(self.tokenizer, decoding, *limits, self.longest_trained)
+        return TextCodec(self.tokenizer, decoding, *limits)
+
+    def count_tokens(self, text: str | bytes) -> int:
+        """Returns the tokens of a source; see `Engine.count_tokens`."""
+        return len(self.tokenizer.ids([text])[0]) + 1
+
+    def limits(self, decoding: DecodingConfig) -> tuple[int, int]:
+        """Returns the most tokens of a source and of a target; see `token_limits`."""
+        return token_limits(decoding, self.model.longest_source, self.model.longest_target)
+
+    def length_limits(self, texts: Sequence[str], decoding: DecodingConfig) -> list[int]:
+        """Returns the most tokens of each text's translation; see `Engine.length_limits`."""
+        return self.codec(decoding).length_limits(texts)
 
     # --- Search --------------------------------------------------------------------------
 
     def _translate(
-        self, texts: Sequence[str], plan: SearchPlan, progress: Progress | None
+        self,
+        texts: Sequence[str],
+        plan: SearchPlan,
+        progress: Progress | None,
+        alone: bool = True,
     ) -> list[list[Translation]]:
         decoding, sampling, prefixes = plan.decoding, plan.sampling, plan.prefixes
         codec = self.codec(decoding)
-        sources = codec.ids(texts)
+        sources = codec.ids(texts, longest_trained=self.longest_trained if alone else None)
         begins = None if prefixes is None else codec.prefix_ids(prefixes, sources)
         seeds = None if sampling is None else _seeds(sources, sampling.seed)
         search = self.compiled(plan.without_inputs())
@@ -205,12 +137,14 @@ class GraphEngine(Engine):
         results = [[Translation("", 0.0, 0.0, 0)] * each for _ in sources]  # of blank texts
         lengths = [len(source) for source in sources]
         positions = decoding.batch_tokens // (plan.n_best if sampling else decoding.beam_size)
-        batches = in_batches(lengths, positions, compute, progress, streams=self.streams)
+        streams = self.streams if alone else 1
+        batches = in_batches(lengths, positions, compute, progress, streams=streams)
         for rows, hypotheses in batches:
             for row, decoded in zip(rows, codec.decode(hypotheses), strict=True):
                 if lengths[row] > 1:  # EOS alone: the text was blank
                     results[row] = decoded
-        set_sources(texts, results, lengths, self.longest_trained)
+        limits = np.asarray(codec.limits(np.array(lengths, np.int32))).tolist()
+        set_sources(texts, results, lengths, self.longest_trained, limits)
         return results
 
     def _compile(self, plan: SearchPlan) -> CompiledSearch:
@@ -316,7 +250,8 @@ class GraphEngine(Engine):
         """
         refuse_in_fork()
         codec = self.codec(decoding)
-        ids = codec.ids(sources), codec.ids(targets, "target")
+        source_ids = codec.ids(sources, longest_trained=self.longest_trained)
+        ids = source_ids, codec.ids(targets, "target")
         pairs = list(zip(*ids, strict=True))
         lengths = [max(map(len, pair)) for pair in pairs]
         positions = decoding.batch_tokens // decoding.beam_size

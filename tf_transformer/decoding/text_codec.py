@@ -3,10 +3,8 @@
 B batch, S source length, N hypotheses of a sentence, L longest length limit.
 """
 
-import functools
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Self
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +13,7 @@ from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.text import SideName, utf8
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses
-from tf_transformer.decoding.plausibility import looks_wrong
+from tf_transformer.decoding.interface import Translation, token_limits, warn_of_long
 
 logger = logging.getLogger(__name__)
 
@@ -23,99 +21,12 @@ Ids = list[np.ndarray]
 IDS = tf.TensorSpec([None, None], tf.int32)
 
 
-class Translation(str):
-    """A translation: a `str` that carries what the model computed for it.
-
-    Attributes:
-        score: log_prob / length_penalty(num_tokens, alpha), by which the search ranks; that of
-            samples is log_prob.
-        log_prob: natural logarithm of its probability, summed over the tokens.
-        num_tokens: number of tokens, EOS counted; 0 for the empty translation of a blank text.
-        word_probs: probability of each word between spaces, if the translation was scored.
-        tokens: ids of its tokens, EOS included, which `score`, `align` and `attention` of the
-            same model read; () if an export translated it.
-        source: the text that it translates; None if it stands for itself.
-        is_long: whether the source has more tokens than any in training.
-
-    Example:
-        >>> translation = Translation("Guten Morgen.", -0.5, -0.6, num_tokens=4)
-        >>> print(translation, translation.log_prob)
-        Guten Morgen. -0.6
-    """
-
-    score: float
-    log_prob: float
-    num_tokens: int
-    word_probs: tuple[float, ...]
-    tokens: tuple[int, ...]
-    source: str | None = None
-    is_long: bool = False
-
-    def __new__(
-        cls, text: str, score: float, log_prob: float, num_tokens: int, word_probs=(), tokens=()
-    ) -> Self:
-        """Returns `text` with its figures; 0 in `word_probs` and `tokens` is padding."""
-        self = super().__new__(cls, text)
-        self.score, self.log_prob, self.num_tokens = score, log_prob, num_tokens
-        self.word_probs = tuple(filter(None, word_probs))
-        self.tokens = tuple(filter(None, tokens))
-        return self
-
-    def with_text(self, text: str) -> Self:
-        """Returns another text with these figures."""
-        figures = self.score, self.log_prob, self.num_tokens
-        return type(self)(text, *figures, self.word_probs, self.tokens)
-
-    @functools.cached_property
-    def warnings(self) -> tuple[str, ...]:
-        """Reasons why it looks wrong, () if none; see `decoding.plausibility`."""
-        return () if self.source is None else looks_wrong(self.source, self, self.is_long)
-
-    def copies(self, source: str) -> bool:
-        """Tells whether it is the source itself."""
-        return self.strip() == source.strip()
-
-    def is_less_probable_than(self, log_prob: float) -> bool:
-        """Compares the mean log-probability of its tokens with a limit."""
-        return self.log_prob < log_prob * self.num_tokens
-
-    def __getnewargs__(self):
-        """Returns the arguments to copy and unpickle it with."""
-        return str(self), self.score, self.log_prob, self.num_tokens
-
-
-class TranslatedText(str):
-    """A translated document, with its sentences as pairs of source and translation."""
-
-    sentences: list[tuple[str, Translation]]
-
-
-def set_sources(
-    sources: Iterable[str],
-    ranked: Iterable[Iterable[Translation]],
-    tokens: Sequence[int],
-    longest_trained: int | None,
-) -> None:
-    """Tells the translations of each source, which has `tokens`, with EOS, what they are of."""
-    for source, translations, size in zip(sources, ranked, tokens, strict=True):
-        for each in translations:
-            each.source, each.is_long = source, size > (longest_trained or size)
-
-
-def warn_of_long(lengths: Sequence[int], longest_trained: int | None) -> None:
-    """Warns if texts have more tokens, with EOS, than the longest source in training."""
-    count = sum(length > longest_trained for length in lengths) if longest_trained else 0
-    if count:
-        message = "texts longer than any in training, %d tokens: %d"
-        logger.warning(message, longest_trained, count)
-
-
 class TextCodec:
     """Encodes sources, targets and prefixes; decodes hypotheses.
 
     Length limits are those of `decoding` and, unless None, of the model's positions:
-    `longest_source` and `longest_target`. `longest_trained` are the tokens of the longest
-    source in training; None if unknown.
+    `longest_source` and `longest_target`. `source_limit` and `target_limit` are the maximum
+    tokens of either side, EOS counted.
     """
 
     def __init__(
@@ -124,35 +35,30 @@ class TextCodec:
         decoding: DecodingConfig,
         longest_source: int | None,
         longest_target: int | None,
-        longest_trained: int | None = None,
     ) -> None:
         self._tokenizer, self._decoding = tokenizer, decoding
         self._longest_source, self._longest_target = longest_source, longest_target
-        self._longest_trained = longest_trained
-
-    @property
-    def source_limit(self) -> int:
-        """The maximum number of tokens in a source, EOS counted."""
-        limit = self._decoding.max_source_length
-        return min(limit, self._longest_source or limit)
+        limits = token_limits(decoding, longest_source, longest_target)
+        self.source_limit, self.target_limit = limits
 
     @property
     def tag_words(self) -> int:
         """The number of words that the tokenizer puts before each source."""
         return len(self._tokenizer.tag.split())
 
-    @property
-    def target_limit(self) -> int:
-        """The maximum number of tokens in a target, EOS counted: that of the longest source."""
-        limit = self._decoding.max_source_length + self._decoding.max_extra_length
-        return min(limit, self._longest_target or limit)
-
     # --- Outside the graph ---------------------------------------------------------------
 
-    def ids(self, texts: Sequence[str], side: SideName = "source") -> Ids:
-        """Returns the ids of each text of a side with EOS; warns if some are cut or long.
+    def ids(
+        self,
+        texts: Sequence[str],
+        side: SideName = "source",
+        *,
+        longest_trained: int | None = None,
+    ) -> Ids:
+        """Returns the ids of each text of a side with EOS; warns if some are cut.
 
-        A target that a search spelt otherwise than the tokenizer does keeps the search's ids.
+        So it does if others have more tokens than `longest_trained`, unless None. A target that
+        a search spelt otherwise than the tokenizer does keeps the search's ids.
         """
         name, limit, learned = "texts", self.source_limit, self._longest_source
         rows = self._tokenizer.ids(texts, side)
@@ -162,8 +68,7 @@ class TextCodec:
         if count := sum(len(ids) >= limit for ids in rows):  # EOS would exceed it
             why = ", where the trained positions end" if limit == learned else ""
             logger.warning("%s cut at %d tokens%s: %d", name, limit, why, count)
-        if most := side == "source" and self._longest_trained:
-            warn_of_long([len(ids) + 1 for ids in rows if len(ids) < limit], most)
+        warn_of_long([len(ids) + 1 for ids in rows if len(ids) < limit], longest_trained)
         return [np.array([*ids[: limit - 1], EOS_ID], "int32") for ids in rows]
 
     def _searched(self, text: str) -> list[int]:
@@ -183,6 +88,11 @@ class TextCodec:
         if count := int(tf.math.count_nonzero(cut)):
             logger.warning("prefixes cut at the length limit of their translation: %d", count)
         return [np.asarray(ids, "int32") for ids in ragged.numpy()]
+
+    def fits(self, texts: Sequence[str], side: SideName = "source") -> list[bool]:
+        """Tells of each text of a side whether no length limit cuts it."""
+        limit = self.source_limit if side == "source" else self.target_limit
+        return [len(ids) < limit for ids in self._tokenizer.ids(texts, side)]  # EOS follows
 
     def length_limits(self, texts: Sequence[str]) -> list[int]:
         """Returns the maximum number of tokens, EOS counted, in each text's translation."""

@@ -17,7 +17,7 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.evaluation import SIGNIFICANT, DevText, paired_bootstrap
 from tf_transformer.export.card import CARD, changed_settings, read_card, write_card
-from tf_transformer.export.saved_model import SavedModelSession, column, open_export
+from tf_transformer.export.saved_model import ExportEngine, column, open_export
 from tf_transformer.export.self_test import Check, self_test
 from tf_transformer.export.versions import check_readable, new_version
 from tf_transformer.export.warm_up import Request, write_requests
@@ -46,7 +46,7 @@ class Exportable:
     functions: Mapping[str, Function]  # by name of the signature
     requests: Sequence[Request]  # to warm up all signatures
     # Yields what a loaded export should answer, and what it does.
-    checks: Callable[[SavedModelSession], Iterable[Check]]
+    checks: Callable[[ExportEngine], Iterable[Check]]
     sizes: Mapping[str, int]  # for the card, such as the longest source in tokens
     text: bool = True  # whether signatures take it; if not, the tokenizer is beside the model
 
@@ -65,7 +65,7 @@ class Gate:
     dev: DevText  # with the metric
     margin: float = 0.0  # points of the metric that the new export may lose
 
-    def compare(self, new: SavedModelSession, card: Mapping[str, Any]) -> dict[str, Any]:
+    def compare(self, new: ExportEngine, card: Mapping[str, Any]) -> dict[str, Any]:
         """Scores both models on the dev text; returns an entry for the new one's card.
 
         Raises NotPublishedError if the score falls by more than the margin, and the paired
@@ -104,7 +104,7 @@ class Gate:
             "changed_settings": changed_settings(read_card(self.published), card),
         }
 
-    def _answers(self, session: SavedModelSession) -> tuple[list[str], float]:
+    def _answers(self, session: ExportEngine) -> tuple[list[str], float]:
         begin = time.perf_counter()
         answers = session.answers("serving_default", {"text": column(self.dev.sources)})
         texts = [text.decode() for answer in answers for text in answer[self.dev.output]]
@@ -138,7 +138,7 @@ def publish(
             exportable.tokenizer.copy(folder / TOKENIZER)
         entries = facts(exportable.models, exportable.tokenizer, exportable.sizes)
         card = (card or {}) | entries
-        with SavedModelSession(folder) as session:
+        with ExportEngine(folder) as session:
             model = exportable.models[0]
             precision = "int8" if is_int8(model) else model.compute_dtype
             self_test(counted(exportable.checks(session), "answers compared"), precision)

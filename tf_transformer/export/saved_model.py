@@ -1,4 +1,4 @@
-"""A SavedModel loaded as in TF Serving, and the engine that translates with it."""
+"""The engine of an export: a SavedModel loaded as in TF Serving."""
 
 import dataclasses
 import functools
@@ -8,21 +8,28 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import sentencepiece
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError, one_line
-from tf_transformer.base.system import InOneProcess, refuse_in_fork
+from tf_transformer.base.system import refuse_in_fork
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import utf8
 from tf_transformer.data.vocabulary import pieces_of, slot_ids, symbols_in
 from tf_transformer.decoding.beam_search import length_penalty
-from tf_transformer.decoding.engine import Engine, SearchPlan
+from tf_transformer.decoding.interface import (
+    ClosedError,
+    Engine,
+    SearchPlan,
+    Translation,
+    set_sources,
+    token_limits,
+    warn_of_long,
+)
 from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
-from tf_transformer.decoding.text_codec import Translation, set_sources, warn_of_long
 from tf_transformer.export.card import checked_card, config_in
 from tf_transformer.export.operations import check_operations
 from tf_transformer.export.versions import check_readable
@@ -34,24 +41,32 @@ logger = logging.getLogger(__name__)
 _AT_ONCE = 256  # rows in a call, which the graph divides into batches
 
 
-class ClosedError(Exception):
-    """The session was closed before the answer was computed."""
+# What `ExportEngine` asks of signatures to translate and score; those of 1.0.0 have no more.
+OF_TRANSLATORS = {
+    "with_options": ("translations", "scores", "log_probs", "num_tokens", "count"),
+    "score": ("score", "log_prob", "num_tokens"),
+}
 
 
-class SavedModelSession(InOneProcess):
+class ExportEngine(Engine):
     """Runs the signatures of a SavedModel, without Keras or TensorFlow's Python loader.
 
     It may be used from several threads. `signatures` are SignatureDefs by name, `tokenizers`
     the distinct SentencePiece models in the graph, `card` the model card and `config` the
-    configuration in it; `streams` is the number of calls that can run at the same time without
-    slowing each other down. `decoding` has the settings of its search, and `longest_trained`
-    the tokens of the longest source in training without the tag that the graph adds, None if
-    unknown.
+    configuration in it, None without one. Tokens are counted without the tag that the graph
+    adds.
+
+    It translates and scores if the export does, which `open_export` checks. The export has
+    fixed the search, whose settings are `decoding`, except for `alpha` and `max_length`, which
+    can only lower the export's own limit; 0 leaves that limit.
 
     Raises UserError if `path` holds no SavedModel that can be loaded, or its card is damaged.
     """
 
+    advice = "load the run it was made from"
+
     def __init__(self, path: Path) -> None:
+        self.name = f"The export {path}"
         check_readable(path)
         self.card = checked_card(path)
         load_text_operations()
@@ -85,9 +100,13 @@ class SavedModelSession(InOneProcess):
         self.decoding = self.config.decoding if self.config else DecodingConfig()
         longest, tag = self.card.get("longest_source"), utf8(self.card.get("tag") or "")
         self.longest_trained = longest and longest + 1 - self.count_tokens(tag)
-        self._closed = False
+        scored = self.signatures["score"].outputs if "score" in self.signatures else ()
+        self.gives_word_probs = "word_probs" in scored
 
-    def __enter__(self) -> "SavedModelSession":
+    def __repr__(self) -> str:
+        return f"ExportEngine({self.path})"
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_) -> None:
@@ -95,7 +114,7 @@ class SavedModelSession(InOneProcess):
 
     def close(self) -> None:
         """Frees the model; running requests end with ClosedError."""
-        self._closed = True
+        super().close()
         self._session.close()
 
     @functools.cached_property
@@ -103,10 +122,16 @@ class SavedModelSession(InOneProcess):
         models = self.tokenizers
         return [sentencepiece.SentencePieceProcessor(model_proto=model) for model in models]
 
-    def count_tokens(self, text: bytes) -> int:
+    def count_tokens(self, text: str | bytes) -> int:
         """Returns the tokens of a text, EOS included."""
         # With a tokenizer for each language, the one of the text's language needs the fewest.
         return 1 + min((len(one.encode(text)) for one in self._processors), default=0)
+
+    def limits(self, decoding: DecodingConfig) -> tuple[int, int]:
+        """Returns the most tokens of a source and of a target; see `token_limits`."""
+        model = self.config.model if self.config else None
+        longest = (model.longest_source, model.longest_target) if model else ()
+        return token_limits(decoding, *longest)
 
     def run(
         self,
@@ -118,8 +143,8 @@ class SavedModelSession(InOneProcess):
         """Computes the requested outputs of a signature, by default all.
 
         Texts in `inputs` are bytes, see `column`. Raises TimeoutError if it takes longer than
-        `timeout` seconds and is cancelled, and ClosedError if the session is closed before the
-        outputs are computed.
+        `timeout` seconds and is cancelled, and ClosedError if it is closed before the outputs
+        are computed.
         """
         refuse_in_fork()
         definition = self.signatures[signature]
@@ -161,6 +186,81 @@ class SavedModelSession(InOneProcess):
                 progress(min(start + size, rows))
         if cut:
             logger.warning("texts cut at the limits of %s: %d", self.path, cut)
+
+    def _translate(
+        self,
+        texts: Sequence[str],
+        plan: SearchPlan,
+        progress: Progress | None,
+        alone: bool = True,
+    ) -> list[list[Translation]]:
+        self.refuse_all_but_beam_search(plan)
+        decoding = plan.decoding
+        alpha = decoding.alpha if "alpha" in self._changed(decoding) else -1.0
+        inputs = {
+            "text": column(texts),
+            "alpha": np.full(len(texts), alpha, np.float32),
+            "max_length": np.full(len(texts), decoding.max_length, np.int32),
+            "prefix": column(plan.prefixes or [""] * len(texts)),
+        }
+        tokens = [*map(self.count_tokens, inputs["text"])]
+        warn_of_long(tokens, self.longest_trained if alone else None)
+        translations: list[list[Translation]] = []
+        for answer in self.answers("with_options", inputs, progress):
+            names = ("translations", "scores", "log_probs", "num_tokens")
+            columns = (answer[name].tolist() for name in names)
+            for count, *row in zip(answer["count"], *columns, strict=True):
+                best = itertools.islice(zip(*row, strict=True), min(count, plan.n_best))
+                translations.append([Translation(text.decode(), *rest) for text, *rest in best])
+        set_sources(texts, translations, tokens, self.longest_trained)
+        return translations
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        decoding: DecodingConfig,
+        progress: Progress | None = None,
+    ) -> list[Translation]:
+        """Returns each target with its log-probability; see `Engine.score`."""
+        changed = self._changed(decoding)
+        inputs = {"source": column(sources), "target": column(targets)}
+        names = ("score", "log_prob", "num_tokens", "word_probs")  # the last not in 1.0.0
+        figures: list[tuple] = []
+        for answer in self.answers("score", inputs, progress):
+            if "alpha" in changed:
+                penalties = length_penalty(
+                    tf.cast(answer["num_tokens"], tf.float32), decoding.alpha
+                )
+                answer["score"] = answer["log_prob"] / penalties.numpy()
+            columns = (answer[name].tolist() for name in names if name in answer)
+            figures += zip(*columns, strict=True)
+        return [Translation(target, *row) for target, row in zip(targets, figures, strict=True)]
+
+    def _changed(self, decoding: DecodingConfig) -> set[str]:
+        """Returns the settings that differ from the export's; refuses those that are fixed."""
+        names = (field.name for field in dataclasses.fields(decoding))
+        changed = {n for n in names if getattr(decoding, n) != getattr(self.decoding, n)}
+        if fixed := changed - {"alpha", "max_length"}:
+            self.refuse(f"search with another `{min(fixed)}`")
+        return changed
+
+
+def open_export(path: Path, output: str, **others: Sequence[str]) -> ExportEngine:
+    """Loads an export that takes text and gives `output` in its signature `serving_default`.
+
+    Raises UserError if it cannot be loaded, or lacks it or outputs of `others`, by signature.
+    """
+    engine = ExportEngine(path)
+    for name, outputs in ({"serving_default": [output]} | others).items():
+        signature = engine.signatures.get(name)
+        if not signature or {*outputs} - signature.outputs.keys():
+            raise UserError(
+                f"{path} must be an export of this package that takes text and gives "
+                f"`{output}`. Received: one with the signatures "
+                f"{', '.join(engine.signatures)}, without {', '.join(outputs)} in `{name}`."
+            )
+    return engine
 
 
 def reason(error: Exception) -> str:
@@ -206,111 +306,6 @@ def load_text_operations() -> None:
     tf.load_op_library(str(folder / "python" / "ops" / "_sentencepiece_tokenizer.so"))
 
 
-# --- Translating with an export ---------------------------------------------------------
-
-
-# What `ExportEngine` asks of signatures and their outputs; those of 1.0.0 have no more.
-_OF_TRANSLATORS = {
-    "with_options": ("translations", "scores", "log_probs", "num_tokens", "count"),
-    "score": ("score", "log_prob", "num_tokens"),
-}
-
-
-def open_export(path: Path, output: str, **others: Sequence[str]) -> SavedModelSession:
-    """Loads an export that takes text and gives `output` in its signature `serving_default`.
-
-    Raises UserError if it cannot be loaded, or lacks it or outputs of `others`, by signature.
-    """
-    session = SavedModelSession(path)
-    for name, outputs in ({"serving_default": [output]} | others).items():
-        signature = session.signatures.get(name)
-        if not signature or {*outputs} - signature.outputs.keys():
-            raise UserError(
-                f"{path} must be an export of this package that takes text and gives "
-                f"`{output}`. Received: one with the signatures "
-                f"{', '.join(session.signatures)}, without {', '.join(outputs)} in `{name}`."
-            )
-    return session
-
-
 def column(texts: Sequence[str | bytes]) -> np.ndarray:
     """Returns texts as an array of bytes; lone surrogates are kept."""
     return np.array([*map(utf8, texts)], object)
-
-
-class ExportEngine(Engine):
-    """Translates and scores with an exported SavedModel.
-
-    The export has fixed the search, except for `alpha` and `max_length`, which can only lower
-    the export's own limit; 0 leaves that limit. `decoding` has the settings of its search,
-    and `config` the configuration in its card, if there is one.
-
-    Raises UserError if it cannot be loaded, or does not translate text.
-    """
-
-    advice = "load the run it was made from"
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.name = path, f"The export {path}"
-        self._session = open_export(path, "translation", **_OF_TRANSLATORS)
-        self.has_slots, self.symbols = self._session.has_slots, self._session.symbols
-        self.config, self.decoding = self._session.config, self._session.decoding
-        self.gives_word_probs = "word_probs" in self._session.signatures["score"].outputs
-
-    def __repr__(self) -> str:
-        return f"ExportEngine({self.path})"
-
-    def _translate(
-        self, texts: Sequence[str], plan: SearchPlan, progress: Progress | None
-    ) -> list[list[Translation]]:
-        self.refuse_all_but_beam_search(plan)
-        decoding = plan.decoding
-        alpha = decoding.alpha if "alpha" in self._changed(decoding) else -1.0
-        inputs = {
-            "text": column(texts),
-            "alpha": np.full(len(texts), alpha, np.float32),
-            "max_length": np.full(len(texts), decoding.max_length, np.int32),
-            "prefix": column(plan.prefixes or [""] * len(texts)),
-        }
-        tokens = [*map(self._session.count_tokens, inputs["text"])]
-        most = self._session.longest_trained
-        warn_of_long(tokens, most)
-        translations: list[list[Translation]] = []
-        for answer in self._session.answers("with_options", inputs, progress):
-            names = ("translations", "scores", "log_probs", "num_tokens")
-            columns = (answer[name].tolist() for name in names)
-            for count, *row in zip(answer["count"], *columns, strict=True):
-                best = itertools.islice(zip(*row, strict=True), min(count, plan.n_best))
-                translations.append([Translation(text.decode(), *rest) for text, *rest in best])
-        set_sources(texts, translations, tokens, most)
-        return translations
-
-    def score(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        decoding: DecodingConfig,
-        progress: Progress | None = None,
-    ) -> list[Translation]:
-        """Returns each target with its log-probability; see `Engine.score`."""
-        changed = self._changed(decoding)
-        inputs = {"source": column(sources), "target": column(targets)}
-        names = ("score", "log_prob", "num_tokens", "word_probs")  # the last not in 1.0.0
-        figures: list[tuple] = []
-        for answer in self._session.answers("score", inputs, progress):
-            if "alpha" in changed:
-                penalties = length_penalty(
-                    tf.cast(answer["num_tokens"], tf.float32), decoding.alpha
-                )
-                answer["score"] = answer["log_prob"] / penalties.numpy()
-            columns = (answer[name].tolist() for name in names if name in answer)
-            figures += zip(*columns, strict=True)
-        return [Translation(target, *row) for target, row in zip(targets, figures, strict=True)]
-
-    def _changed(self, decoding: DecodingConfig) -> set[str]:
-        """Returns the settings that differ from the export's; refuses those that are fixed."""
-        names = (field.name for field in dataclasses.fields(decoding))
-        changed = {n for n in names if getattr(decoding, n) != getattr(self.decoding, n)}
-        if fixed := changed - {"alpha", "max_length"}:
-            self.refuse(f"search with another `{min(fixed)}`")
-        return changed

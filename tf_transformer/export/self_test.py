@@ -15,7 +15,7 @@ from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import default_layer
 from tf_transformer.decoding.beam_search import length_penalty
-from tf_transformer.export.saved_model import SavedModelSession, column, plain_lists
+from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
 
 Check = tuple[str, str, Any, Any]  # signature and output, text, expected, received
 Answer = dict[str, Any]  # outputs for one text, as plain values and lists
@@ -76,7 +76,7 @@ def agree(expected: Any, received: Any, precision: str = "float32") -> bool:
     return same_shape and np.allclose(received, expected, relative, absolute)
 
 
-def check_classifier(session: SavedModelSession, classifier: Any) -> Iterator[Check]:
+def check_classifier(session: ExportEngine, classifier: Any) -> Iterator[Check]:
     """Yields the answers of a `SentenceClassifier` and of its export."""
     for text in fitting_texts(classifier.engine.tokenizer, classifier.engine.max_length):
         label = classifier.classify(text)
@@ -91,7 +91,7 @@ def check_classifier(session: SavedModelSession, classifier: Any) -> Iterator[Ch
 
 
 def check_translator(
-    session: SavedModelSession, translator: Any, options: Mapping[str, Any]
+    session: ExportEngine, translator: Any, options: Mapping[str, Any]
 ) -> Iterator[Check]:
     """Yields the answers of a `Translator`, which searches in TensorFlow, and of its export.
 
@@ -145,7 +145,7 @@ def check_translator(
 
 
 def _check_tokens(
-    session: SavedModelSession, translator: Any, text: str, best: Any, alpha: float
+    session: ExportEngine, translator: Any, text: str, best: Any, alpha: float
 ) -> Iterator[Check]:
     """Yields the answers from ids to ids, with the ids of the translation as text."""
     tokenizer = translator.tokenizer
@@ -158,7 +158,7 @@ def _check_tokens(
 
 
 def _check_attention(
-    session: SavedModelSession, translator: Any, text: str, translation: str
+    session: ExportEngine, translator: Any, text: str, translation: str
 ) -> Iterator[Check]:
     """Yields the weights [H, T, S] of the layer that alignments are read from."""
     answer = _ask(session, "attention", text=text)
@@ -174,7 +174,7 @@ def _check_attention(
     yield from _compared("attention", text, expected, answer)
 
 
-def _ask(session: SavedModelSession, signature: str, **inputs: Any) -> Answer:
+def _ask(session: ExportEngine, signature: str, **inputs: Any) -> Answer:
     """Returns the outputs of a signature for one row."""
     rows = {
         name: column([value]) if isinstance(value, str) else np.array([value])

@@ -28,9 +28,10 @@ class LiteEngine(GraphEngine):
         tokenizer: Tokenizer,
         interpreters: InterpreterPool,
         *,
+        streams: int | None = None,
         longest_trained: int | None = None,
     ) -> None:
-        streams = most_streams(interpreters.threads)
+        streams = streams or most_streams(interpreters.threads)
         super().__init__(model, tokenizer, streams=streams, longest_trained=longest_trained)
         self.interpreters = interpreters
 

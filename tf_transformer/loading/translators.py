@@ -21,7 +21,12 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import lite_threads
-from tf_transformer.export.saved_model import ExportEngine, require_int8
+from tf_transformer.export.saved_model import (
+    OF_TRANSLATORS,
+    ExportEngine,
+    open_export,
+    require_int8,
+)
 from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import cached_lite_file
@@ -77,10 +82,18 @@ def load_exported_translator(
 
     `decoding` has settings of the search that replace the export's.
     """
-    engine = ExportEngine(path)
+    engine = open_export(path, "translation", **OF_TRANSLATORS)
+    changed = dataclasses.replace(engine.decoding, **(decoding or {}))
+    return translator_of(engine, changed, protection)
+
+
+def translator_of(
+    engine: ExportEngine, decoding: DecodingConfig, protection: Protection | None = None
+) -> Translator:
+    """Returns the translator of an export, with the languages in its card."""
     config = engine.config
     return Translator(
-        decoding=dataclasses.replace(engine.decoding, **(decoding or {})),
+        decoding=decoding,
         engine=engine,
         bleu_tokenizer=config.data.bleu_tokenizer if config else "13a",
         language=builtin.languages(config)[0] if config else "",

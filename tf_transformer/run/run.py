@@ -34,7 +34,22 @@ PAIRS_FOLDER = "pairs"  # of text that `tf_transformer.train` received in memory
 
 
 class Run:
-    """A folder with everything needed to translate, export or resume training."""
+    """A folder with everything needed to translate, export or resume training.
+
+    Attributes:
+        path: the folder.
+        config: the settings, in the sections `data`, `model`, `training` and `decoding`; see
+            the reference of settings.
+        tokenizer: path of the tokenizer's file, once training has begun.
+
+    Example:
+        >>> import tf_transformer
+        >>> run = tf_transformer.Run.open("runs/mine")
+        >>> run.config.model.d_model, run.is_finished, run.longest_source
+        (128, True, 29)
+        >>> run.history()[-1]["valid_bleu"] > 99
+        True
+    """
 
     def __init__(
         self, path: Path, config: Config, texts: Mapping[Role, str] | None = None
@@ -227,6 +242,11 @@ class Run:
             return None
 
     @property
+    def is_finished(self) -> bool:
+        """Whether it has been trained for `training.steps`, or until patience ran out."""
+        return not what_is_unfinished(self, self.config.training.steps)
+
+    @property
     def begins_complete(self) -> bool:
         """Tells whether all weights that it began with are of the run `training.init_from`."""
         begun = bool(self.config.training.init_from) and self.origin.exists()
@@ -244,9 +264,10 @@ class Run:
         return self.tokenizer
 
     def history(self, *also: str) -> list[dict[str, Any]]:
-        """Reads the evaluations so far, oldest first; UserError for an invalid line.
+        """Reads the evaluations so far, oldest first: a dict for each line of metrics.jsonl.
 
-        Every record must have the names in `also`, besides the usual ones.
+        Every record must have the names in `also`, besides the usual ones; UserError for an
+        invalid line.
         """
         return read_history(self.metrics, f"valid_{self.config.training.best_by}", *also)
 

@@ -11,7 +11,7 @@ for others to arrive, and the busier the server, the larger its batches.
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,8 +19,10 @@ from functools import partial
 import numpy as np
 import prometheus_client as prometheus
 
+from tf_transformer.decoding.interface import ClosedError
 from tf_transformer.decoding.plausibility import ALL
-from tf_transformer.export.saved_model import Arrays, ClosedError, SavedModelSession
+from tf_transformer.export.saved_model import ExportEngine
+from tf_transformer.run.checkpoints import Arrays
 
 logger = logging.getLogger(__name__)
 
@@ -76,21 +78,16 @@ class Telemetry:
 class TokenCounter:
     """Counts tokens as the graph does, with the tokenizers stored in it.
 
-    Without a tokenizer, only ids are counted. Without a model card, the limits are taken to be
-    those of a default export.
+    Without a model card, the limits are taken to be those of a default export.
     """
 
-    def __init__(self, session: SavedModelSession) -> None:
-        config, decoding = session.config, session.decoding
-        # Maximum tokens in a row, EOS included.
-        self.longest = decoding.max_source_length + decoding.max_extra_length
-        if config and config.model.positions_are_limited:
-            self.longest = min(self.longest, config.model.max_length)
-        self.decoding, self.longest_trained = decoding, session.longest_trained
+    def __init__(self, engine: ExportEngine) -> None:
+        self.decoding, self.longest_trained = engine.decoding, engine.longest_trained
+        _, self.longest = engine.limits(engine.decoding)  # tokens in a row, EOS included
         self._remarked = self.longest_trained or float("inf")
         # Maximum positions computed together: rows times the longest of them.
-        self.positions = max(decoding.batch_tokens // decoding.beam_size, 1)
-        self._session = session
+        self.positions = max(engine.decoding.batch_tokens // engine.decoding.beam_size, 1)
+        self._engine = engine
 
     def read(self, inputs: Mapping[str, np.ndarray]) -> list[int]:
         """Returns the tokens, EOS included, of each text and row of ids, up to the limit."""
@@ -122,7 +119,7 @@ class TokenCounter:
         """Returns the tokens of a text, EOS included, up to about the limit."""
         if len(text) > _BYTES * self.longest:
             return self.longest
-        return self._session.count_tokens(text)
+        return self._engine.count_tokens(text)
 
 
 @dataclass(eq=False)
@@ -139,7 +136,7 @@ class _Request:
 
 
 class RequestQueue:
-    """A queue in front of a session, emptied by as many threads as the session has streams.
+    """A queue of requests, emptied by `streams` threads that `run` the signatures of a model.
 
     A request is long if it has more positions than the model computes together, so that it is a
     batch of its own and takes longer than others. There are at most `max_waiting` rows in the
@@ -149,20 +146,21 @@ class RequestQueue:
 
     def __init__(
         self,
-        session: SavedModelSession,
+        run: Callable[..., Arrays],
+        streams: int,
         counter: TokenCounter,
         telemetry: Telemetry,
         max_waiting: int = 256,
     ) -> None:
-        self._session, self._counter, self._telemetry = session, counter, telemetry
+        self._run, self._counter, self._telemetry = run, counter, telemetry
         self._max_waiting, self._refuses = max_waiting, False
         self._queue: list[_Request] = []
         self._changed = threading.Condition()
         self._after_document = False  # whether the last batch taken was a document's
-        last = session.streams - 1
+        last = streams - 1
         self._threads = [
             threading.Thread(target=self._work, args=[i == last > 0], daemon=True)
-            for i in range(session.streams)
+            for i in range(streams)
         ]
         for thread in self._threads:
             thread.start()
@@ -287,7 +285,7 @@ class RequestQueue:
         inputs = {name: np.concatenate([one.inputs[name] for one in batch]) for name in names}
         start = time.monotonic()
         timeout = max(min(one.until - start, one.seconds) for one in batch)
-        outputs = self._session.run(signature, inputs, timeout=timeout)
+        outputs = self._run(signature, inputs, timeout=timeout)
         ends = np.cumsum([one.rows for one in batch]).tolist()
         self._telemetry.batch_rows.observe(ends[-1])
         self._telemetry.batch_seconds.observe(time.monotonic() - start)

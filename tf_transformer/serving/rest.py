@@ -5,8 +5,8 @@ https://www.tensorflow.org/tfx/serving/api_rest
 
 import base64
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,14 +15,14 @@ from google.protobuf.json_format import MessageToDict
 
 from tf_transformer.base.errors import UserError, quoted, shortened
 from tf_transformer.base.files import parse_json
-from tf_transformer.data.builtin import languages
 from tf_transformer.data.documents import NO_JOIN, Span, put_together, take_apart
-from tf_transformer.data.spans import NO_SLOTS, Glossary, Protection, Slotted, protection
+from tf_transformer.data.spans import Glossary, Protection
 from tf_transformer.decoding.beam_search import length_penalty
-from tf_transformer.decoding.plausibility import looks_wrong
-from tf_transformer.decoding.text_codec import Translation
-from tf_transformer.export.saved_model import Arrays, SavedModelSession, column, plain_lists
+from tf_transformer.decoding.interface import Translation
+from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
+from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import MAX_ROWS, TokenCounter
+from tf_transformer.translation.translator import KeptTranslations, Translator
 
 _LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max
 # By type of an input: what its values are called, and whether a value of JSON is one.
@@ -57,7 +57,7 @@ class PredictRequest:
 
 
 def parse_document(
-    body: bytes, session: SavedModelSession
+    body: bytes, translator: Translator
 ) -> tuple[list[Span], Protection, list[str]]:
     """Returns the parts, what to keep in them, and warnings of a translateText call.
 
@@ -67,72 +67,49 @@ def parse_document(
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
         raise BadRequestError('The body must be an object with a string, "text".')
     _refuse_unknown(record, '"text", "language", "context", "glossary" and "protect"')
-    default = session.signatures.get("serving_default")
-    if not default or "translation" not in default.outputs:
-        raise BadRequestError("This model does not translate.")
-    config, context = session.config, record.get("context", 1)
-    language = record.get("language", languages(config)[0] if config else "")
+    language, context = record.get("language", translator.language), record.get("context", 1)
     if not isinstance(language, str) or type(context) is not int or context < 1:
         raise BadRequestError('"language" must be a string, "context" a number from 1.')
-    try:
-        parts = take_apart(record["text"], language, context)
-        kept = _protection(record, session)
-    except UserError as error:
-        raise BadRequestError(str(error)) from None
-    return parts, kept, [NO_JOIN] if context > 1 and config and not config.data.join else []
-
-
-def _protection(record: dict[str, Any], session: SavedModelSession) -> Protection:
-    """Returns what a translateText call keeps: by default all kinds, if the model has slots."""
-    terms, protect = record.get("glossary"), record.get("protect", "default")
+    terms, protect = record.get("glossary"), record.get("protect")
     is_dict = isinstance(terms, dict) and all(isinstance(each, str) for each in terms.values())
-    if not (is_dict or terms is None) or protect not in ("default", "none"):
+    if not (is_dict or terms is None) or protect not in (None, "default", "none"):
         raise BadRequestError(
             '"glossary" must be an object of terms and their translations, "protect" "default" '
             'or "none".'
         )
-    if not session.has_slots:
-        if terms or record.get("protect") == "default":
-            raise UserError(NO_SLOTS.format('"glossary"' if terms else '"protect"'))
-        return Protection(())
-    glossary = Glossary(terms.items(), '"glossary"') if terms else None
-    return replace(protection(protect), glossary=glossary, symbols=session.symbols)
+    try:
+        parts = take_apart(record["text"], language, context)
+        glossary = Glossary(terms.items(), '"glossary"') if terms else None
+        kept = translator.kept(protect, glossary, '"{}"'.format)
+    except UserError as error:
+        raise BadRequestError(str(error)) from None
+    return parts, kept, [NO_JOIN] if context > 1 and not translator.joins else []
 
 
-def format_document(
-    parts: list[Span],
-    slotted: list[Slotted],
-    found: list[str],
-    warnings: list[str],
-    remarks: list[dict],
-) -> str:
-    """Returns the answer to a translateText call; `remarks` are `doubts` of its sentences.
-
-    What was `found` has slots, as what was sent, which the answer shows too.
-    """
-    filled = [one.fill(text) for one, text in zip(slotted, found, strict=True)]
-    shown = list(put_together(parts, filled))
-    sentences = [index for index, (part, _) in enumerate(shown) if part.is_sentence]
-    remarks = [{"part": sentences[one.pop("row")], **one} for one in remarks]
-    text = "".join(one for _, one in shown)
+def format_document(parts: list[Span], found: KeptTranslations, warnings: list[Any]) -> str:
+    """Returns the answer to a translateText call, with what was sent to the model and found."""
+    shown = list(put_together(parts, [best for best, *_ in found.filled]))
     pairs: list[Any] = [
         {"source": p.text, "translation": t} if p.is_sentence else t for p, t in shown
     ]
-    for index, one, translation in zip(sentences, slotted, found, strict=True):
+    sentences = [pair for pair in pairs if isinstance(pair, dict)]
+    for pair, one, (best, *_) in zip(sentences, found.slotted, found.ranked, strict=True):
         if one.spans:
-            sent = {"source": one.text, "translation": translation}
-            pairs[index]["slots"] = sent | {"spans": [span.target for span in one.spans]}
-    record: dict[str, Any] = {"text": text, "parts": pairs}
-    if warnings or remarks:
-        record["warnings"] = [*warnings, *remarks]
+            sent = {"source": one.text, "translation": best}
+            pair["slots"] = sent | {"spans": [span.target for span in one.spans]}
+    record: dict[str, Any] = {"text": "".join(text for _, text in shown), "parts": pairs}
+    if warnings:
+        record["warnings"] = warnings
     return json.dumps(record)  # escapes lone surrogates, which are kept
 
 
-def doubts(counter: TokenCounter, inputs: Arrays, outputs: Arrays) -> list[dict[str, Any]]:
-    """Returns row, score and reasons of the best translations that look wrong.
+def best_translations(
+    counter: TokenCounter, inputs: Arrays, outputs: Arrays
+) -> list[Translation]:
+    """Returns the best translation of each text; [] if the outputs have none with a score.
 
-    Where the answer lacks the log-probability, it follows from the score and the tokens of the
-    text as the tokenizer spells it.
+    Where they lack the log-probability, it follows from the score and the tokens of the text as
+    the tokenizer spells it.
     """
     best = {n: (v if v.ndim == 1 else v[:, 0]).tolist() for n, v in outputs.items()}
     found = best.get("translation", best.get("translations"))
@@ -142,14 +119,22 @@ def doubts(counter: TokenCounter, inputs: Arrays, outputs: Arrays) -> list[dict[
     sizes = best.get("num_tokens") or [*map(counter.count, found)]
     penalties = [length_penalty(float(size), counter.decoding.alpha) for size in sizes]
     products = [score * penalty for score, penalty in zip(scores, penalties, strict=True)]
-    columns = (inputs["text"], found, scores, best.get("log_probs") or products, sizes)
-    remarks = []
-    for row, (text, target, *figures) in enumerate(zip(*columns, strict=True)):
-        translation = Translation(target.decode("utf-8", "replace"), *figures)
-        source = text.decode("utf-8", "replace")
-        if reasons := looks_wrong(source, translation, counter.is_long(text)):
-            remarks.append({"row": row, "score": translation.score, "reasons": [*reasons]})
-    return remarks
+    columns = (scores, best.get("log_probs") or products, sizes)
+    texts = [text.decode("utf-8", "replace") for text in found]
+    translations = [Translation(*row) for row in zip(texts, *columns, strict=True)]
+    for text, translation in zip(inputs["text"], translations, strict=True):
+        translation.source = text.decode("utf-8", "replace")
+        translation.is_long = counter.is_long(text)
+    return translations
+
+
+def doubts(translations: Iterable[Translation], places: Iterable[dict]) -> list[dict[str, Any]]:
+    """Returns place, score and reasons of the translations that look wrong."""
+    return [
+        place | {"score": one.score, "reasons": [*one.warnings]}
+        for one, place in zip(translations, places, strict=False)
+        if one.warnings
+    ]
 
 
 def _json(body: bytes) -> Any:
@@ -166,19 +151,19 @@ def _refuse_unknown(record: dict[str, Any], known: str) -> None:
         raise BadRequestError(f"The body may have {known}. Received: {received}.")
 
 
-def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
+def parse_request(body: bytes, export: ExportEngine) -> PredictRequest:
     """Reads the body of a predict call; raises BadRequestError if it is invalid."""
     record = _json(body)
     if not isinstance(record, dict) or ("instances" in record) == ("inputs" in record):
         raise BadRequestError('The body must be an object with either "instances" or "inputs".')
     _refuse_unknown(record, '"signature_name" and either "instances" or "inputs"')
     signature = record.get("signature_name", "serving_default")
-    if not isinstance(signature, str) or signature not in session.signatures:
+    if not isinstance(signature, str) or signature not in export.signatures:
         raise BadRequestError(
-            f'"signature_name" must be one of {", ".join(session.signatures)}. Received: '
+            f'"signature_name" must be one of {", ".join(export.signatures)}. Received: '
             f"{quoted(signature)}."
         )
-    definition = session.signatures[signature]
+    definition = export.signatures[signature]
     names, by_row = list(definition.inputs), "instances" in record
     if by_row:
         if not isinstance(record["instances"], list):
@@ -195,8 +180,7 @@ def parse_request(body: bytes, session: SavedModelSession) -> PredictRequest:
         raise BadRequestError("All inputs must have the same number of rows.")
     if (rows := counts.pop()) > MAX_ROWS:
         raise BadRequestError(f"A request must have at most {MAX_ROWS} rows. Received: {rows}.")
-    takes_lines = "labels" not in definition.outputs  # a text to classify may be a document
-    return PredictRequest(signature, inputs, by_row, _warnings(inputs) if takes_lines else [])
+    return PredictRequest(signature, inputs, by_row, _warnings(inputs))
 
 
 def _warnings(inputs: Arrays) -> list[str]:
@@ -282,11 +266,11 @@ def model_status(states: dict[int, tuple[str, str]]) -> dict[str, Any]:
     return {"model_version_status": versions}
 
 
-def metadata(session: SavedModelSession, name: str, version: int) -> dict[str, Any]:
+def metadata(export: ExportEngine, name: str, version: int) -> dict[str, Any]:
     """Returns the answer to GET /v1/models/NAME/metadata."""
     signatures = {
         key: MessageToDict(signature, preserving_proto_field_name=True)
-        for key, signature in session.signatures.items()
+        for key, signature in export.signatures.items()
     }
     return {
         "model_spec": {"name": name, "signature_name": "", "version": str(version)},

@@ -5,7 +5,7 @@ A request uses one version from start to end, so that no answer mixes two.
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.export.saved_model import SavedModelSession, reason
+from tf_transformer.decoding.interface import Translation
+from tf_transformer.decoding.streams import most_streams
+from tf_transformer.export.saved_model import column, open_export, reason
+from tf_transformer.loading.translators import translator_of
+from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
+from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +36,12 @@ class NotReadyError(Exception):
 
 
 class LoadedVersion:
-    """A version that answers requests: its session, and the queue in front of it.
+    """A version that answers requests: its engines, and the queue in front of them.
 
-    Raises UserError if the model cannot be loaded or used, or does not take text.
+    A `translator` of the same run computes `serving_default` and `nbest` in place of the
+    export, by its engine, and checks the time only between batches.
+
+    Raises UserError if the export cannot be loaded or used, or does not translate text.
     """
 
     def __init__(
@@ -42,48 +50,77 @@ class LoadedVersion:
         path: Path,
         telemetry: Telemetry,
         max_waiting: int = 256,
-        open_session: Callable[[Path], SavedModelSession] = SavedModelSession,
+        translator: Translator | None = None,
     ) -> None:
         self.number, self.users = number, 0
-        self.session = open_session(path)
+        needed = ("translation", "score", "source_cut")
+        self.export = open_export(path, "translation", serving_default=needed)
+        self.translator = translator or translator_of(self.export, self.export.decoding)
         try:
-            if set(self.session.signatures) == {"tokens"}:
-                raise UserError(
-                    f"`serve` needs a model that takes text. Received: {path}, exported with "
-                    "--no-text. Export it without that option, or serve it with TF Serving."
-                )
-            _warm_up(self.session)
-            self.counter = TokenCounter(self.session)
+            self._warm_up()
+            self.counter = TokenCounter(self.export)
         except BaseException:
-            self.session.close()
+            self.export.close()
             raise
-        self.queue = RequestQueue(self.session, self.counter, telemetry, max_waiting)
+        self.streams = self.translator.engine.streams or most_streams()
+        self.queue = RequestQueue(self.run, self.streams, self.counter, telemetry, max_waiting)
+
+    def run(
+        self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float | None = None
+    ) -> Arrays:
+        """Computes all outputs of a signature; see `ExportEngine.run`."""
+        engine, decoding = self.translator.engine, self.translator.decoding
+        n_best = {"serving_default": 1, "nbest": decoding.beam_size}.get(signature)
+        if engine is self.export or not n_best:
+            return self.export.run(signature, inputs, timeout=timeout)
+        texts = [text.decode("utf-8", "replace") for text in inputs["text"]]
+        arrays = _n_best(engine.answer(texts, decoding, n_best, timeout), n_best)
+        if signature == "serving_default":
+            best, scores = arrays["translations"][:, 0], arrays["scores"][:, 0]
+            arrays = {"translation": best, "score": scores}
+        limit, _ = engine.limits(decoding)
+        cut = [engine.count_tokens(text) > limit for text in texts]
+        return arrays | {"source_cut": np.array(cut, bool)}
 
     def close(self) -> None:
         """Ends running computations, for which it waits a second, and frees the model."""
         self.queue.refuse()
-        self.session.close()
+        self.translator.engine.close()
+        self.export.close()
         self.queue.close(1.0)
 
+    def _warm_up(self) -> None:
+        """Runs each signature: the first time takes long, and a damaged model fails."""
+        values = {tf.string: b"a", tf.float32: 0.5}
 
-def _warm_up(session: SavedModelSession) -> None:
-    """Runs each signature: the first time takes long, and a damaged model fails: UserError."""
-    values = {tf.string: b"a", tf.float32: 0.5}
+        def run(name: str) -> None:
+            inputs = {}
+            for key, info in self.export.signatures[name].inputs.items():
+                dtype, rank = tf.as_dtype(info.dtype), len(info.tensor_shape.dim)
+                inputs[key] = np.full([1] * rank, values.get(dtype, 5), dtype.as_numpy_dtype)
+            self.run(name, inputs)
 
-    def run(name: str) -> None:
-        inputs = {}
-        for key, info in session.signatures[name].inputs.items():
-            dtype, rank = tf.as_dtype(info.dtype), len(info.tensor_shape.dim)
-            inputs[key] = np.full([1] * rank, values.get(dtype, 5), dtype.as_numpy_dtype)
-        session.run(name, inputs)
+        try:
+            with ThreadPoolExecutor() as pool:  # TensorFlow prepares each on one core
+                list(pool.map(run, self.export.signatures))
+        except Exception as error:  # any error that a client would get
+            raise UserError(
+                f"{self.export.path} can be loaded but not used: {reason(error)}. Export it "
+                "again."
+            ) from None
 
-    try:
-        with ThreadPoolExecutor() as pool:  # TensorFlow prepares each on one core
-            list(pool.map(run, session.signatures))
-    except Exception as error:  # any error that a client would get
-        raise UserError(
-            f"{session.path} can be loaded but not used: {reason(error)}. Export it again."
-        ) from None
+
+def _n_best(ranked: list[list[Translation]], n_best: int) -> Arrays:
+    """Returns outputs of `nbest`, in which fillers follow the translations that were found."""
+    texts = np.full([len(ranked), n_best], b"", object)
+    scores = np.full(texts.shape, np.finfo(np.float32).min, np.float32)
+    for row, some in enumerate(ranked):
+        texts[row, : len(some)] = column(some)
+        scores[row, : len(some)] = [each.score for each in some]
+        if not some[0].num_tokens:  # a blank text
+            scores[row] = 0
+    counts = np.array([*map(len, ranked)], np.int32)
+    return {"translations": texts, "scores": scores, "count": counts}
 
 
 class ServedModel:

@@ -14,20 +14,21 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
-import numpy as np
-
 from tf_transformer.base.errors import missing_extra, quoted
 from tf_transformer.data import builtin
-from tf_transformer.data.spans import notes
+from tf_transformer.data.spans import Slotted
+from tf_transformer.decoding.interface import ClosedError, Translation
 from tf_transformer.decoding.streams import at_once
-from tf_transformer.export.saved_model import Arrays, ClosedError, column, plain_lists
+from tf_transformer.export.saved_model import column
+from tf_transformer.run.checkpoints import Arrays
+from tf_transformer.translation.translator import translate_kept
 
 try:
     import flask
@@ -40,6 +41,7 @@ try:
     from tf_transformer.serving.queue import MAX_ROWS, BatchError, QueueFullError, Telemetry
     from tf_transformer.serving.rest import (
         BadRequestError,
+        best_translations,
         doubts,
         format_document,
         format_response,
@@ -121,7 +123,8 @@ def _add_model(
     places, splitting = threading.Semaphore(_DOCUMENTS), threading.Lock()
     answer = functools.partial(_answer, telemetry, deadline)
 
-    def count(remarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def remarks_on(found: list[Translation], places: Iterable[dict]) -> list[dict[str, Any]]:
+        remarks = doubts(found, places)
         flask.g.doubtful = len(remarks) or None
         for reason in itertools.chain.from_iterable(one["reasons"] for one in remarks):
             telemetry.doubtful.labels(reason).inc()
@@ -129,10 +132,11 @@ def _add_model(
 
     def predict(number=None):
         with model.use(number) as version:
-            request = parse_request(flask.request.get_data(), version.session)
+            request = parse_request(flask.request.get_data(), version.export)
             flask.g.signature = request.signature
             outputs = answer(version, request.signature, request.inputs)
-            remarks = count(doubts(version.counter, request.inputs, outputs))
+            found = best_translations(version.counter, request.inputs, outputs)
+        remarks = remarks_on(found, ({"row": row} for row in itertools.count()))
         return _reply(format_response(outputs, request.by_row, [*request.warnings, *remarks]))
 
     def translate_text(number=None):
@@ -141,23 +145,24 @@ def _add_model(
             with splitting:  # one at a time, so that others never wait for several
                 if gone():
                     raise ClientGoneError
-                parts, kept, warnings = parse_document(
-                    flask.request.get_data(), version.session
-                )
+                body = flask.request.get_data()
+                parts, kept, warnings = parse_document(body, version.translator)
+            compute, cut = functools.partial(answer, version, gone=gone), 0
+
+            def search(slotted: list[Slotted]) -> list[list[Translation]]:
+                nonlocal cut
+                texts = [one.text for one in slotted]
+                translations, cut = _translations(version, compute, texts)
+                return [[one] for one in translations]
+
             sentences = [part.text for part in parts if part.is_sentence]
-            compute = functools.partial(answer, version, "serving_default", gone=gone)
-            slotted = [kept.protect(sentence) for sentence in sentences]
-            sent = [one.text for one in slotted]
-            outputs = _translate(compute, sent, version.session.streams)
-            found = plain_lists(outputs["translation"].tolist())
-            warnings += notes(slotted, found)
-            outputs["num_tokens"] = np.array([*map(version.counter.count, column(found))])
-            filled = [one.fill(text) for one, text in zip(slotted, found, strict=True)]
-            outputs["translation"] = column(filled)
-            remarks = count(doubts(version.counter, {"text": column(sentences)}, outputs))
-        if cut := int(outputs["source_cut"].sum()):
+            found = translate_kept(sentences, kept, search)
+        warnings += found.notes
+        if cut:
             warnings.append(f"Sentences that were too long and were cut: {cut}")
-        return _reply(format_document(parts, slotted, found, warnings, remarks))
+        numbers = ({"part": n} for n, part in enumerate(parts) if part.is_sentence)
+        remarks = remarks_on([best for best, *_ in found.filled], numbers)
+        return _reply(format_document(parts, found, [*warnings, *remarks]))
 
     def status(number=None):
         states = model.states()
@@ -168,7 +173,7 @@ def _add_model(
 
     def describe(number=None):
         with model.use(number) as version:
-            return _reply(json.dumps(metadata(version.session, model.name, version.number)))
+            return _reply(json.dumps(metadata(version.export, model.name, version.number)))
 
     path = f"/v1/models/{model.name}"
     for prefix in (path, f"{path}/versions/<int:number>"):
@@ -211,26 +216,28 @@ def _answer(
     return outputs
 
 
-def _translate(
-    compute: Callable[[Arrays], Arrays], sentences: list[str], streams: int
-) -> Arrays:
-    """Returns `translation`, `score` and `source_cut` of sentences.
+def _translations(
+    version: LoadedVersion,
+    compute: Callable[[str, Arrays], Arrays],
+    sentences: list[str],
+) -> tuple[list[Translation], int]:
+    """Returns the translations of sentences, and how many of these were cut.
 
     Sentences of similar length are queued together, as many as a request may have, some at a
     time: other clients are answered between them. Each such batch has the deadline.
     """
     order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))
     batches = [order[start : start + MAX_ROWS] for start in range(0, len(order), MAX_ROWS)]
-    types = {"translation": object, "score": np.float32, "source_cut": bool}
-    found = {name: np.zeros(len(sentences), dtype) for name, dtype in types.items()}
 
-    def compute_rows(rows: list[int]) -> Arrays:
-        return compute({"text": column([sentences[row] for row in rows])})
+    def compute_rows(rows: list[int]) -> tuple[Arrays, Arrays]:
+        inputs = {"text": column([sentences[row] for row in rows])}
+        return inputs, compute("serving_default", inputs)
 
-    for rows, outputs in at_once(batches, compute_rows, streams):
-        for name in found.keys() & outputs.keys():
-            found[name][rows] = outputs[name]
-    return found
+    found, cut = dict[int, Translation](), 0
+    for rows, answer in at_once(batches, compute_rows, version.streams):
+        found |= zip(rows, best_translations(version.counter, *answer), strict=True)
+        cut += int(answer[1]["source_cut"].sum())
+    return [found[row] for row in range(len(sentences))], cut
 
 
 def _observe(app: flask.Flask, name: str, telemetry: Telemetry, access_log: str) -> None:
@@ -299,12 +306,11 @@ def _page(model: ServedModel) -> flask.Response:
     """Returns the page to try the model, with what the model's card says of it filled in."""
     facts: dict[str, Any] = {"name": model.name, "rows": MAX_ROWS}
     with suppress(NotReadyError), model.use() as version:
-        config, card = version.session.config, version.session.card
+        config, card = version.export.config, version.export.card
         tokens = (card.get("sizes") or {}).get("max_source_tokens")
-        task = card.get("task", "") if config else ""
-        facts |= {"version": version.number, "tokens": tokens, "task": task}
-        facts["slots"] = version.session.has_slots
-        if config and task == "translation" and not config.data.tag:
+        facts |= {"version": version.number, "tokens": tokens}
+        facts["slots"] = version.export.has_slots
+        if config and not config.data.tag:
             facts["languages"] = builtin.languages(config)
     html = resources.files("tf_transformer.serving").joinpath("page.html").read_text("utf-8")
     html = html.replace("MODEL_FACTS", json.dumps(facts).replace("<", "\\u003c"))

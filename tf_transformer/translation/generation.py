@@ -21,7 +21,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import locked, parse_json, replacing, write_text
 from tf_transformer.config import UNK_ID, SamplingConfig
 from tf_transformer.data.text import NOT_TEXT, is_visible
-from tf_transformer.decoding.text_codec import Translation
+from tf_transformer.decoding.interface import Translation
 from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)

@@ -1,11 +1,14 @@
 """The translator: translates, scores, aligns, shows attention and exports."""
 
 import dataclasses
+import functools
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
+
+import keras
 
 from tf_transformer.base.errors import (
     Strings,
@@ -21,19 +24,21 @@ from tf_transformer.config.combinations import check
 from tf_transformer.config.settings import Bounds, Setting, nearest
 from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
 from tf_transformer.data.spans import (
-    NO_SLOTS,
+    Glossary,
     Protection,
     Slotted,
     as_glossary,
     notes,
+    require_slots,
 )
 from tf_transformer.data.spans import protection as as_protection
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.alignment import Alignment
 from tf_transformer.decoding.attention import Attention
-from tf_transformer.decoding.engine import Engine, GraphEngine
+from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.interface import Engine, TranslatedText, Translation
 from tf_transformer.decoding.streams import Progress
-from tf_transformer.decoding.text_codec import TextCodec, TranslatedText, Translation
+from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.evaluation import Scores, score_translations, tokenizer_for
 from tf_transformer.export.publishing import Gate, publish
 from tf_transformer.export.signatures import exportable
@@ -75,6 +80,9 @@ class Translator:
             and so on, if the model has slots.
         history: reads the evaluations of its training, oldest first; none by default.
 
+    Attributes:
+        decoding: the settings of the search, a `DecodingConfig`.
+
     Example:
         >>> import tf_transformer
         >>> translator = tf_transformer.load("runs/mine")
@@ -111,7 +119,7 @@ class Translator:
         self.language, self.joins = language, joins
         self.target_language = target_language
         self._read_history = history
-        usual = as_protection() if self.engine.has_slots else Protection(())
+        usual = Protection() if self.engine.has_slots else Protection(())
         self.protection = usual if protection is None else protection
 
     def __repr__(self) -> str:
@@ -132,6 +140,16 @@ class Translator:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer; UserError for an export."""
         return self._graph("give its tokenizer").tokenizer
+
+    @property
+    def encoder(self) -> keras.Model:
+        """A Keras model of the encoder with the embedding: ids [B, S] -> outputs [B, S, D].
+
+        It shares its weights with `model`, so that what trains one changes the other. Ids end
+        with EOS, 0 is padding. UserError for an export, ValueError for an ensemble.
+        """
+        model = only_model(self.model)
+        return keras.Model(model.input["source"], model.encoder.output, name="encoder")
 
     @property
     def codec(self) -> TextCodec:
@@ -214,53 +232,57 @@ class Translator:
             )
         if word_probs and not self.engine.gives_word_probs:
             self.engine.refuse("give the probabilities of words")
-        kept = self._protection(protect, glossary)
-        kept = dataclasses.replace(kept, symbols=self.engine.symbols)
-        slotted = [kept.protect(text) for text in sources]
-        if prefixes is not None:
-            begun = zip(slotted, prefixes, strict=True)
-            prefixes = [one.begin(prefix) for one, prefix in begun]
-        whole, sources = sources, [one.text for one in slotted]
-        ranked = self.engine.translate(
-            sources, decoding, number, prefixes=prefixes, sampling=sampling, progress=progress
-        )
-        if word_probs:
-            found = [each for some in ranked for each in some]
-            origins = [text for text, some in zip(sources, ranked, strict=True) for _ in some]
-            scored = self.engine.score(origins, found, decoding)
-            for each, same in zip(found, scored, strict=True):
-                each.word_probs = same.word_probs
-            other = (
-                not one.tokens and abs(one.log_prob - same.log_prob) > 0.05
-                for one, same in zip(found, scored, strict=True)
+
+        def search(slotted: list[Slotted]) -> list[list[Translation]]:
+            texts, begins = [one.text for one in slotted], prefixes
+            if prefixes is not None:
+                begun = zip(slotted, prefixes, strict=True)
+                begins = [one.begin(prefix) for one, prefix in begun]
+            ranked = self.engine.translate(
+                texts, decoding, number, prefixes=begins, sampling=sampling, progress=progress
             )
-            if count := sum(other):
-                logger.warning(_OTHER_PIECES, count)
-        for line in notes(slotted, [best for best, *_ in ranked], self._limits(decoding)):
+            if word_probs:
+                self._add_word_probs(texts, ranked, decoding)
+            return ranked
+
+        limits = functools.partial(self.engine.length_limits, decoding=decoding)
+        found = translate_kept(sources, self.kept(protect, glossary), search, limits)
+        for line in found.notes:
             logger.warning(line)
-        ranked = [
-            [_filled(one, text, each) for each in some] if one.spans else some
-            for one, text, some in zip(slotted, whole, ranked, strict=True)
-        ]
-        results = [best for best, *_ in ranked] if n_best is None else ranked
+        results = [best for best, *_ in found.filled] if n_best is None else found.filled
         return results[0] if one else results
 
-    def _protection(self, protect: Any, glossary: Any) -> Protection:
-        """Returns what to keep; UserError for a model without slots."""
-        if glossary is None and protect is None:
-            return self.protection
-        given = "glossary" if glossary is not None else "protect"
-        if not self.engine.has_slots and (given == "glossary" or protect != "none"):
-            raise UserError(NO_SLOTS.format(f"`{given}`"))
-        if protect is None:
-            return dataclasses.replace(self.protection, glossary=as_glossary(glossary))
-        return as_protection(protect, glossary)
+    def _add_word_probs(
+        self, texts: list[str], ranked: list[list[Translation]], decoding: DecodingConfig
+    ) -> None:
+        found = [each for some in ranked for each in some]
+        origins = [text for text, some in zip(texts, ranked, strict=True) for _ in some]
+        scored = self.engine.score(origins, found, decoding)
+        for each, same in zip(found, scored, strict=True):
+            each.word_probs = same.word_probs
+        other = (
+            not one.tokens and abs(one.log_prob - same.log_prob) > 0.05
+            for one, same in zip(found, scored, strict=True)
+        )
+        if count := sum(other):
+            logger.warning(_OTHER_PIECES, count)
 
-    def _limits(self, decoding: DecodingConfig) -> Callable[[list[str]], list[int]] | None:
-        """Returns what gives the longest translation of texts in tokens, if it is known."""
-        if isinstance(self.engine, GraphEngine):
-            return self.engine.codec(decoding).length_limits
-        return None
+    def kept(
+        self,
+        protect: str | Path | None = None,
+        glossary: Mapping[str, str] | str | Path | Glossary | None = None,
+        name: Callable[[str], str] = "`{}`".format,
+    ) -> Protection:
+        """Returns what to keep in texts; see `translate` for the arguments.
+
+        Raises UserError, in which `name` returns what the user calls an argument, if the model
+        has no slots.
+        """
+        require_slots(self.engine.has_slots, protect, glossary, name)
+        chosen = self.protection if protect is None else as_protection(protect)
+        if glossary is not None:
+            chosen = dataclasses.replace(chosen, glossary=as_glossary(glossary))
+        return dataclasses.replace(chosen, symbols=self.engine.symbols)
 
     # fmt: off
     @overload
@@ -304,6 +326,35 @@ class Translator:
             result.sentences = list(zip(sentences, found, strict=True))
             results.append(result)
         return results[0] if one else results
+
+    # fmt: off
+    @overload
+    def fits(self, sources: str, targets: str) -> bool: ...
+    @overload
+    def fits(self, sources: Strings, targets: Strings) -> list[bool]: ...
+    # fmt: on
+    def fits(self, sources, targets):
+        """Tells whether no length limit cuts a pair: what `score` and a study can take whole.
+
+        Limits are `decoding`'s max_source_length, which with max_extra_length is that of
+        targets, and where learned positions end.
+
+        Args:
+            sources: a sentence, or a list of them.
+            targets: its translation; a list for a list.
+
+        Returns:
+            True or False; a list for a list.
+
+        Example:
+            >>> translator.fits(["Good morning.", "Yes. " * 9999], ["Guten Morgen.", "Ja."])
+            [True, False]
+        """
+        one, sources, targets = pairs(sources=sources, targets=targets)
+        codec = self.codec
+        both = zip(codec.fits(sources), codec.fits(targets, "target"), strict=True)
+        found = [source and target for source, target in both]
+        return found[0] if one else found
 
     # fmt: off
     @overload
@@ -452,6 +503,42 @@ class Translator:
         kept = Protection(())
         plain = Translator(engine.model, engine.tokenizer, searched, protection=kept)
         return publish(exportable(plain, options, text), folder, version, card, gate=gate)
+
+
+class KeptTranslations(NamedTuple):
+    """Translations of texts of which spans were kept.
+
+    Attributes:
+        slotted: each text with slots for its spans.
+        ranked: its translations with slots, best first.
+        filled: the same with the spans in place of the slots.
+        notes: a line for each thing that did not go as a user expects.
+    """
+
+    slotted: list[Slotted]
+    ranked: list[list[Translation]]
+    filled: list[list[Translation]]
+    notes: list[str]
+
+
+def translate_kept(
+    texts: Sequence[str],
+    kept: Protection,
+    search: Callable[[list[Slotted]], list[list[Translation]]],
+    limits: Callable[[list[str]], list[int]] = lambda _: [],
+) -> KeptTranslations:
+    """Translates texts around the spans that are kept in them.
+
+    `search` translates texts with slots; `limits` returns their longest translations in tokens.
+    """
+    slotted = [kept.protect(text) for text in texts]
+    ranked = search(slotted)
+    lines = notes(slotted, [best for best, *_ in ranked], limits)
+    filled = [
+        [_filled(one, text, each) for each in some] if one.spans else some
+        for one, text, some in zip(slotted, texts, ranked, strict=True)
+    ]
+    return KeptTranslations(slotted, ranked, filled, lines)
 
 
 def _filled(slotted: Slotted, source: str, translation: Translation) -> Translation:

@@ -1,0 +1,280 @@
+"""What translates, and what it returns: the interface that runs, exports and LiteRT implement.
+
+Server, commands and Python use it alike. All settings of a search are arguments of the call.
+Nothing here imports TensorFlow.
+"""
+
+import functools
+import logging
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NoReturn, Self
+
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.system import InOneProcess
+from tf_transformer.config import DecodingConfig, SamplingConfig
+from tf_transformer.decoding.plausibility import looks_wrong
+from tf_transformer.decoding.streams import Progress
+
+if TYPE_CHECKING:
+    from tf_transformer.decoding.candidates import Grammar
+
+logger = logging.getLogger(__name__)
+
+
+class ClosedError(Exception):
+    """The engine was closed before the answer was computed."""
+
+
+class Translation(str):
+    """A translation: a `str` that carries what the model computed for it.
+
+    Attributes:
+        score: log_prob / length_penalty(num_tokens, alpha), by which the search ranks; that of
+            samples is log_prob.
+        log_prob: natural logarithm of its probability, summed over the tokens.
+        num_tokens: number of tokens, EOS counted; 0 for the empty translation of a blank text.
+        word_probs: probability of each word between spaces, if the translation was scored.
+        tokens: ids of its tokens, EOS included, which `score`, `align` and `attention` of the
+            same model read; () if an export translated it.
+        source: the text that it translates; None if it stands for itself.
+        is_long: whether the source has more tokens than any in training.
+        is_cut: whether it ends where its length limit forced it to; None if an export, which
+            does not tell its limits, translated it.
+
+    Example:
+        >>> translation = Translation("Guten Morgen.", -0.5, -0.6, num_tokens=4)
+        >>> print(translation, translation.log_prob)
+        Guten Morgen. -0.6
+    """
+
+    score: float
+    log_prob: float
+    num_tokens: int
+    word_probs: tuple[float, ...]
+    tokens: tuple[int, ...]
+    source: str | None = None
+    is_long: bool = False
+    is_cut: bool | None = None
+
+    def __new__(
+        cls, text: str, score: float, log_prob: float, num_tokens: int, word_probs=(), tokens=()
+    ) -> Self:
+        """Returns `text` with its figures; 0 in `word_probs` and `tokens` is padding."""
+        self = super().__new__(cls, text)
+        self.score, self.log_prob, self.num_tokens = score, log_prob, num_tokens
+        self.word_probs = tuple(filter(None, word_probs))
+        self.tokens = tuple(filter(None, tokens))
+        return self
+
+    def with_text(self, text: str) -> Self:
+        """Returns another text with these figures."""
+        figures = self.score, self.log_prob, self.num_tokens
+        other = type(self)(text, *figures, self.word_probs, self.tokens)
+        other.is_cut = self.is_cut
+        return other
+
+    @functools.cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Reasons why it looks wrong, () if none; see `decoding.plausibility`."""
+        return () if self.source is None else looks_wrong(self.source, self, self.is_long)
+
+    def copies(self, source: str) -> bool:
+        """Tells whether it is the source itself."""
+        return self.strip() == source.strip()
+
+    def is_less_probable_than(self, log_prob: float) -> bool:
+        """Compares the mean log-probability of its tokens with a limit."""
+        return self.log_prob < log_prob * self.num_tokens
+
+    def __getnewargs__(self):
+        """Returns the arguments to copy and unpickle it with."""
+        return str(self), self.score, self.log_prob, self.num_tokens
+
+
+class TranslatedText(str):
+    """A translated document, with its sentences as pairs of source and translation."""
+
+    sentences: list[tuple[str, Translation]]
+
+
+def set_sources(
+    sources: Iterable[str],
+    ranked: Iterable[Iterable[Translation]],
+    tokens: Sequence[int],
+    longest_trained: int | None,
+    limits: Sequence[int | None] | None = None,
+) -> None:
+    """Tells the translations of each source, which has `tokens`, with EOS, what they are of.
+
+    `limits` are the length limits of the translations of each source, None if unknown.
+    """
+    limits = limits or [None] * len(tokens)
+    for source, translations, size, limit in zip(sources, ranked, tokens, limits, strict=True):
+        for each in translations:
+            each.source, each.is_long = source, size > (longest_trained or size)
+            each.is_cut = None if limit is None else each.num_tokens >= limit
+
+
+def warn_of_long(lengths: Sequence[int], longest_trained: int | None) -> None:
+    """Warns if texts have more tokens, with EOS, than the longest source in training."""
+    count = sum(length > longest_trained for length in lengths) if longest_trained else 0
+    if count:
+        message = "texts longer than any in training, %d tokens: %d"
+        logger.warning(message, longest_trained, count)
+
+
+def token_limits(
+    decoding: DecodingConfig,
+    longest_source: int | None = None,
+    longest_target: int | None = None,
+) -> tuple[int, int]:
+    """Returns the most tokens of a source, and of a target: that of the longest source.
+
+    EOS is counted. `longest_source` and `longest_target` are a model's own limits.
+    """
+    source = decoding.max_source_length
+    target = source + decoding.max_extra_length
+    return min(source, longest_source or source), min(target, longest_target or target)
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """All that a search of texts depends on; see `Engine.translate`."""
+
+    decoding: DecodingConfig
+    n_best: int = 1
+    sampling: SamplingConfig | None = None
+    prefixes: Sequence[str] | None = None
+    grammar: "Grammar | None" = None
+    alphas: tuple[float, ...] = ()
+
+    def without_inputs(self) -> Self:
+        """Returns the plan that a compiled search depends on."""
+        decoding = replace(self.decoding, batch_tokens=1)
+        sampling = self.sampling and replace(self.sampling, seed=0)
+        prefixes = None if self.prefixes is None else ()
+        return replace(self, decoding=decoding, sampling=sampling, prefixes=prefixes)
+
+
+class Engine(InOneProcess, ABC):
+    """Computes what a `Translator` returns and a server answers.
+
+    Attributes:
+        name: its name in messages.
+        advice: what to do for something that it cannot do.
+        streams: number of calls that can run at the same time without slowing each other down;
+            None for as many as the cores allow.
+        has_slots: whether each slot of a source comes once in its translation.
+        symbols: words that the vocabulary has, such as tags.
+        longest_trained: tokens of the longest source in training, with EOS; None if unknown.
+        gives_word_probs: whether `score` gives the probabilities of words.
+    """
+
+    name: str
+    advice: str
+    streams: int | None = None
+    has_slots = False
+    symbols: frozenset[str] = frozenset()
+    longest_trained: int | None = None
+    gives_word_probs = True
+    _closed = False
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        decoding: DecodingConfig,
+        n_best: int = 1,
+        *,
+        prefixes: Sequence[str] | None = None,
+        sampling: SamplingConfig | None = None,
+        grammar: "Grammar | None" = None,
+        alphas: Sequence[float] = (),
+        progress: Progress | None = None,
+    ) -> list[list[Translation]]:
+        """Returns the best translations of each text, best first, up to `n_best` of them.
+
+        A blank text has a single blank one, and so has a length limit of one token. Any other
+        translation has a token before EOS, which may be the prefix's.
+
+        `n_best` is at most the beam size unless sampled. A translation may continue the last
+        word of its prefix, "" for none; a prefix that reaches the length limit is cut there,
+        with a warning. Samples depend only on the seed and their own text; the most probable is
+        first. A grammar restricts a beam search to well-formed hypotheses. `alphas`, exponents
+        of the length penalty, replace that of `decoding` and `n_best`: the list of a text then
+        holds the best translation under each. All come from a single search, without
+        `lookahead`. Raises UserError for what the engine cannot do.
+        """
+        plan = SearchPlan(decoding, n_best, sampling, prefixes, grammar, tuple(alphas))
+        return self._translate(texts, plan, progress)
+
+    def answer(
+        self, texts: Sequence[str], decoding: DecodingConfig, n_best: int, timeout: float | None
+    ) -> list[list[Translation]]:
+        """Translates beside other calls, in a single stream and without a log of long texts.
+
+        Raises TimeoutError if it takes more than `timeout` seconds, and ClosedError if it is
+        closed meanwhile; both are noticed between batches.
+        """
+        until = time.monotonic() + (math.inf if timeout is None else timeout)
+
+        def check(done: int) -> None:
+            if self._closed:
+                raise ClosedError
+            if done < len(texts) and time.monotonic() > until:
+                raise TimeoutError(f"a search took more than {timeout:g} s")
+
+        return self._translate(texts, SearchPlan(decoding, n_best), check, alone=False)
+
+    @abstractmethod
+    def _translate(
+        self,
+        texts: Sequence[str],
+        plan: SearchPlan,
+        progress: Progress | None,
+        alone: bool = True,
+    ) -> list[list[Translation]]: ...
+
+    @abstractmethod
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        decoding: DecodingConfig,
+        progress: Progress | None = None,
+    ) -> list[Translation]:
+        """Returns each target with its log-probability as translation of its source.
+
+        It equals the one from `translate` for the same tokens. Targets are cut at the longest
+        possible translation: `max_source_length` + `max_extra_length` tokens.
+        """
+
+    @abstractmethod
+    def count_tokens(self, text: str | bytes) -> int:
+        """Returns the tokens of a source, EOS included, however long it is."""
+
+    @abstractmethod
+    def limits(self, decoding: DecodingConfig) -> tuple[int, int]:
+        """Returns the most tokens of a source and of a target; see `token_limits`."""
+
+    def length_limits(self, texts: Sequence[str], decoding: DecodingConfig) -> list[int]:
+        """Returns the most tokens of each text's translation; [] if the engine cannot tell."""
+        return []
+
+    def close(self) -> None:
+        """Ends running answers with ClosedError."""
+        self._closed = True
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raises UserError: the engine cannot do `what`."""
+        raise UserError(f"{self.name} cannot {what}: {self.advice}.")
+
+    def refuse_all_but_beam_search(self, plan: SearchPlan) -> None:
+        """Raises UserError if the plan has what only a search in TensorFlow can do."""
+        if plan.sampling or plan.grammar or plan.alphas:
+            self.refuse(
+                "sample" if plan.sampling else "search with a grammar or several alphas"
+            )
