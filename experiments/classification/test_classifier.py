@@ -155,7 +155,7 @@ def test_a_translators_encoder_is_taken_over_with_another_dropout(trained_run, f
     model = new_model(translator.tokenizer.vocab_size, 3, settings, theirs, freeze=freeze)
     for mine, other in zip(model.get_weights()[:-2], theirs.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, other)
-    assert model.get_layer("encoder").dropout == 0.4
+    assert model.get_layer("encoder").dropout.rate == 0.4
     assert len(model.trainable_weights) == (2 if freeze else len(model.weights))
     # The rest of the model is the mean of what the translator's encoder computes.
     ids = np.array([[5, 9, 7, EOS_ID]], np.int32)

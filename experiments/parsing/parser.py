@@ -25,7 +25,7 @@ from experiments.parsing.trees import (
     words_of,
 )
 from experiments.text import shortened
-from tf_transformer import Translation, Translator, UserError
+from tf_transformer import Translator, UserError
 
 WORDS, SEQUENCES = "words", "sequences"  # the languages of the parallel text
 CONSTRAINTS = ("none", "words", "tags")
@@ -117,8 +117,8 @@ class Parser:
             texts, self.translator.translate(texts, rules=rules, **self.search) if texts else []
         )
 
-    def score(self, sentences: Sequence[str], trees: Sequence[str]) -> list[Translation]:
-        """Returns the log-probabilities of given trees, scored as linearised sequences.
+    def score(self, sentences: Sequence[str], trees: Sequence[str]) -> list[Any]:
+        """Returns given trees with their log-probabilities, as `Translator.score` does.
 
         Args:
             sentences: the sentences.
@@ -138,7 +138,7 @@ class Parser:
         return self.translator.attention(*_sequences(sentences, given))
 
 
-def as_parses(texts: Sequence[str], translations: Sequence[Translation]) -> list[Parse]:
+def as_parses(texts: Sequence[str], translations: Sequence[Any]) -> list[Parse]:
     """Returns the trees over the words of the texts that the translations express."""
     return [
         delinearise(best.split(), text.split(), best.is_cut) if text else Parse(None, 0)
@@ -248,7 +248,7 @@ def f1_of(gold: Sequence[Tree]) -> Callable[..., float]:
     """
 
     def f1(
-        sources: Sequence[str], translations: Sequence[Translation], references: object
+        sources: Sequence[str], translations: Sequence[Any], references: object
     ) -> float:
         parses = as_parses(sources, translations)
         scores = score_parses(gold, parses)
