@@ -152,6 +152,7 @@ def train(
         epochs=max(settings.steps // settings.evaluate_every, 1),
         callbacks=[BestWeights(classifier, dev)],
         verbose=0,
+        shuffle=False,  # batches are in random order
     )
     classifier.save(output)
     return classifier
