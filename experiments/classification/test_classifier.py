@@ -23,6 +23,8 @@ from experiments.classification.classifier import (
 from experiments.classification.labelled import Example
 from experiments.common import run
 
+pytestmark = pytest.mark.slow
+
 # Enough to find the word that determines the label in most sentences.
 SMALL = Settings(
     layers=1, d_model=32, d_ff=32, heads=2, vocab_size=300, dropout=0.0, subword_sampling=0.0,

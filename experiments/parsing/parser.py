@@ -247,9 +247,7 @@ def f1_of(gold: Sequence[Tree]) -> Callable[..., float]:
     It prints that and more, and a few short trees.
     """
 
-    def f1(
-        sources: Sequence[str], translations: Sequence[Any], references: object
-    ) -> float:
+    def f1(sources: Sequence[str], translations: Sequence[Any], references: object) -> float:
         parses = as_parses(sources, translations)
         scores = score_parses(gold, parses)
         short = [

@@ -1,10 +1,11 @@
 """Trees survive conversion to tokens and back; any tokens give a tree over the words."""
 
 import random
+import re
 from collections.abc import Iterator
 
 import pytest
-from helpers import lines_of, shared_data
+from helpers import lines_of, shared_data, snippets
 
 from experiments.parsing.brackets import score_sentence, summarise
 from experiments.parsing.trees import (
@@ -63,6 +64,19 @@ def test_normalising_removes_traces_and_function_tags():
 
 def test_the_sequence_is_brackets_and_parts_of_speech():
     assert " ".join(linearise(read(RAW))) == TOKENS
+
+
+def test_the_page_about_trees_says_what_they_become():
+    (snippet,) = snippets("docs/explanation/trees.md")
+    statements, _, repaired = snippet.rpartition("\n# its tree is ")
+    *before, sequence, parsed = statements.splitlines()
+    expression, _, shown = sequence.partition("  # ")
+    names = {}
+    exec("\n".join(before), names)
+    assert str(eval(expression, names)) == shown
+    result = eval(parsed, names)
+    tree, repairs = re.match(r"(.*), its repairs (\d)", repaired).groups()
+    assert (str(result.tree), result.repairs) == (tree, int(repairs))
 
 
 @pytest.mark.parametrize("root", ["", "TOP", "ROOT", "S1"])

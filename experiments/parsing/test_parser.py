@@ -22,6 +22,8 @@ from experiments.parsing.parser import Counts, Parser, f1_of, train
 from experiments.parsing.trees import linearised, read_line, read_treebank
 from tf_transformer import Run, UserError
 
+pytestmark = pytest.mark.slow
+
 # Enough to get most brackets of the toy grammar right, but not all.
 SETTINGS = {
     "model.vocab_size": 330, "model.num_layers": 1, "model.d_model": 64, "model.d_ff": 128,
