@@ -5,6 +5,7 @@ a wrong ancestor gives different logits.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,11 +14,19 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.beam_search import Hypotheses, beam_search
+from tf_transformer.decoding.rules import (
+    Applied,
+    MinLengths,
+    NoRepeatedNgrams,
+    OnlyTokens,
+    Prefixes,
+    Rule,
+    Slots,
+)
 
 NUM_ROWS = 97
 WEIGHTS = [pow(31, position, NUM_ROWS) for position in range(40)]
 SLOT_IDS = np.array([[4, 5], [6, 7]], np.int32)  # of two slots, in two forms
-SEARCHES = {False: beam_search, True: functools.partial(beam_search, slot_ids=SLOT_IDS)}
 NO_SCORE = float(np.finfo(np.float32).min)
 
 
@@ -43,6 +52,27 @@ OPTION_SPECS = {
     "slots": tf.TensorSpec([None, None], tf.int32),
     "seeds": tf.TensorSpec([None], tf.int32),
 }
+
+
+def applied(
+    prefix=None,
+    slots=None,
+    given: tuple[Rule, ...] = (),
+    context=(),
+    min_lengths=None,
+    no_repeat_ngram=0,
+    drawable=None,
+) -> list[Applied]:
+    """The rules of these options in an engine's order; `context` is of all `given`."""
+    found = [] if prefix is None else [(Prefixes(), prefix)]
+    found += [] if slots is None else [(Slots(SLOT_IDS), slots)]
+    found += [(rule, context) for rule in given]
+    found += [] if min_lengths is None else [(MinLengths(), min_lengths)]
+    found += [(NoRepeatedNgrams(no_repeat_ngram), ())] if no_repeat_ngram else []
+    return found + ([] if drawable is None else [(OnlyTokens(np.array(drawable)), ())])
+
+
+RULES = tuple(inspect.signature(applied).parameters)
 
 
 @functools.lru_cache(8)
@@ -73,7 +103,9 @@ def compiled_search(vocabulary_size: int, find: Callable, names: tuple, settings
         computed.assign(0)
         read = tf.zeros([tf.shape(tables)[0], 0, width], tf.int32)
         cache = {"read": read, "tables": tables}
-        hypotheses = find(counted_step, cache, max_lengths, **options, **dict(settings))
+        options = options | dict(settings)
+        rules = applied(**{name: options.pop(name) for name in RULES if name in options})
+        hypotheses = find(counted_step, cache, max_lengths, rules, **options)
         return hypotheses, computed.read_value()
 
     return run
@@ -96,8 +128,7 @@ def run_search(tables, max_lengths, find, options: dict) -> tuple[Hypotheses, in
 
 
 def search(tables, max_lengths, **options) -> Hypotheses:
-    find = SEARCHES["slots" in options]
-    return run_search(tables, max_lengths, find, {"beam_size": 4} | options)[0]
+    return run_search(tables, max_lengths, beam_search, {"beam_size": 4} | options)[0]
 
 
 def count_computed_rows(tables, max_lengths, **options) -> int:

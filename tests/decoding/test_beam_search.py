@@ -25,6 +25,7 @@ from table_model import (
 
 from tf_transformer.config import EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.decoding.beam_search import Hypotheses, beam_search
+from tf_transformer.decoding.rules import NextToken, Rule
 
 B = 5  # an ordinary token, like A
 
@@ -270,18 +271,24 @@ def test_each_slot_of_the_source_comes_once_before_the_end_and_no_other(beam_siz
         assert counts == wanted[row].tolist()
 
 
-def step_by_step(tokens, context):
-    """A grammar whose context holds the allowed tokens of each step of a sentence."""
-    return tf.tile(context[:, tf.newaxis, tf.shape(tokens)[-1]], [1, tokens.shape[1], 1])
+class StepByStep(Rule):
+    """A rule whose context holds the allowed tokens of each step of a sentence."""
+
+    def next_token(self, beams):
+        return NextToken(allowed=beams.context[:, np.newaxis, beams.index])
+
+
+STEP_BY_STEP = StepByStep()
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_grammar_applies_to_each_sentence_with_the_other_rules(beam_size):
+def test_a_users_rule_applies_to_each_sentence_with_the_other_rules(beam_size):
     tables = random_tables(96, 8, seed=7)
     rules = random_rules(96, 8, 8, 2, seed=7)
     banned = np.random.default_rng(7).integers(0, 8, (96, 10))
     context = np.arange(8) != banned[..., np.newaxis]
-    found = search_by(rules, tables, beam_size=beam_size, grammar=step_by_step, context=context)
+    options = {"beam_size": beam_size, "given": (STEP_BY_STEP,), "context": context}
+    found = search_by(rules, tables, **options)
     for row, rule in enumerate(rules):
         rule = dataclasses.replace(rule, banned=tuple(banned[row]))
         assert_found(found, row, list_beam(tables[row], rule, beam_size, 0.6)[:1])

@@ -2,6 +2,7 @@
 
 import sys
 from difflib import SequenceMatcher
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from table_model import (
     EARLY_OR_LATE,
     ENDLESS,
     NUM_ROWS,
-    SLOT_IDS,
     WEIGHTS,
     Rules,
+    applied,
     assert_found,
     list_beam,
     random_tables,
@@ -56,16 +57,16 @@ class TableStep:
 
 
 def found_by(
-    step: TableStep, limits: list[int], number=1, prefix=None, slots=None, **settings
+    step: TableStep, limits: list[int], number=1, rules: dict = MappingProxyType({}), **settings
 ) -> Hypotheses:
-    fewest = np.full(len(limits), settings.pop("min_length", 1))
     decoding = DecodingConfig(**({"beam_size": 2} | settings))
-    limits, rule = np.array(limits, np.int32), None if slots is None else (slots, SLOT_IDS)
-    return numpy_beam_search(step, decoding, number, limits, fewest, prefix, rule)
+    limits = np.array(limits, np.int32)
+    return numpy_beam_search(step, decoding, number, limits, applied(**rules))
 
 
 SLOTS = np.array([[0, 0], [1, 0], [0, 2], [1, 1], [2, 3]], np.int32)
 PREFIXES = np.array([[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]], np.int32)
+MINIMA = np.array([5, 1, 3, 9, 2], np.int32)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +75,9 @@ PREFIXES = np.array([[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]], np.int32)
         (8, 1, 1, 0.0, {}),
         (4, 2, 2, 0.6, {}),
         (700, 4, 3, 0.6, {}),  # large enough for only the best to be sorted
-        (8, 4, 2, 1.0, {"min_length": 5}),
+        (8, 4, 2, 1.0, {"min_lengths": MINIMA[:1]}),
         (700, 4, 1, 0.6, {"no_repeat_ngram": 1}),
-        (8, 3, 2, 0.6, {"prefix": PREFIXES, "min_length": 4, "no_repeat_ngram": 3}),
+        (8, 3, 2, 0.6, {"prefix": PREFIXES, "min_lengths": MINIMA, "no_repeat_ngram": 3}),
         (9, 3, 2, 0.6, {"slots": SLOTS}),
         (700, 1, 1, 0.6, {"slots": SLOTS, "no_repeat_ngram": 2}),
         (9, 4, 4, 0.6, {"slots": SLOTS, "prefix": PREFIXES, "no_repeat_ngram": 1}),
@@ -89,24 +90,21 @@ def test_it_finds_what_the_lists_and_the_graph_find(
     tables = random_tables(count, vocabulary_size, seed=beam_size)
     limits = [1 + row % 9 for row in range(count)]
     sizes = {"beam_size": beam_size, "alpha": alpha}
-    for name in rules.keys() & {"prefix", "slots"}:
-        rules = rules | {name: np.resize(rules[name], [count, rules[name].shape[1]])}
+    for name in rules.keys() & {"prefix", "slots", "min_lengths"}:
+        rules = rules | {name: np.resize(rules[name], [count, *rules[name].shape[1:]])}
     step = TableStep(tables)
-    found = found_by(step, limits, number, **sizes, **rules)
+    found = found_by(step, limits, number, rules, **sizes)
     for row, limit in enumerate(limits):
         prefix = [token for token in rules["prefix"][row] if token] if "prefix" in rules else []
         rule = Rules(
             limit,
-            rules.get("min_length", 1),
+            rules["min_lengths"][row] if "min_lengths" in rules else 1,
             tuple(prefix),
             rules.get("no_repeat_ngram", 0),
             tuple(rules["slots"][row].tolist()) if "slots" in rules else (),
         )
         assert_found(found, row, list_beam(tables[row], rule, beam_size, alpha))
 
-    if "min_length" in rules:
-        rules = rules | {"min_lengths": [rules["min_length"]] * count}
-        del rules["min_length"]
     graph = search(tables, limits, num_hypotheses=number, **sizes, **rules)
     for ours, graphs in zip(found, graph, strict=True):
         assert ours.dtype == graphs.dtype and ours.shape == graphs.shape
@@ -272,7 +270,7 @@ def test_litert_in_float32_is_an_option_of_loading(
     found = loaded.translate(texts, beam_size=4, jit_compile=True)
     assert found == expected and "no effect in LiteRT" in caplog.text
     (tmp_path / "model.keras").touch()
-    with pytest.raises(UserError, match="LiteRT cannot search with a grammar or several"):
+    with pytest.raises(UserError, match="LiteRT cannot search with several alphas"):
         loaded.engine.translate(texts, DECODING, alphas=(0.0, 0.6))
     with pytest.raises(UserError, match="`litert` is not for a .keras file"):
         load(tmp_path / "model.keras", litert=True)

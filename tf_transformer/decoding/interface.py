@@ -11,16 +11,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import NoReturn, Self
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import InOneProcess
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.decoding.plausibility import looks_wrong
+from tf_transformer.decoding.rules import Rule
 from tf_transformer.decoding.streams import Progress
-
-if TYPE_CHECKING:
-    from tf_transformer.decoding.candidates import Grammar
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +147,8 @@ class SearchPlan:
     n_best: int = 1
     sampling: SamplingConfig | None = None
     prefixes: Sequence[str] | None = None
-    grammar: "Grammar | None" = None
+    rules: tuple[Rule, ...] = ()
+    rule_texts: Sequence[str] = ()
     alphas: tuple[float, ...] = ()
 
     def without_inputs(self) -> Self:
@@ -157,7 +156,8 @@ class SearchPlan:
         decoding = replace(self.decoding, batch_tokens=1)
         sampling = self.sampling and replace(self.sampling, seed=0)
         prefixes = None if self.prefixes is None else ()
-        return replace(self, decoding=decoding, sampling=sampling, prefixes=prefixes)
+        plan = replace(self, decoding=decoding, sampling=sampling, prefixes=prefixes)
+        return replace(plan, rule_texts=())
 
 
 class Engine(InOneProcess, ABC):
@@ -191,24 +191,27 @@ class Engine(InOneProcess, ABC):
         *,
         prefixes: Sequence[str] | None = None,
         sampling: SamplingConfig | None = None,
-        grammar: "Grammar | None" = None,
+        rules: tuple[Rule, ...] = (),
+        rule_texts: Sequence[str] | None = None,
         alphas: Sequence[float] = (),
         progress: Progress | None = None,
     ) -> list[list[Translation]]:
         """Returns the best translations of each text, best first, up to `n_best` of them.
 
-        A blank text has a single blank one, and so has a length limit of one token. Any other
-        translation has a token before EOS, which may be the prefix's.
+        A blank text has a single blank one, and so has a length limit of one token, or a text
+        of which `rules` exclude every translation. Any other translation has a token before
+        EOS, which may be the prefix's.
 
         `n_best` is at most the beam size unless sampled. A translation may continue the last
         word of its prefix, "" for none; a prefix that reaches the length limit is cut there,
         with a warning. Samples depend only on the seed and their own text; the most probable is
-        first. A grammar restricts a beam search to well-formed hypotheses. `alphas`, exponents
-        of the length penalty, replace that of `decoding` and `n_best`: the list of a text then
-        holds the best translation under each. All come from a single search, without
+        first. `rules` are the user's, which read `rule_texts`, by default the texts. `alphas`,
+        exponents of the length penalty, replace that of `decoding` and `n_best`: the list of a
+        text then holds the best translation under each. All come from a single search, without
         `lookahead`. Raises UserError for what the engine cannot do.
         """
-        plan = SearchPlan(decoding, n_best, sampling, prefixes, grammar, tuple(alphas))
+        read = texts if rule_texts is None else rule_texts
+        plan = SearchPlan(decoding, n_best, sampling, prefixes, rules, read, tuple(alphas))
         return self._translate(texts, plan, progress)
 
     def answer(
@@ -274,7 +277,6 @@ class Engine(InOneProcess, ABC):
 
     def refuse_all_but_beam_search(self, plan: SearchPlan) -> None:
         """Raises UserError if the plan has what only a search in TensorFlow can do."""
-        if plan.sampling or plan.grammar or plan.alphas:
-            self.refuse(
-                "sample" if plan.sampling else "search with a grammar or several alphas"
-            )
+        if plan.sampling or plan.rules or plan.alphas:
+            other = "rules of your own" if plan.rules else "several alphas"
+            self.refuse("sample" if plan.sampling else f"search with {other}")

@@ -37,6 +37,7 @@ from tf_transformer.decoding.alignment import Alignment
 from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.interface import Engine, TranslatedText, Translation
+from tf_transformer.decoding.rules import Rule, as_rules
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.evaluation import Scores, score_translations, tokenizer_for
@@ -166,23 +167,23 @@ class Translator:
     @overload
     def translate(self, texts: str, *, n_best: None = None, prefix: str | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Any) -> Translation: ...
+                  rules: Sequence[Rule] = (), **options: Any) -> Translation: ...
     @overload
     def translate(self, texts: str, *, n_best: int, prefix: str | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Any) -> list[Translation]: ...
+                  rules: Sequence[Rule] = (), **options: Any) -> list[Translation]: ...
     @overload
     def translate(self, texts: Strings, *, n_best: None = None, prefix: Strings | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Any) -> list[Translation]: ...
+                  rules: Sequence[Rule] = (), **options: Any) -> list[Translation]: ...
     @overload
     def translate(self, texts: Strings, *, n_best: int, prefix: Strings | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Any) -> list[list[Translation]]: ...
+                  rules: Sequence[Rule] = (), **options: Any) -> list[list[Translation]]: ...
     # fmt: on
     def translate(
         self, texts, *, n_best=None, prefix=None, sample=False, word_probs=False,
-        progress=None, protect=None, glossary=None, **options
+        progress=None, protect=None, glossary=None, rules=(), **options
     ):  # fmt: skip
         """Translates a sentence, or a list of sentences.
 
@@ -200,6 +201,8 @@ class Translator:
             protect: what to keep: "default", "none", or a file of regular expressions, one a
                 line, where `default` stands for the kinds above; None for `protection`.
             glossary: terms and their translations, a dictionary or a table of two columns.
+            rules: your own rules of the search, a list of `tf_transformer.Rule`; not for an
+                export.
             **options: search settings that replace those of `decoding`: `beam_size`, `alpha`
                 (exponent of the length penalty), `max_length`, `min_length`,
                 `no_repeat_ngram`, `lookahead`, `max_extra_length`, `max_source_length`,
@@ -213,8 +216,8 @@ class Translator:
 
         Raises:
             TypeError: if the texts are neither a string nor a list of strings.
-            UserError: if there is no such option, a value is out of range, or the engine
-                cannot search so.
+            UserError: if there is no such option, a value is out of range, `rules` holds
+                anything else, or the engine cannot search so.
         """
         one, sources = one_or_more("texts", texts)
         if count := sum("\n" in text.strip() for text in sources):
@@ -222,7 +225,7 @@ class Translator:
         prefixes = None
         if prefix is not None:
             one, sources, prefixes = pairs(texts=texts, prefix=prefix)
-        own = ("n_best", "prefix", "sample", "word_probs", "progress")
+        own = ("n_best", "prefix", "sample", "word_probs", "progress", "rules")
         decoding, sampling = search_settings(options, self.decoding, sample, own)
         number = 1 if n_best is None else Setting(int).check("n_best", n_best)
         if number < 1 or (number > decoding.beam_size and not sample):
@@ -232,6 +235,7 @@ class Translator:
             )
         if word_probs and not self.engine.gives_word_probs:
             self.engine.refuse("give the probabilities of words")
+        user_rules = as_rules(rules)
 
         def search(slotted: list[Slotted]) -> list[list[Translation]]:
             texts, begins = [one.text for one in slotted], prefixes
@@ -239,8 +243,9 @@ class Translator:
                 begun = zip(slotted, prefixes, strict=True)
                 begins = [one.begin(prefix) for one, prefix in begun]
             ranked = self.engine.translate(
-                texts, decoding, number, prefixes=begins, sampling=sampling, progress=progress
-            )
+                texts, decoding, number, prefixes=begins, sampling=sampling,
+                rules=user_rules, rule_texts=sources, progress=progress,
+            )  # fmt: skip
             if word_probs:
                 self._add_word_probs(texts, ranked, decoding)
             return ranked
