@@ -25,8 +25,7 @@ from tf_transformer.data.encoded_corpus import (
     encode_corpus,
     fingerprint,
 )
-from tf_transformer.data.mixture import Mixture
-from tf_transformer.data.plan import BatchPlan
+from tf_transformer.data.plan import BatchPlan, Mixture
 from tf_transformer.data.slots import SlotSampler
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import (
@@ -110,7 +109,7 @@ class TranslationTask:
         sources, references = zip(*read_some_pairs(source, reference), strict=True)
         tokenize = tokenizer_for(run.config.data.bleu_tokenizer, references)
         metric = make_metric("bleu", [references], tokenize)
-        return DevText(sources, metric, "translation")
+        return DevText(sources, metric)
 
     def __init__(self, run: Run, progress: NamedProgress, *, may_encode: bool = True) -> None:
         """Prepares text, tokenizer, corpora and batches, in this order: each needs the former.
