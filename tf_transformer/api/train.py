@@ -24,6 +24,8 @@ from tf_transformer.translation.checks import check_training
 if TYPE_CHECKING:
     import keras
 
+    from tf_transformer.translation.task import Score
+
 logger = logging.getLogger("tf_transformer")
 
 
@@ -43,6 +45,8 @@ def train(
     stop_after: str | None = None,
     accept_new_data: bool = False,
     callbacks: Sequence["keras.callbacks.Callback"] = (),
+    score: "Score | None" = None,
+    rules: Sequence[Any] = (),
     settings: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Any:
@@ -74,6 +78,10 @@ def train(
             record in metrics.jsonl, such as valid_bleu. `model.stop_training` ends training.
             Hooks of evaluation and prediction are not called, nothing that a callback keeps is
             saved for the next session, and the learning rate cannot be set.
+        score: function of your own that chooses the best weights and ends training with
+            `patience`: it takes the dev sources, their translations and the references, three
+            lists, and returns a number; higher is better. The run records its name.
+        rules: rules of the search, for the translations of the dev text; see `translate`.
         settings: values by "section.field", such as {"data.max_length": 100}.
         **fields: settings by their field alone, such as `dropout=0.3`, `steps=3000` or
             `init_from="runs/base"`; `batch_tokens` means training.batch_tokens.
@@ -106,19 +114,25 @@ def train(
     names = {name: value for name, value in given.items() if value and name not in sides}
     named = full_names(names | fields)
     named |= dict(settings or {})
+    if score and named.setdefault("training.best_by", "score") != "score":
+        raise UserError(
+            "`score` decides which weights are best: leave out `best_by`. Received: "
+            f"{quoted(named['training.best_by'])}."
+        )
     resolved = configure(model, task=task, recipe=recipe, file=config, settings=named)
     folder = Path(output or f"runs/{resolved.preset or 'tiny'}")
     if sides:
         resolved = _with_pairs(resolved, folder, sides)
     budget = Budget.parse(stop_after) if stop_after else None
     with _shown_log():
-        check_training(resolved)
+        check_training(resolved, has_score=score is not None)
     import_tensorflow()
 
     import keras
 
     from tf_transformer.api.training_session import train_run
     from tf_transformer.loading.translators import load_translator
+    from tf_transformer.translation.task import Functions
 
     for each in callbacks:
         if not isinstance(each, keras.callbacks.Callback):
@@ -134,6 +148,7 @@ def train(
                 accept_new_data=accept_new_data,
                 bars=True,
                 callbacks=callbacks,
+                functions=Functions(score, tuple(rules)),
             )
         except Interrupted as stop:
             logger.info("%s; call again to resume", stop)
@@ -284,6 +299,8 @@ def _settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[s
     names = [*settings_with(init_from="same"), *settings_with(init_from="taken")]
     if not named:
         names += settings_with(init_from="recipe")
+    if theirs["training.best_by"] == "score":  # of a function, which the run has not
+        names = [name for name in names if name != "training.best_by"]
     if theirs[BLEU_TOKENIZER] in WITHOUT_BLANKS:
         names = [name for name in names if name != BLEU_TOKENIZER]
     rate = values["data.subword_sampling"] and theirs["data.subword_sampling"]
