@@ -21,7 +21,7 @@ from tensorflow.python.framework.config import disable_op_determinism
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.reports.facts import describe_origin
+from tf_transformer.reports.run_card import describe_origin
 from tf_transformer.run import Run
 from tf_transformer.run.best import read_marks
 from tf_transformer.run.checkpoints import is_valid, load_weights, read_arrays, save_state

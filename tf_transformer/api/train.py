@@ -16,6 +16,7 @@ from tf_transformer.config import SETTINGS, Config, presets, settings_with
 from tf_transformer.config.config import TASK, WITHOUT_BLANKS, read_settings_file
 from tf_transformer.config.settings import nearest, parse_assignments
 from tf_transformer.data.text import ROLES, SIDES, well_formed, write_pairs
+from tf_transformer.decoding.rules import Rule, as_rules
 from tf_transformer.run import Run
 from tf_transformer.run.run import BLEU_TOKENIZER, PAIRS_FOLDER, require_created_by
 from tf_transformer.training.sessions import Budget, Interrupted
@@ -46,7 +47,7 @@ def train(
     accept_new_data: bool = False,
     callbacks: Sequence["keras.callbacks.Callback"] = (),
     score: "Score | None" = None,
-    rules: Sequence[Any] = (),
+    rules: Sequence[Rule] = (),
     settings: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Any:
@@ -81,7 +82,8 @@ def train(
         score: function of your own that chooses the best weights and ends training with
             `patience`: it takes the dev sources, their translations and the references, three
             lists, and returns a number; higher is better. The run records its name.
-        rules: rules of the search, for the translations of the dev text; see `translate`.
+        rules: rules of the search for the dev text, as in `translate`; the run records their
+            names, and goes on only with the same ones, and the same score.
         settings: values by "section.field", such as {"data.max_length": 100}.
         **fields: settings by their field alone, such as `dropout=0.3`, `steps=3000` or
             `init_from="runs/base"`; `batch_tokens` means training.batch_tokens.
@@ -107,7 +109,7 @@ def train(
         >>> isinstance(translator.translate("a b"), str)
         True
     """
-    text = {"train": train, "valid": valid}
+    text, own_rules = {"train": train, "valid": valid}, tuple(as_rules(rules))
     given = {name: _names_or_sides(name, it) for name, it in text.items() if it is not None}
     sides = {name: value for name, value in given.items() if isinstance(value, tuple)}
     given |= {"source": source, "target": target}
@@ -148,7 +150,7 @@ def train(
                 accept_new_data=accept_new_data,
                 bars=True,
                 callbacks=callbacks,
-                functions=Functions(score, tuple(rules)),
+                functions=Functions(score, own_rules),
             )
         except Interrupted as stop:
             logger.info("%s; call again to resume", stop)

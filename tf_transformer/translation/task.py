@@ -27,8 +27,7 @@ from tf_transformer.data.encoded_corpus import (
     encode_corpus,
     fingerprint,
 )
-from tf_transformer.data.mixture import Mixture
-from tf_transformer.data.plan import BatchPlan
+from tf_transformer.data.plan import BatchPlan, Mixture
 from tf_transformer.data.slots import SlotSampler
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import (
@@ -52,6 +51,7 @@ from tf_transformer.data.vocabulary import (
 )
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.interface import Translation
+from tf_transformer.decoding.rules import Rule
 from tf_transformer.evaluation import DevText, make_metric, score_translations, tokenizer_for
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.models.transformer import build_model
@@ -74,7 +74,7 @@ class Functions(NamedTuple):
     """A user's own functions for the dev text: its score, higher is better, and rules."""
 
     score: Score | None = None  # of sources, their translations and the references
-    rules: tuple[Any, ...] = ()  # of the search
+    rules: tuple[Rule, ...] = ()  # of the search
 
     @property
     def names(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class TranslationTask:
         sources, references = zip(*read_some_pairs(source, reference), strict=True)
         tokenize = tokenizer_for(run.config.data.bleu_tokenizer, references)
         metric = make_metric("bleu", [references], tokenize)
-        return DevText(sources, metric, "translation")
+        return DevText(sources, metric)
 
     def __init__(
         self,
@@ -323,8 +323,7 @@ class TranslationTask:
         tokenize = self.run.config.data.bleu_tokenizer
         sources, references = ([pair[side] for pair in self.dev_pairs] for side in (0, 1))
         functions = self.functions
-        rules = {"rules": functions.rules} if functions.rules else {}
-        search = functools.partial(translator.translate, **rules)
+        search = functools.partial(translator.translate, rules=functions.rules)
 
         def evaluate() -> Result:
             translations = search(sources)
