@@ -32,6 +32,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 from keras import ops
+from tf_transformer.paper.ablation import TABLE3_PRINTED
 
 from tf_transformer import (
     DecodingConfig,
@@ -57,7 +58,6 @@ from tf_transformer.layers import (
     scaled_dot_product_attention,
     sinusoidal_positions,
 )
-from tf_transformer.paper.ablation import TABLE3_PRINTED
 from tf_transformer.reports.cost import parameter_count
 
 keras.utils.set_random_seed(1)

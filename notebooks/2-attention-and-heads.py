@@ -27,11 +27,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import Image
+from tf_transformer.paper.heads import HeadMasks
 
 from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.data import builtin
-from tf_transformer.paper.heads import HeadMasks
 
 os.chdir(tempfile.mkdtemp())  # leaves no files in your working directory
 plt.rcParams["figure.dpi"] = 80

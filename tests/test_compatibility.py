@@ -1,12 +1,15 @@
-"""What each release wrote is still read: a run, a `.keras` file and a SavedModel.
+"""What each release wrote is still read: a run, a `.keras` file and exports.
 
 written_by_VERSION.tar.xz holds them as the release left them, with a model of one layer that
 was trained for 200 updates on 300 pairs of the built-in corpus, and, in answers.json, what the
 release made of three sentences, and the options of its training; see tools/write_release.py.
+1.0.0 has no export for LiteRT; that of 1.1.0 was made from its run afterwards, by 1.1.0.
 """
 
 import json
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -18,6 +21,8 @@ from helpers import ROOT
 import tf_transformer
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.litert.interpreter import ModelInterpreter
 from tf_transformer.run import Run
 
 ARCHIVES = {file.name[11:-7]: file for file in (ROOT / "tests").glob("written_by_*.tar.xz")}
@@ -68,6 +73,24 @@ def test_an_old_keras_file_gives_the_logits_of_its_time(old, answers):
     model = keras.models.load_model(old / "model.keras")
     ids = {side: np.array(answers[f"{side}_ids"], np.int32) for side in ("source", "target")}
     np.testing.assert_allclose(model(ids), answers["logits"], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("old", sorted({*ARCHIVES} - {"1.0.0"}), indirect=True)
+def test_an_old_export_for_litert_gives_the_greedy_translations_of_its_time(old, answers):
+    """The example runs it, and so does the interpreter that runs use for `precision`."""
+    folder, [text, *_] = old / "litert" / "1", answers["texts"]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples/litert/translator.py"), str(folder)],
+        input="\n".join(answers["texts"]), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == answers["greedy"]
+
+    tokenizer = tf_transformer.Tokenizer(folder / "tokenizer.model")
+    interpreter = ModelInterpreter((folder / "model.tflite").read_bytes(), threads=1)
+    step = interpreter.encode(np.array([[*tokenizer.ids([text])[0], EOS_ID]], np.int32))
+    logits = step(np.full([1, 1], BOS_ID, np.int32), 0, np.zeros([1, 1, 1], np.int32))
+    logits[..., [PAD_ID, BOS_ID, EOS_ID]] = -np.inf
+    assert logits.argmax() == tokenizer.ids(answers["greedy"][:1])[0][0]
 
 
 def test_an_old_run_is_trained_further(old, answers, monkeypatch):

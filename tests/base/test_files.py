@@ -175,13 +175,16 @@ def test_a_folder_appears_at_the_end_and_never_replaces_another(tmp_path):
         write_text(temporary / "deep" / "a.txt", "mine")
         assert temporary.parent == path.parent
         assert not path.exists()
+    with pytest.raises(UserError, match="1 exists already"), new_folder(path):
+        pytest.fail("it is refused at once")
+    path = tmp_path / "models" / "2"
     with (
-        pytest.raises(UserError, match="Cannot write .*1: .*not empty"),
+        pytest.raises(UserError, match="Cannot write .*2: .*not empty"),
         new_folder(path) as temporary,
     ):
-        write_text(temporary / "b.txt", "later")
-    assert (path / "deep" / "a.txt").read_text() == "mine"
-    assert names(path) == ["deep"] and names(path.parent) == ["1"]
+        write_text(path / "a.txt", "of another meanwhile")
+    assert names(path) == ["a.txt"]
+    assert names(path.parent) == ["1", "2"] and names(path.parent / "1") == ["deep"]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])

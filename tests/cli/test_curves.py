@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tf_transformer.cli.curves import sparkline
 from tf_transformer.cli.main import main
-from tf_transformer.reports.facts import best_record
+from tf_transformer.cli.runs import sparkline
 from tf_transformer.run import Run
+from tf_transformer.run.run import best_record
 
 
 @pytest.mark.parametrize(

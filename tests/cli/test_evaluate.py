@@ -14,8 +14,8 @@ from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.export.card import CARD, read_card
 from tf_transformer.models.transformer import build_model
-from tf_transformer.reports.facts import best_record
 from tf_transformer.run import Run
+from tf_transformer.run.run import best_record
 from tf_transformer.translation.task import TranslationTask
 
 HYPOTHESES = ["Ein Mann geht über die rich-text-Straße.", "Zwei Hunde spielen im Schnee."]

@@ -4,7 +4,7 @@ import pytest
 from marian_folder import write_checkpoint
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.conversion.from_marian import from_marian
+from tf_transformer.conversion.marian import from_marian
 
 
 @pytest.fixture

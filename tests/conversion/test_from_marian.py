@@ -14,7 +14,7 @@ from trained import quick_export
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
-from tf_transformer.conversion.from_marian import from_marian
+from tf_transformer.conversion.marian import from_marian
 from tf_transformer.data.sentencepiece_model import ModelProto
 from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.loading.translators import load_translator

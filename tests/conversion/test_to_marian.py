@@ -13,8 +13,7 @@ import tf_transformer
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, PAD_ID, DecodingConfig
-from tf_transformer.conversion.from_marian import from_marian
-from tf_transformer.conversion.to_marian import to_marian
+from tf_transformer.conversion.marian import from_marian, to_marian
 from tf_transformer.data.tokenizer import Tokenizer, target_model_path
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import read_arrays

@@ -22,8 +22,7 @@ from tf_transformer.data.augmentation import (
 )
 from tf_transformer.data.batches import make_dataset
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
-from tf_transformer.data.mixture import Mixture
-from tf_transformer.data.plan import BatchPlan, bucket_boundaries
+from tf_transformer.data.plan import BatchPlan, Mixture, bucket_boundaries
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import SIDES, ParallelText
 from tf_transformer.data.tokenizer import Tokenizer

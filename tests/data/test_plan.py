@@ -10,8 +10,13 @@ import pytest
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import DataConfig
 from tf_transformer.config.settings import mix_weights
-from tf_transformer.data.mixture import Mixture
-from tf_transformer.data.plan import Batch, BatchPlan, bucket_boundaries, fitted_boundaries
+from tf_transformer.data.plan import (
+    Batch,
+    BatchPlan,
+    Mixture,
+    bucket_boundaries,
+    fitted_boundaries,
+)
 
 SIZES = [900, 100]  # of two corpora, together as many pairs as `make_plan` has by default
 

@@ -1,6 +1,7 @@
 """Reading plain parallel text."""
 
 import gzip
+import hashlib
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tf_transformer.data.text import (
     arriving_lines,
     content_hash,
     corpora,
+    data_files,
     identity,
     read_lines,
     read_pairs,
@@ -245,3 +247,23 @@ def test_files_are_found_by_prefix_and_language_or_named_directly(tmp_path):
     one = DataConfig(valid=(str(tmp_path / "trees"),))
     assert text_files(one, "valid") == [Path(tmp_path / "trees")]
     assert text_files(one, "train") == []
+
+
+def test_data_files_have_roles_line_counts_and_hashes(tmp_path):
+    """Those of gzipped files are counted, and files that are missing listed."""
+    write(tmp_path / "train.en", b"one\ntwo\n")
+    write(tmp_path / "dev.en.gz", b"one\ntwo\nthree\n")
+    names = {"train": [f"{tmp_path}/train"], "valid": [f"{tmp_path}/dev"]}
+    files = data_files(DataConfig(source="en", target="de", **names))
+    assert [(file.role, Path(file.path).name, file.lines()) for file in files] == [
+        ("train", "train.en", 2), ("train", "train.de", None),
+        ("valid", "dev.en.gz", 3), ("valid", "dev.de", None),
+    ]  # fmt: skip
+    assert files[0].sha256 == hashlib.sha256(b"one\ntwo\n").hexdigest()
+    assert files[1].sha256 is None
+
+
+def test_without_languages_the_configured_names_are_files(tmp_path):
+    names = [str(write(tmp_path / "dev.en", b"one\n")), str(tmp_path / "nothing.ptb")]
+    files = data_files(DataConfig(train=names))
+    assert [(file.path, file.lines()) for file in files] == [(names[0], 1), (names[1], None)]

@@ -19,11 +19,13 @@ from tf_transformer.reports.cost import Lengths, training_flops
 from tf_transformer.reports.run_card import (
     _search,
     additions,
+    changed_text,
     departures,
     try_to_write_card,
     write_run_card,
 )
 from tf_transformer.run import Run
+from tf_transformer.run.run import best_record
 
 
 @pytest.fixture
@@ -88,6 +90,33 @@ def test_text_that_has_changed_since_the_last_session_is_named(run):
     assert "Since the last session" not in card_of(run)
     run.texts["train"] = "another hash"
     assert "\nSince the last session, the training text has changed.\n" in card_of(run)
+
+
+def test_text_that_changed_since_training_is_named(trained_run, run, tmp_path):
+    for name in ("train.en", "train.de", "dev.en", "dev.de"):
+        shutil.copy(trained_run.corpus / name, tmp_path)
+    moved = {"data.train": [str(tmp_path / "train")], "data.valid": [str(tmp_path / "dev")]}
+    run.config = run.config.replace(moved)
+    assert changed_text(run) == []
+    with (tmp_path / "dev.en").open("a") as file:
+        file.write("one more line\n")
+    assert changed_text(run) == ["valid"]
+    (tmp_path / "train.en").write_text("another text\n")
+    assert changed_text(run) == ["train", "valid"]
+    (tmp_path / "train.en").unlink()  # `data_files` says so
+    assert changed_text(run) == ["valid"]
+
+
+@pytest.mark.parametrize(("best_by", "best"), [("bleu", max), ("perplexity", min)])
+def test_the_best_record_depends_on_best_by(run, best_by, best):
+    records = run.history()
+    for record, perplexity in zip(records, (2.0, 1.0, 3.0), strict=True):
+        record["valid_perplexity"] = perplexity
+    run.write_history(records)
+    run.config = run.config.replace({"training.best_by": best_by})
+    name = f"valid_{best_by}"
+    assert best_record(run)[name] == best(record[name] for record in records)
+    assert "tok:13a" in best_record(run)["bleu_signature"]
 
 
 def test_the_card_of_an_unfinished_run_says_how_far_it_is(run):

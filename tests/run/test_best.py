@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from tf_transformer.config import Config
-from tf_transformer.reports.facts import best_record
 from tf_transformer.run import Run
 from tf_transformer.run.best import BestWeights, Marks, add_record, read_marks, save_best
 from tf_transformer.run.checkpoints import CheckpointFolder, read_arrays, write_arrays
-from tf_transformer.run.run import NOT_EVALUATED, evaluation_of, what_is_unfinished
+from tf_transformer.run.run import NOT_EVALUATED, best_record, evaluation_of, what_is_unfinished
 
 SCORES = {10: 30.0, 20: 66.6, 30: 51.4}
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from replicas import strategy_of
 
 from tf_transformer.base.errors import UserError, quoted
-from tf_transformer.training import cluster, devices
+from tf_transformer.training import devices, sessions
 from tf_transformer.training.devices import Workers
 from tf_transformer.training.sessions import Stopper
 
@@ -37,7 +37,7 @@ def test_tf_config_determines_workers_and_chief(monkeypatch, text, workers, chie
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if text is not None:
         monkeypatch.setenv("TF_CONFIG", text)
-    assert (cluster.num_workers(), cluster.is_chief()) == (workers, chief)
+    assert (sessions.num_workers(), sessions.is_chief()) == (workers, chief)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_tf_config_determines_workers_and_chief(monkeypatch, text, workers, chie
 def test_an_invalid_tf_config_is_a_user_error(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(UserError, match="^TF_CONFIG cannot be used: .*Received: ") as error:
-        cluster.num_workers()
+        sessions.num_workers()
     assert quoted(text) in str(error.value)
     with pytest.raises(UserError, match="TF_CONFIG"):
         devices.make_strategy()

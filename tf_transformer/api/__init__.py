@@ -1,1 +1,1 @@
-"""The work of the commands as functions: configure, train, check and export a run."""
+"""The work of the commands as functions: configure, train, tune, compare systems."""

@@ -13,14 +13,13 @@ from tf_transformer.base.files import locked
 from tf_transformer.base.output import ProgressBars, is_watched
 from tf_transformer.config import Config
 from tf_transformer.data.text import corpora
-from tf_transformer.doctor import Finding, diagnose, quick_findings
+from tf_transformer.quality.doctor import Finding, diagnose, quick_findings
 from tf_transformer.reports.run_card import try_to_write_card
 from tf_transformer.run import Run
 from tf_transformer.run.run import holds_other_files, open_for_training
 from tf_transformer.run.run_tokenizer import sized
 from tf_transformer.training import devices
-from tf_transformer.training.cluster import is_chief
-from tf_transformer.training.sessions import Budget, Stopper
+from tf_transformer.training.sessions import Budget, Stopper, is_chief
 from tf_transformer.training.trainer import Result, Trainer
 from tf_transformer.translation.task import TranslationTask
 

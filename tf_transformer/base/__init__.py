@@ -1,1 +1,1 @@
-"""Ground floor: errors, files, output, the system and the memory of a process."""
+"""What needs nothing else of this package: errors, files, output, processes and memory."""

@@ -102,9 +102,11 @@ def _open_lock(path: Path) -> IO:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yields a new folder beside `path`, which gets that name when the block succeeds.
 
-    Missing parents are created. Raises UserError if the disk is full, or the folder exists or
-    cannot be written.
+    Missing parents are created. Raises UserError at once if the folder exists, and later if it
+    cannot be written or the disk is full.
     """
+    if path.exists():
+        raise UserError(f"{path} exists already. Choose another folder.")
     try:
         for leftover in path.parent.glob(f".{path.name}.*.tmp"):
             if is_abandoned(leftover):

@@ -1,9 +1,9 @@
-"""The command `export`."""
+"""Commands that write models for others: `export` and `convert`."""
 
 import argparse
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.console import import_tensorflow_quietly
@@ -13,6 +13,7 @@ from tf_transformer.cli.options import (
     add_search_options,
     decoding_config,
     decoding_options,
+    open_model,
     refuse_unsuited,
     require_writable,
 )
@@ -28,8 +29,10 @@ if TYPE_CHECKING:  # it imports TensorFlow
 
 logger = logging.getLogger(__name__)
 
+# --- export ----------------------------------------------------------------------------------
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_export(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `export`."""
     add = parser.add_argument
     runs = f"{RUN_HELP}; several form an ensemble"
@@ -63,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search_options(parser, [name for name in options_of("search") if name != "jit_compile"])
 
 
-def run(options: argparse.Namespace) -> None:
+def run_export(options: argparse.Namespace) -> None:
     """Exports a run to DIR/VERSION/, as a SavedModel or for LiteRT.
 
     The model maps text to translations. Several runs are exported as one ensemble.
@@ -119,3 +122,64 @@ def _gate(options: argparse.Namespace, run: Run, published: Path) -> "Gate":
     files = Path(options.source), Path(options.reference)
     dev = TranslationTask.read_dev_text(run, *files)
     return Gate(published, dev, options.margin)
+
+
+# --- convert ---------------------------------------------------------------------------------
+
+_QUANTIZATIONS = ("float32", "int8", "int16", "float16", "bfloat16")
+
+
+def add_convert(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `convert`."""
+    parser.usage = (
+        "%(prog)s [OPTIONS] RUN --to {ctranslate2,marian} DIR\n"
+        "       %(prog)s CHECKPOINT --from marian RUN"
+    )
+    add_run_options(
+        parser,
+        metavar="FROM",
+        help="run directory; with --from, a checkpoint's folder as on huggingface.co: "
+        "config.json, vocab.json, source.spm, target.spm, model.safetensors or "
+        "pytorch_model.bin",
+    )
+    direction = parser.add_mutually_exclusive_group(required=True)
+    direction.add_argument(
+        "--to", choices=["ctranslate2", "marian"], help="the format to write"
+    )
+    text = "the format to read"
+    direction.add_argument("--from", choices=["marian"], dest="origin", help=text)
+    parser.add_argument("output", metavar="INTO", help="a new folder")
+    text = f"with --to ctranslate2, type of the weights: {', '.join(_QUANTIZATIONS)} (default: "
+    text += "float32); int8 may change translations, so evaluate them"
+    parser.add_argument("--quantization", choices=_QUANTIZATIONS, metavar="TYPE", help=text)
+
+
+def run_convert(options: argparse.Namespace) -> None:
+    """Converts a run to CTranslate2 or Marian, or a Marian (OPUS-MT) checkpoint to a run.
+
+    See docs/guides/conversion.md.
+    """
+    output = Path(options.output)
+    if options.origin:
+        import_tensorflow_quietly()
+
+        from tf_transformer.conversion.marian import from_marian
+
+        files = [from_marian(Path(options.run), output).checkpoints.best]
+    else:
+        _write(options, open_model(options), output)
+        files = [*output.iterdir()]
+    size = sum(file.stat().st_size for file in files)
+    logger.info("converted %s to %s (%.1f MB)", options.run, output, size / 1e6)
+
+
+def _write(options: argparse.Namespace, translator: Any, output: Path) -> None:
+    if options.to == "marian":
+        from tf_transformer.conversion.marian import to_marian
+
+        return to_marian(translator.model, translator.tokenizer, translator.decoding, output)
+
+    from tf_transformer.conversion.to_ctranslate2 import to_ctranslate2
+
+    quantization = options.quantization or "float32"
+    return to_ctranslate2(translator.model, translator.tokenizer, output, quantization)

@@ -17,60 +17,75 @@ from tf_transformer.config.settings import nearest
 
 
 class Command(NamedTuple):
-    """A command: its module has `add_arguments` and `run`, whose docstring is the help."""
+    """A command; its module is imported when it is chosen."""
 
     heading: str  # of `--help`
-    module: str  # imported when the command is chosen
+    module: str
+    add: str  # function that adds the arguments to a parser
+    run: str  # function that is called with the options, and whose docstring is the help
     help: str
 
 
 COMMANDS = {
-    "train": Command("train", "tf_transformer.cli.train", "train on parallel text"),
+    "train": Command(
+        "train", "tf_transformer.cli.train", "add_arguments", "run",
+        "train on parallel text"),
     "doctor": Command(
-        "train", "tf_transformer.cli.doctor", "check text and vocabulary before training"),
+        "train", "tf_transformer.cli.preparation", "add_doctor", "run_doctor",
+        "check text and vocabulary before training"),
     "tokenizer": Command(
-        "train", "tf_transformer.cli.tokenizer", "train a vocabulary that runs can share"),
+        "train", "tf_transformer.cli.preparation", "add_tokenizer", "run_tokenizer",
+        "train a vocabulary that runs can share"),
     "curves": Command(
-        "train", "tf_transformer.cli.curves", "print or draw the learning curves of runs"),
+        "train", "tf_transformer.cli.runs", "add_curves", "run_curves",
+        "print or draw the learning curves of runs"),
     "card": Command(
-        "train", "tf_transformer.cli.card", "write and print a run's settings, scores, cost"),
+        "train", "tf_transformer.cli.runs", "add_card", "run_card",
+        "write and print a run's settings, scores, cost"),
     "average": Command(
-        "train", "tf_transformer.cli.average", "average the weights of checkpoints"),
+        "train", "tf_transformer.cli.runs", "add_average", "run_average",
+        "average the weights of checkpoints"),
     "translate": Command(
-        "translate", "tf_transformer.cli.translate",
+        "translate", "tf_transformer.cli.translate", "add_arguments", "run",
         "translate stdin to stdout, one sentence per line"),
     "generate": Command(
-        "translate", "tf_transformer.cli.generate", "translate text to create training pairs"),
+        "translate", "tf_transformer.cli.generate", "add_arguments", "run",
+        "translate text to create training pairs"),
     "attention": Command(
-        "translate", "tf_transformer.cli.attention", "draw the attention weights of a run"),
+        "translate", "tf_transformer.cli.attention", "add_arguments", "run",
+        "draw the attention weights of a run"),
     "evaluate": Command(
-        "evaluate", "tf_transformer.cli.evaluate", "print BLEU and chrF of translations"),
+        "evaluate", "tf_transformer.cli.evaluation", "add_evaluate", "run_evaluate",
+        "print BLEU and chrF of translations"),
     "score": Command(
-        "evaluate", "tf_transformer.cli.score", "print the log-probability of translations"),
+        "evaluate", "tf_transformer.cli.evaluation", "add_score", "run_score",
+        "print the log-probability of translations"),
     "compare": Command(
-        "evaluate", "tf_transformer.cli.compare",
+        "evaluate", "tf_transformer.cli.evaluation", "add_compare", "run_compare",
         "compare systems on a test set, with significance tests"),
     "tune": Command(
-        "evaluate", "tf_transformer.cli.tune",
+        "evaluate", "tf_transformer.cli.evaluation", "add_tune", "run_tune",
         "choose length penalty, beam size and weights on dev text"),
     "export": Command(
-        "export", "tf_transformer.cli.export",
+        "export", "tf_transformer.cli.export", "add_export", "run_export",
         "write a SavedModel for TF Serving, after a self-test"),
     "serve": Command(
-        "export", "tf_transformer.cli.serve", "serve a run or a SavedModel over HTTP"),
+        "export", "tf_transformer.cli.serve", "add_arguments", "run",
+        "serve a run or a SavedModel over HTTP"),
     "convert": Command(
-        "export", "tf_transformer.cli.convert",
+        "export", "tf_transformer.cli.export", "add_convert", "run_convert",
         "convert to CTranslate2 or Marian, or from Marian"),
 }  # fmt: skip
 
 
 def command_parser(name: str, prog: str | None = None) -> CommandParser:
     """Builds the parser of a command, whose module is imported only now."""
-    module = importlib.import_module(COMMANDS[name].module)
-    program = prog or f"tf-transformer {name}"
-    parser = CommandParser(prog=program, description=module.run.__doc__)
-    parser.set_defaults(command=module.run, stdout_is_data=False)
-    module.add_arguments(parser)
+    command = COMMANDS[name]
+    module = importlib.import_module(command.module)
+    run = getattr(module, command.run)
+    parser = CommandParser(prog=prog or f"tf-transformer {name}", description=run.__doc__)
+    parser.set_defaults(command=run, stdout_is_data=False)
+    getattr(module, command.add)(parser)
     text = "show where in the program an error arose"
     parser.add_argument("--traceback", action="store_true", help=text)
     if not parser.usage:

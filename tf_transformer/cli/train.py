@@ -24,8 +24,7 @@ from tf_transformer.cli.training_options import (
 )
 from tf_transformer.config import Config
 from tf_transformer.run import Run, require_created_by
-from tf_transformer.training.cluster import is_chief
-from tf_transformer.training.sessions import Budget, Interrupted
+from tf_transformer.training.sessions import Budget, Interrupted, is_chief
 from tf_transformer.translation.checks import check_training
 
 if TYPE_CHECKING:  # it imports TensorFlow

@@ -1,1 +1,1 @@
-"""Conversion of models from and to the formats of other libraries."""
+"""Marian checkpoints to runs and back, and runs to CTranslate2."""

@@ -1,8 +1,10 @@
-"""The vocabulary of a Marian checkpoint as SentencePiece models with our special ids.
+"""The vocabulary of a Marian checkpoint as SentencePiece models with our special ids, and back.
 
 Marian has a SentencePiece model for each language, and one list of pieces for both, vocab.json.
 Both of our models have the whole list: the pieces of a model's language segment text as before,
-and the others only turn the decoder's output into text.
+and the others only turn the decoder's output into text. Marian's decoder starts with <pad>, so
+that this name has the weights of our BOS; those of our padding, which count in the softmax, are
+named <s> where a run is written.
 """
 
 import re
@@ -14,6 +16,8 @@ import numpy as np
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.sentencepiece_model import ModelKind, ModelProto, Piece, PieceType
+from tf_transformer.data.text import SIDES
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE, read_proto
 
 # Names in vocab.json; <pad> starts the decoder. Only what `to_marian` writes has <s>, which is
@@ -96,6 +100,28 @@ def merge_vocabulary(
         _with_pieces(model, specials, [*ordinary, *unlisted]) for model in models
     )
     return MarianVocabulary(source_model, target_model, np.array(rows), inputs_only)
+
+
+def list_vocabulary(tokenizer: Tokenizer) -> tuple[np.ndarray, dict[str, int]]:
+    """Returns our id for each of Marian's, [V], and vocab.json: Marian's id of each piece."""
+    source, target = map(tokenizer.vocabulary, SIDES)
+    first = EOS_ID + 1
+    if source[first:] != target[first:]:
+        raise UserError(
+            "Marian's format needs one vocabulary for both languages. Received: two "
+            "(data.separate_vocabularies)."
+        )
+    special = {EOS_ID: EOS, UNK_ID: UNK, PAD_ID: BOS, BOS_ID: PAD}
+    ids = [EOS_ID, UNK_ID, PAD_ID, *range(first, len(source)), BOS_ID]  # <pad> is the last
+    names = [special.get(i) or name_of(source[i]) for i in ids]
+    vocabulary = {name: i for i, name in enumerate(names)}
+    if len(vocabulary) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(
+            f"Marian reads {quoted(twice)} as special or as a language, so it must be one "
+            "piece of the tokenizer. Received: two."
+        )
+    return np.array(ids), vocabulary
 
 
 def _check_pieces(vocabulary: dict[str, int]) -> None:

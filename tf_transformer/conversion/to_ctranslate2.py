@@ -45,32 +45,30 @@ def to_ctranslate2(
         UserError: if the folder exists or cannot be written, or CTranslate2 lacks the model's
             positions, its window, or a key_dim or value_dim other than d_model / num_heads.
     """
-    if folder.exists():
-        raise UserError(f"{folder} exists already. Choose another folder.")
-    if model.config.positions == "learned":
-        logger.warning(
-            "positions are trained up to %d source and %d target tokens, which CTranslate2 "
-            "does not know: cut longer text before you translate it",
-            model.longest_source,
-            model.longest_target,
-        )
-    if len(tokenizer.slots()):
-        logger.warning("CTranslate2 may lose or double slots: its search lacks their rule")
-    spec = _spec(model, tokenizer)
-    spec.validate()
-    spec.optimize(quantization=None if quantization == "float32" else quantization)
     with new_folder(folder) as temporary:
+        if model.config.positions == "learned":
+            logger.warning(
+                "positions are trained up to %d source and %d target tokens, which CTranslate2 "
+                "does not know: cut longer text before you translate it",
+                model.longest_source,
+                model.longest_target,
+            )
+        if len(tokenizer.slots()):
+            logger.warning("CTranslate2 may lose or double slots: its search lacks their rule")
+        spec = _spec(model, tokenizer)
+        spec.validate()
+        spec.optimize(quantization=None if quantization == "float32" else quantization)
         spec.save(str(temporary))
         tokenizer.copy(temporary / "tokenizer.model")
 
 
 def _spec(model: Transformer, tokenizer: Tokenizer):
     config = model.config
-    head = config.d_model // config.num_heads
-    if {config.key_dim, config.value_dim} - {None, head}:
+    if {config.num_heads * size for size in config.head_sizes} != {config.d_model}:
         raise UserError(
             "CTranslate2 needs model.key_dim and model.value_dim to be d_model / num_heads, "
-            f"{head}. Received: {config.key_dim}, {config.value_dim}."
+            f"{config.d_model / config.num_heads:g}. "
+            f"Received: {config.key_dim}, {config.value_dim}."
         )
     for name, has in (
         ("positions", config.positions in ("sinusoidal", "learned", "relative")),

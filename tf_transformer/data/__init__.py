@@ -1,1 +1,1 @@
-"""Parallel text: corpora, tokenisation, batches."""
+"""Parallel text to batches: corpora, tokenisation, plans, spans and slots."""

@@ -123,28 +123,33 @@ def _words(ids: np.ndarray, lengths: np.ndarray, pieces: _Pieces) -> _Words:
 
     A word is what stands between spaces, without the marks at its ends.
     """
-    starts = np.cumsum(lengths) - lengths
-    begins = pieces.begins[ids]
+    starts = np.cumsum(lengths) - lengths  # [sentences], in `ids`
+    begins = pieces.begins[ids]  # [ids], whether another word begins here
     if begins.sum() * _LONG_WORD < len(ids):
         begins = np.ones_like(begins)
     begins[starts] = True
-    word = np.cumsum(begins) - 1
+    word = np.cumsum(begins) - 1  # [ids], the number of the word of each
+    # A word is from its first to its last piece that joins, so that marks at its ends are out.
     inner = np.flatnonzero(pieces.joins[ids])
     present, first = np.unique(word[inner], return_index=True)
     last = np.append(first, len(inner))[1:] - 1
     first, last = inner[first], inner[last] + 1
+    # `first`, `last`: [words], `last` is the index after the end.
     before = np.maximum(first - 1, 0)  # the mark of a space may be a piece of its own
     lone = pieces.begins[ids[before]] & (pieces.sizes[ids[before]] == 0)
     first = np.where(lone & (word[before] == word[first]), before, first)
+    # All pieces from first to last, such as a hyphen between two that join, and their words.
     opened, closed = (np.bincount(at, minlength=len(ids) + 1) for at in (first, last))
     inside = np.flatnonzero(np.cumsum(opened - closed)[:-1])
     of_word = np.searchsorted(present, word[inside])
-    before = np.cumsum(pieces.sizes[ids]) - pieces.sizes[ids]  # characters
+    # The hash of a word is the sum of those of its pieces, each times _BASE ** (characters of
+    # the word before it): the same however the word is cut into pieces.
+    before = np.cumsum(pieces.sizes[ids]) - pieces.sizes[ids]  # [ids], characters
     offsets = before[inside] - before[first][of_word]
     powers = np.full(int(offsets.max(initial=0)) + 1, _BASE)
     powers[0] = 1
     powers = np.cumprod(powers)
-    edges = np.searchsorted(of_word, np.arange(len(present)))
+    edges = np.searchsorted(of_word, np.arange(len(present)))  # where each word begins in it
     hashes = [
         np.add.reduceat(table[ids[inside]] * powers[offsets], edges)
         if len(present)
@@ -171,31 +176,39 @@ class _Model(NamedTuple):
 
 
 def _links(source: _Words, target: _Words, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the words of all possible links, int64 [L] of source and of target."""
+    """Returns the words of all possible links, int64 [L] of source and of target.
+
+    A pair with words a, b of the source and x, y of the target has the links ax, bx, ay, by.
+    """
     counts = np.bincount(source.pairs, minlength=number)
-    starts = np.cumsum(counts) - counts
-    times = counts[target.pairs]
+    starts = np.cumsum(counts) - counts  # [P], the first word of the source of each pair
+    times = counts[target.pairs]  # links of each word of the target
     targets = np.repeat(np.arange(len(times)), times)
     ends = np.cumsum(times)
+    # 0, 1, ... for the links of each word of the target: which word of its pair's source.
     within = np.arange(len(targets)) - np.repeat(ends - times, times)
     return np.repeat(starts[target.pairs], times) + within, targets
 
 
 def _estimated(words: list[_Words]) -> _Model:
     """Estimates Model 1 in both directions, from equal probabilities."""
+    # Of each side: its types, the index of each word's type, and how often each type occurs.
     known = [np.unique(side.types, return_inverse=True, return_counts=True) for side in words]
     number = int(max((side.pairs.max(initial=-1) for side in words), default=-1)) + 1
     links = _links(words[0], words[1], number)
+    # [L], the types that each link joins; a cell is a pair of types that some link joins.
     types = [inverse[side] for (_, inverse, _), side in zip(known, links, strict=True)]
     width = len(known[1][0]) + 1
     cells, cell = np.unique(types[0] * width + types[1], return_inverse=True)
-    of_cell = divmod(cells, width)
+    of_cell = divmod(cells, width)  # [cells] twice: the types of source and target
     tables = []
     for given, word in ((0, links[1]), (1, links[0])):
         table = np.ones(len(cells), np.float32)
         for _ in range(_ROUNDS):
+            # Expectation: each word is shared out among its links, by their probabilities [L].
             expected = table[cell]
             expected /= np.bincount(word, expected)[word]
+            # Maximisation: shares of a cell in all that its given type is linked with.
             counts = np.bincount(cell, expected, len(cells))
             table = (counts / np.bincount(of_cell[given], counts)[of_cell[given]]).astype("f4")
         tables.append(np.append(table, 0))
@@ -211,24 +224,27 @@ def _aligned(source: _Words, target: _Words, model: _Model) -> tuple[Spans, np.n
     """Returns the spans of aligned words of some pairs, and the pair of each."""
     number = int(max(source.pairs.max(initial=-1), target.pairs.max(initial=-1))) + 1
     links = _links(source, target, number)
-    known = []
+    known = []  # of each side: the type of each word in the model, or -1
     for side, types in zip((source, target), model.types, strict=True):
         at = np.searchsorted(types, side.types)
         known.append(np.where(types[at] == side.types, at, -1))
     cell = model.cell_of(*(types[side] for types, side in zip(known, links, strict=True)))
-    at = np.searchsorted(model.cells, cell)
+    at = np.searchsorted(model.cells, cell)  # [L]
     unknown = model.cells[at] != cell
     for word, types in zip(links, known, strict=True):
         unknown |= types[word] < 0
+    # Sure is what has more than half of the probability in both directions, and is no article.
     sure = ~model.frequent[known[0][links[0]]]
     for word, table in ((links[1], model.forward), (links[0], model.backward)):
         probability = np.where(unknown, 0, table[at]).astype(np.float64)
         sure &= probability > _SURE * np.bincount(word, probability)[word]
+    # Equal words count if neither has another equal word in the pair.
     equal = source.spelled[links[0]] == target.spelled[links[1]]
     for word in links:
         equal &= np.bincount(word, equal)[word] == 1
     for word in links:  # equality decides
         sure &= ~(np.bincount(word, equal)[word] > 0)
+    # By words of the source, which are in the order of pairs.
     chosen = np.flatnonzero(sure | equal)
     order = np.argsort(links[0][chosen], kind="stable")
     first, second = (side[chosen[order]] for side in links)

@@ -1,13 +1,14 @@
 """Plans of batches: which pairs each holds, limited in tokens, in few shapes (paper 5.1)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.config.settings import mix_weights
 from tf_transformer.data.augmentation import Augmentation, Examples
-from tf_transformer.data.mixture import Mixture
 from tf_transformer.data.text import SIDES
 
 
@@ -29,17 +30,20 @@ def fitted_boundaries(lengths: np.ndarray, most: int) -> list[int]:
 
     At most `most`, and the fewest that need at most 1 % more positions than `most` do.
     """
+    # Lengths to choose from [E], and the pairs that each would hold if all were chosen.
     ends, counts = np.unique(np.maximum(-(-lengths // 4) * 4, 8), return_counts=True)
     below = counts.cumsum()  # pairs that are no longer
     # The fewest positions [ends] of the pairs up to each end, if it is the last of 1, 2, ...
     fewest, shorter = [ends * below], []
     for _ in range(most - 1):
+        # The pairs between the last boundary but one and the last are padded to the last.
         each = fewest[-1][:, None] + ends * (below - below[:, None])  # [last but one, last]
+        # It must be shorter than the last, or the same, which adds no boundary.
         each = np.where(np.tri(len(ends), k=-1, dtype=bool), np.inf, each)
         shorter.append(each.argmin(axis=0))
         fewest.append(each.min(axis=0))
     count = next(n for n, each in enumerate(fewest) if each[-1] <= 1.01 * fewest[-1][-1])
-    chosen = [len(ends) - 1]
+    chosen = [len(ends) - 1]  # the longest; then back, from each to the best one before it
     for choice in reversed(shorter[:count]):
         chosen.append(choice[chosen[-1]])
     return sorted({*ends[chosen].tolist()})
@@ -83,6 +87,67 @@ class _Epoch(NamedTuple):
     examples: Examples | None
 
 
+class Mixture:
+    """Draws the pairs of each epoch from several corpora, in the proportions of a mix.
+
+    An epoch has about as many pairs as all corpora together. The pairs of a corpus form an
+    endless sequence of permutations, from which each epoch takes the next segment: no pair
+    recurs before all others of its corpus and length have been seen. `sizes` are the pairs of
+    each corpus; see `mix_weights`. Raises UserError if a corpus is empty, or `mix` does not
+    fit.
+    """
+
+    def __init__(self, sizes: Sequence[int], mix: str, seed: int) -> None:
+        if 0 in sizes:
+            raise UserError(
+                f"Every corpus of a mix must have a usable pair. Received: {list(sizes)}. "
+                "Leave the empty one out, or check data.max_length and data.max_ratio."
+            )
+        self._starts = np.cumsum(sizes)[:-1]
+        self._seed = seed
+        weights = np.array(mix_weights(mix, sizes))
+        self.shares = weights / weights.sum()  # of each corpus in an epoch
+        # How often an epoch uses each pair of a corpus, on average.
+        self.times = self.shares * sum(sizes) / np.array(sizes)
+
+    def draw(self, pairs: np.ndarray, length: int, epoch: int) -> np.ndarray:
+        """Selects the pairs of an epoch, from 0, out of those of the bucket of a length.
+
+        Every epoch gets the same number, with at least 1 of each corpus in `pairs`, which are
+        ascending.
+        """
+        # As the corpora stand in a row, each has a range of the ascending indices.
+        corpora = np.split(pairs, np.searchsorted(pairs, self._starts))
+        segments = [
+            _segment(corpus, max(1, round(len(corpus) * times)), epoch, [self._seed, length, i])
+            for i, (corpus, times) in enumerate(zip(corpora, self.times, strict=True))
+            if len(corpus)
+        ]
+        return np.concatenate(segments)
+
+    def summary(self, names: Sequence[str]) -> str:
+        """Describes the mix in a line."""
+        parts = (
+            f"{name} {share:.1%}, each pair {times:.3g} times an epoch"
+            for name, share, times in zip(names, self.shares, self.times, strict=True)
+        )
+        return f"mix: {'; '.join(parts)}"
+
+
+def _segment(pairs: np.ndarray, count: int, epoch: int, seed: list[int]) -> np.ndarray:
+    """Returns `count` elements of the endless permutations, starting at epoch * count.
+
+    Of 3 pairs with permutations cab, bca and so on, `count` 2 gives ca, bb, ca.
+    """
+    first, start = divmod(epoch * count, len(pairs))
+    last = (epoch * count + count - 1) // len(pairs)
+    permutations = [
+        np.random.default_rng([*seed, index]).permutation(pairs)
+        for index in range(first, last + 1)
+    ]
+    return np.concatenate(permutations)[start : start + count]
+
+
 class BatchPlan:
     """The pairs in the batch of each step, as a pure function of seed and step.
 
@@ -123,6 +188,7 @@ class BatchPlan:
 
         largest = self._boundaries[self._boundaries <= batch_tokens][-1]
         limits = np.full([len(sides), 1], min(max_length, largest))
+        # The first epoch is planned now, since shapes, steps and tokens follow from it.
         first = self._plan_epoch(0, limits)
         planned = first.examples.lengths if first.examples else self._lengths
         if most_shapes:
@@ -175,10 +241,10 @@ class BatchPlan:
     def _fill(self, lengths: np.ndarray) -> list[_Bucket]:
         """Sorts pairs of these lengths, or examples, into buckets, shortest first."""
         bucket_of = np.searchsorted(self._boundaries, lengths)
-        order = np.argsort(bucket_of, kind="stable")
+        order = np.argsort(bucket_of, kind="stable")  # pairs by bucket, ascending in each
         numbers = np.arange(len(self._boundaries))
         ends = np.searchsorted(bucket_of[order], numbers, side="right")
-        parts = np.split(order, ends[:-1])
+        parts = np.split(order, ends[:-1])  # one for each boundary, maybe empty
         return [
             _Bucket(pairs, self._batch_tokens // length, length)
             for pairs, length in zip(parts, self._boundaries.tolist(), strict=True)
@@ -192,6 +258,7 @@ class BatchPlan:
 
         `limits` are as in `Augmentation.draw`.
         """
+        # A generator for each epoch, so that any of them can be planned alone.
         rng = np.random.default_rng([self._seed, number])
         buckets, examples = self._buckets, None
         if mixture := self._mixture:
@@ -199,19 +266,21 @@ class BatchPlan:
                 b._replace(pairs=mixture.draw(b.pairs, b.length, number)) for b in buckets
             ]
         if self._augmentation:
+            # Joining changes lengths, so examples are sorted into buckets anew.
             pairs = np.sort(np.concatenate([bucket.pairs for bucket in buckets]))
             examples = self._augmentation.draw(pairs, self._lengths, limits, rng)
             buckets = self._fill(examples.lengths.max(axis=0))
         batches: list[Batch] = []
-        left = np.empty(0, np.int64)
+        left = np.empty(0, np.int64)  # pairs that filled no batch of the bucket before
         for pairs, num_rows, length in buckets:
             pairs = np.concatenate([left, rng.permutation(pairs)])
             full = len(pairs) // num_rows * num_rows
-            whole = pairs[:full].reshape(-1, num_rows)
+            whole = pairs[:full].reshape(-1, num_rows)  # [batches, rows]
             batches += [Batch(indices, num_rows, length) for indices in whole]
             left = pairs[full:]
         if len(left):
             batches.append(Batch(left, num_rows, length))
+        # `resize` cuts the end of the order, or goes on with its beginning.
         order = np.resize(rng.permutation(len(batches)), num_batches or len(batches))
         return _Epoch(number, [batches[index] for index in order], examples)
 

@@ -124,6 +124,7 @@ class SlotSampler:
         examples = indices.reshape(len(indices), -1)
         left_out = np.broadcast_to(tags, len(indices)).tolist()
         for row, pairs, tag in zip(result, examples, left_out, strict=True):
+            # Edits go from the end to the start, so that the places of those before hold.
             edits = self._edits(pairs[pairs >= 0].tolist(), tag, step, len(row))
             ids = row[row != PAD_ID].tolist()
             for edit in sorted(edits, key=lambda edit: -edit.words[0][2 * place]):
@@ -142,7 +143,22 @@ class SlotSampler:
         return result
 
     def _edits(self, pairs: list[int], tag: int, step: int, length: int) -> list[_Edit]:
-        """Draws the edits of an example, joined of `pairs`, in a batch of this length."""
+        """Draws the edits of an example, joined of `pairs`, in a batch of this length.
+
+        The draw of the picture above, whose aligned words are A-Ein, dog-Hund, barks-bellt and
+        Tom-Tom, of `_rate` of the pairs one that gets slots:
+
+        1. Of at most 4 words (_USUAL, _OFTEN), 2 are wanted: Tom and dog, in the order drawn.
+        2. Tom may take along words that touch it on both sides, but is the last. Since it is
+           equal on both sides, it is "replaced" in half of the draws (_EQUAL): by one slot.
+        3. dog is drawn to have one word, although barks touches it. 0.2 is between _REPLACED
+           and _REPLACED + _TERM, so it is a "term": the source keeps the word and gets the slot
+           after it, which takes one id of the room in the row; the target has the slot alone.
+        4. In a quarter of the draws (_IN_ORDER) the 2 slots are any of the 9: here <2> and <4>,
+           which stand in the order of the source.
+
+        With 0.7, dog would be "around": with (1, 1) of _AROUND <2>dog<3> and <2>Hund<3>.
+        """
         random = Random(f"{self._seed} {step} {pairs[0]}")
         if random.random() >= self._rate:
             return []
@@ -158,8 +174,10 @@ class SlotSampler:
         for first in random.sample(range(len(words)), wanted):
             size, last = random.randint(1, _WORDS), first
             kind, before, number = _kind(words[first], random)
+            # Words that follow on both sides come along.
             while last - first + 1 < size and _touch(words, last) and last + 1 not in taken:
                 last += 1
+            # At most so many ids more: a slot beside each word of a term, or around words.
             added = {"replaced": 0, "term": last - first + 1, "around": number}[kind]
             if first not in taken and total + number <= len(SLOTS) and added <= room:
                 taken.update(range(first, last + 1))
@@ -178,6 +196,7 @@ class SlotSampler:
         words: list[list[int]] = []
         sizes = [1, 1]  # of the joined sides, with EOS
         for number, pair in enumerate(pairs):
+            # A joined pair begins where the one before has EOS, and its source without the tag.
             left_out = [tag if number else 0, 0]
             shifts = [size - 1 - out for size, out in zip(sizes, left_out, strict=True)]
             spans = self._spans[self._starts[pair] : self._starts[pair + 1]].astype(int)

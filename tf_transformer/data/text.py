@@ -22,7 +22,7 @@ from random import Random
 from typing import Any, Generic, Literal, TypeVar
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.files import replacing
+from tf_transformer.base.files import replacing, sha256
 from tf_transformer.config import DataConfig
 from tf_transformer.config.settings import split_tags
 
@@ -364,6 +364,41 @@ def text_files(data: DataConfig, role: Role) -> list[Path]:
     texts = corpora(names, data)
     sources = [text.source for text in texts]
     return [*sources, *(text.target for text in texts if not is_table(text.source))]
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A text file that a configuration names."""
+
+    role: Role
+    path: str  # the expected path if the file is missing
+    sha256: str | None  # of its content; None if it is missing
+
+    def lines(self) -> int | None:
+        """Returns the number of lines; None if the file is missing."""
+        return None if self.sha256 is None else count_lines(Path(self.path))
+
+
+def data_files(data: DataConfig) -> list[DataFile]:
+    """Lists the text files that a configuration names; none for the built-in corpus.
+
+    Without languages, the configured names are files, not corpora.
+    """
+    return [
+        _data_file(role, path, language)
+        for role in ROLES
+        for name in getattr(data, role)
+        for path, languages in [split_name(name, data)]
+        for language in ([""] if not languages[0] or is_table(path) else languages)
+    ]
+
+
+def _data_file(role: Role, path: Path, language: str) -> DataFile:
+    try:
+        file = resolve_prefix(path, language) if language else path
+        return DataFile(role, str(file), sha256(file))
+    except (UserError, OSError):
+        return DataFile(role, f"{path}.{language}" if language else str(path), None)
 
 
 def identity(files: Sequence[Path]) -> str:

@@ -1,1 +1,1 @@
-"""Beam search, sampling and forced scoring; text-to-text translation built on them."""
+"""What translates, and its interface: search, sampling, forced scoring, text and ids."""

@@ -1,4 +1,4 @@
-"""What translates, and what it returns: the interface that runs, exports and LiteRT implement.
+"""The interface of all that translates, runs, exports and LiteRT; and what it returns.
 
 Server, commands and Python use it alike. All settings of a search are arguments of the call.
 Nothing here imports TensorFlow.
@@ -9,14 +9,16 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, Self
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import InOneProcess
 from tf_transformer.config import DecodingConfig, SamplingConfig
-from tf_transformer.decoding.plausibility import looks_wrong
+from tf_transformer.data.documents import WIDE
+from tf_transformer.data.spans import CHANGES, KINDS, differences
+from tf_transformer.data.text import is_visible
 from tf_transformer.decoding.rules import Rule
 from tf_transformer.decoding.streams import Progress
 
@@ -24,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClosedError(Exception):
-    """The engine was closed before the answer was computed."""
+    """The model was closed before the answer was computed."""
 
 
 class Translation(str):
@@ -72,12 +74,12 @@ class Translation(str):
         """Returns another text with these figures."""
         figures = self.score, self.log_prob, self.num_tokens
         other = type(self)(text, *figures, self.word_probs, self.tokens)
-        other.is_cut = self.is_cut
+        other.source, other.is_long, other.is_cut = self.source, self.is_long, self.is_cut
         return other
 
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Reasons why it looks wrong, () if none; see `decoding.plausibility`."""
+        """Reasons why it looks wrong, () if none; see `looks_wrong`."""
         return () if self.source is None else looks_wrong(self.source, self, self.is_long)
 
     def copies(self, source: str) -> bool:
@@ -91,6 +93,43 @@ class Translation(str):
     def __getnewargs__(self):
         """Returns the arguments to copy and unpickle it with."""
         return str(self), self.score, self.log_prob, self.num_tokens
+
+
+# --- Reasons why a translation looks wrong ---------------------------------------------------
+
+LONG = "longer than any in training"  # of a source; the others are of source and translation
+
+
+def _letters(text: str) -> int:
+    return len(text) + 2 * sum(char >= WIDE for char in text)
+
+
+# By reason, whether it applies to a source and its translation. The guide measures the limits.
+REASONS: dict[str, Callable[[str, Translation], bool]] = {
+    "blank": lambda source, found: is_visible(source) and not is_visible(found),
+    "too short": lambda source, found: _letters(found) < 0.8 * _letters(source) - 15,
+    "too long": lambda source, found: _letters(found) > 2 * _letters(source) + 20,
+    "copied": lambda source, found: _letters(source) > 20 and found.copies(source),
+    "improbable": lambda source, found: found.is_less_probable_than(-1.5),
+}
+# Of spans that only one side has, or that the translation has more often: "number missing".
+OF_SPANS = tuple(f"{kind} {change}" for kind in KINDS for change in CHANGES)
+WARNINGS = (LONG, *REASONS, *OF_SPANS)
+
+
+def looks_wrong(
+    source: str, translation: Translation, is_long: bool = False
+) -> tuple[str, ...]:
+    """Returns the reasons why a translation looks wrong, () if none applies.
+
+    `is_long` tells whether the source has more tokens than any in training.
+    """
+    found = (name for name, applies in REASONS.items() if applies(source, translation))
+    spans = dict.fromkeys(each.partition(":")[0] for each in differences(source, translation))
+    return *([LONG] if is_long else []), *found, *spans
+
+
+# --- What translates -------------------------------------------------------------------------
 
 
 class TranslatedText(str):
@@ -181,7 +220,6 @@ class Engine(InOneProcess, ABC):
     symbols: frozenset[str] = frozenset()
     longest_trained: int | None = None
     gives_word_probs = True
-    _closed = False
 
     def translate(
         self,
@@ -215,17 +253,22 @@ class Engine(InOneProcess, ABC):
         return self._translate(texts, plan, progress)
 
     def answer(
-        self, texts: Sequence[str], decoding: DecodingConfig, n_best: int, timeout: float | None
+        self,
+        texts: Sequence[str],
+        decoding: DecodingConfig,
+        n_best: int,
+        timeout: float | None,
+        is_cancelled: Callable[[], bool],
     ) -> list[list[Translation]]:
         """Translates beside other calls, in a single stream and without a log of long texts.
 
-        Raises TimeoutError if it takes more than `timeout` seconds, and ClosedError if it is
-        closed meanwhile; both are noticed between batches.
+        Raises TimeoutError if it takes more than `timeout` seconds, and ClosedError once
+        `is_cancelled()` is true; both are noticed between batches.
         """
         until = time.monotonic() + (math.inf if timeout is None else timeout)
 
         def check(done: int) -> None:
-            if self._closed:
+            if is_cancelled():
                 raise ClosedError
             if done < len(texts) and time.monotonic() > until:
                 raise TimeoutError(f"a search took more than {timeout:g} s")
@@ -262,14 +305,6 @@ class Engine(InOneProcess, ABC):
     @abstractmethod
     def limits(self, decoding: DecodingConfig) -> tuple[int, int]:
         """Returns the most tokens of a source and of a target; see `token_limits`."""
-
-    def length_limits(self, texts: Sequence[str], decoding: DecodingConfig) -> list[int]:
-        """Returns the most tokens of each text's translation; [] if the engine cannot tell."""
-        return []
-
-    def close(self) -> None:
-        """Ends running answers with ClosedError."""
-        self._closed = True
 
     def refuse(self, what: str) -> NoReturn:
         """Raises UserError: the engine cannot do `what`."""

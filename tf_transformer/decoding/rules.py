@@ -305,8 +305,8 @@ def _joined(join: Callable, one: Tensor | None, other: Tensor | None) -> Tensor 
 
 def as_rules(given: Any) -> tuple[Rule, ...]:
     """Returns a user's list of rules; UserError if it is none, or one has no hash."""
-    rules = tuple(given) if isinstance(given, list | tuple) else (None, given)
-    if others := [one for one in rules if not (isinstance(one, Rule) and one.__hash__)]:
+    rules = tuple(given) if isinstance(given, list | tuple) else (None,)
+    if not all(isinstance(rule, Rule) and rule.__hash__ for rule in rules):
         raise UserError(
             "`rules` must be a list of `tf_transformer.Rule` objects, each with a hash (a "
             f"dataclass must be frozen). Received: {shortened(repr(given))}."

@@ -1,1 +1,1 @@
-"""SavedModels and their signatures, tested before they are published, and LiteRT files."""
+"""SavedModels: signatures, card, versions, tested before they are published."""

@@ -1,14 +1,19 @@
 """The card of an export: what it was made from, and what it was tested with."""
 
+import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tf_transformer.base.errors import UserError, quoted
-from tf_transformer.base.files import parse_json, write_text
+from tf_transformer.base.files import parse_json, sha256, watched, write_text
 from tf_transformer.config import Config
 from tf_transformer.config.config import flattened
+from tf_transformer.data.text import data_files
+from tf_transformer.run import Run
+from tf_transformer.run.run import best_record, evaluation_of, package_versions
 
 CARD = Path("assets.extra", "model_card.json")  # in a version's folder
 _TYPES = {"task": str, "config": dict, "decoding": dict, "sizes": dict, "longest_source": int}
@@ -56,3 +61,46 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dic
     names = sorted(first.keys() | second.keys())
     pairs = {name: [first.get(name), second.get(name)] for name in names}
     return {name: [old, new] for name, (old, new) in pairs.items() if old != new}
+
+
+def card_of(
+    run: Run,
+    checkpoint: str | None,
+    *,
+    ensemble: Sequence[Run] = (),
+    precision: str = "float32",
+    tag: str | None = None,
+    **_: Any,
+) -> Callable[[], dict[str, Any]]:
+    """Returns a function that creates the card of an export; call it before loading.
+
+    The function raises UserError if the weights have been replaced since. `checkpoint` is None
+    for the run's own setting; `ensemble` has the further runs in the export, which computes in
+    `precision` and puts `tag` before each source. Other options of loading are ignored.
+    """
+    others = {str(one.path): one.weights(checkpoint) for one in ensemble}
+    name, file = checkpoint or run.config.decoding.checkpoint, run.weights(checkpoint)
+    require_kept = watched(file, *others.values())
+
+    def card() -> dict[str, Any]:
+        require_kept()
+        return {
+            "task": "translation",
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "checkpoint": {"name": name, "sha256": sha256(file)},
+            "ensemble": {path: {"sha256": sha256(other)} for path, other in others.items()},
+            "precision": precision,
+            "tokenizer_sha256": sha256(run.tokenizer),
+            "tag": tag,
+            "evaluation_of_these_weights": None if ensemble else evaluation_of(run, file),
+            "best_evaluation": best_record(run),
+            "data": {  # the hashes at this moment
+                data.path: data.sha256 or "not there at the time of the export"
+                for data in data_files(run.config.data)
+            },
+            "longest_source": run.longest_source,
+            "config": dataclasses.asdict(run.config),
+            "versions": package_versions(),
+        }
+
+    return card

@@ -1,1 +1,1 @@
-"""LiteRT: its file of a model, the search around its step, exports and served searches."""
+"""LiteRT: the file of a model, the search in NumPy around its step, engine, export."""

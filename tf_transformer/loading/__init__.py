@@ -1,1 +1,1 @@
-"""From a path to what translates, parses or classifies: runs, exports and .keras files."""
+"""From a path to a translator or a model: runs, exports and .keras files."""

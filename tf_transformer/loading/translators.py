@@ -21,19 +21,14 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import lite_threads
-from tf_transformer.export.saved_model import (
-    OF_TRANSLATORS,
-    ExportEngine,
-    open_export,
-    require_int8,
-)
+from tf_transformer.export.card import card_of
+from tf_transformer.export.saved_model import ExportEngine, open_export, require_int8
 from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import cached_lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.models.ensemble import Ensemble
 from tf_transformer.models.transformer import Transformer, build_model
-from tf_transformer.reports.model_card import card_of
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.run.run_tokenizer import trained_pieces
@@ -82,7 +77,7 @@ def load_exported_translator(
 
     `decoding` has settings of the search that replace the export's.
     """
-    engine = open_export(path, "translation", **OF_TRANSLATORS)
+    engine = open_export(path, "serving_default", "with_options", "score")
     changed = dataclasses.replace(engine.decoding, **(decoding or {}))
     return translator_of(engine, changed, protection)
 

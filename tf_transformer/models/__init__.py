@@ -1,1 +1,1 @@
-"""The Keras models built from the layers."""
+"""What `fit` needs: Transformer, losses, the exact train step; and steps of decoding."""

@@ -1,1 +1,1 @@
-"""Reports: what a run's card says, what training costs, and how systems compare."""
+"""What a run's card says, what training costs, and how systems compare."""

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +12,19 @@ from tf_transformer.base.output import MARKDOWN, Part, Table, joined
 from tf_transformer.config import SETTINGS, Config, settings_with
 from tf_transformer.config.presets import TABLE3, train_command
 from tf_transformer.data.encoded_corpus import EncodedCorpus
-from tf_transformer.data.text import ROLES
+from tf_transformer.data.text import ROLES, Role, data_files, identity, text_files
 from tf_transformer.data.vocabulary import tokenizer_settings
 from tf_transformer.reports.cost import (
     TABLE2_FLOPS,
     Lengths,
     costs,
-    head_sizes,
     parameter_count,
 )
-from tf_transformer.reports.facts import (
-    best_record,
-    changed_text,
-    data_files,
-    describe_origin,
-    described,
-)
 from tf_transformer.run import Run
+from tf_transformer.run.best import record_in
 from tf_transformer.run.checkpoints import is_valid, read_progress
 from tf_transformer.run.records import comparable, rank_of, read_results
-from tf_transformer.run.run import evaluation_of
+from tf_transformer.run.run import best_record, evaluation_of
 
 CARD_FILE = "card.md"
 
@@ -96,7 +90,8 @@ def _model(run: Run) -> list[Part]:
 
 
 def _data(run: Run) -> list[Part]:
-    data, files = run.config.data, data_files(run)
+    data = run.config.data
+    files = data_files(data)
     if not files:
         return ["The built-in English-German corpus of this package."]
     parts: list[Part] = [f"{data.source} to {data.target}."] if data.source else []
@@ -109,6 +104,17 @@ def _data(run: Run) -> list[Part]:
     if changed := " and ".join(ROLES[role] for role in changed_text(run)):
         parts.append(f"Since the last session, the {changed} has changed.")
     return parts
+
+
+def changed_text(run: Run) -> list[Role]:
+    """Returns which text, training or dev, has changed since the last training session."""
+    changed: list[Role] = []
+    for role in ROLES:
+        with suppress(UserError):  # a file is missing
+            known, files = run.texts.get(role), text_files(run.config.data, role)
+            if known and identity(files) != known:
+                changed.append(role)
+    return changed
 
 
 def _changes(run: Run) -> list[Part]:
@@ -225,6 +231,33 @@ def _versions(run: Run) -> str:
         return "versions.json is missing or damaged."
 
 
+def described(record: dict[str, Any]) -> str:
+    """Returns the dev scores of an evaluation, such as "bleu 39.97, chrf 62"."""
+    return ", ".join(f"{name[6:]} {record[name]:.4g}" for name in record if "valid_" in name)
+
+
+def describe_origin(run: Run) -> list[str]:
+    """Returns lines for the card about the run that `training.init_from` names, if any."""
+    training = run.config.training
+    if not training.init_from:
+        return []
+    lines = [f"It began with the weights of {training.init_from}."]
+    if run.origin.exists():
+        origin = parse_json(run.origin.read_text(encoding="utf-8"))
+        before = origin.get("evaluation") or {}
+        known = described(before) or "not evaluated"
+        lines.append(f"Their SHA-256 is {origin['sha256']}; on that run's dev set: {known}.")
+        if start := record_in(run.checkpoints.step_path(0)):
+            lines.append(f"On this run's dev set, before training: {described(start)}.")
+        if origin["anew"]:
+            lines.append(f"New: {', '.join(origin['anew'])}.")
+    if training.lora_rank:
+        lines.append(f"Trained: adapters of rank {training.lora_rank} (LoRA), then merged.")
+    if training.freeze:
+        lines.append(f"Not trained: {', '.join(training.freeze)}.")
+    return lines
+
+
 # --- Departures from the paper -------------------------------------------------------------
 
 
@@ -251,7 +284,7 @@ def _row(config: Config) -> str:
 
 def _resolved(config: Config) -> dict[str, Any]:
     """Returns all settings, with numbers for the head sizes."""
-    key_dim, value_dim = head_sizes(config.model)
+    key_dim, value_dim = config.model.head_sizes
     return config.flat() | {"model.key_dim": key_dim, "model.value_dim": value_dim}
 
 

@@ -17,6 +17,7 @@ from tf_transformer.config import Config, settings_with
 from tf_transformer.data.text import ROLES, Role, identity, text_files
 from tf_transformer.run.records import (
     comparable,
+    rank_of,
     read_changes,
     read_history,
     read_results,
@@ -433,6 +434,18 @@ def with_signature(run: Run, record: dict[str, Any]) -> dict[str, Any]:
     with suppress(UserError):  # the tokeniser is not installed on this machine
         return record | {"bleu_signature": bleu_signature(run.config.data.bleu_tokenizer)}
     return record
+
+
+def best_record(run: Run) -> dict[str, Any] | None:
+    """Returns the run's evaluation with the best `training.best_by`; None without evaluations.
+
+    Only evaluations on the latest dev set are compared.
+    """
+    best_by = run.config.training.best_by
+    history = comparable(run.history())
+    if not history:
+        return None
+    return with_signature(run, max(history, key=lambda record: rank_of(record, best_by)))
 
 
 def evaluation_of(run: Run, file: Path) -> dict[str, Any] | None:

@@ -1,1 +1,1 @@
-"""An HTTP server for SavedModels."""
+"""An HTTP server for runs and exports: paths, queue, versions."""

@@ -19,8 +19,7 @@ from functools import partial
 import numpy as np
 import prometheus_client as prometheus
 
-from tf_transformer.decoding.interface import ClosedError
-from tf_transformer.decoding.plausibility import ALL
+from tf_transformer.decoding.interface import WARNINGS, ClosedError
 from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.run.checkpoints import Arrays
 
@@ -64,7 +63,7 @@ class Telemetry:
         self.tokens_read = counter("tokens_read", "Tokens of queued requests.")
         self.tokens_written = counter("tokens_written", "Tokens of answers that count them.")
         self.doubtful = counter("doubtful", "Translations that look wrong.", ["reason"])
-        for reason in ALL:  # an alert must see the first increase
+        for reason in WARNINGS:  # an alert must see the first increase
             self.doubtful.labels(reason)
         self.version = gauge("version", "The loaded version; 0: none.")
         text = "Versions that are there but cannot be used; the log says why."
@@ -110,10 +109,6 @@ class TokenCounter:
             return int(outputs["num_tokens"].sum())
         names = outputs.keys() & {"translation", "translations"}
         return sum(self.count(text) for name in names for text in outputs[name].flat)
-
-    def is_long(self, text: bytes) -> bool:
-        """Tells whether a text is longer than any in training."""
-        return self.count(text) > (self.longest_trained or self.longest)
 
     def count(self, text: bytes) -> int:
         """Returns the tokens of a text, EOS included, up to about the limit."""

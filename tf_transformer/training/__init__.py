@@ -1,1 +1,1 @@
-"""Training: the trainer, its progress and best weights, workers, memory."""
+"""Training: the trainer and its progress, devices and workers, sessions, fine-tuning."""

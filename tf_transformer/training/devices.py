@@ -13,8 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.training.cluster import is_chief, num_workers
-from tf_transformer.training.sessions import Stopper
+from tf_transformer.training.sessions import Stopper, is_chief, num_workers
 
 # Takes the indices of some replicas and the number of all replicas; returns a dataset of the
 # shares of these, one after another for each step.

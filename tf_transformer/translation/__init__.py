@@ -1,1 +1,1 @@
-"""Translation of text: the task, the translator, synthetic pairs."""
+"""Translation of text: translator, documents, made pairs, the task that is trained."""

@@ -25,8 +25,7 @@ from tf_transformer.data.encoded_corpus import (
     encode_corpus,
     fingerprint,
 )
-from tf_transformer.data.mixture import Mixture
-from tf_transformer.data.plan import BatchPlan
+from tf_transformer.data.plan import BatchPlan, Mixture
 from tf_transformer.data.slots import SlotSampler
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import (
@@ -55,7 +54,7 @@ from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.run.run_tokenizer import load_tokenizer
 from tf_transformer.training.fine_tuning import begin, record_positions
-from tf_transformer.training.trainer import Result, compiles
+from tf_transformer.training.trainer import Result
 from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -110,7 +109,7 @@ class TranslationTask:
         sources, references = zip(*read_some_pairs(source, reference), strict=True)
         tokenize = tokenizer_for(run.config.data.bleu_tokenizer, references)
         metric = make_metric("bleu", [references], tokenize)
-        return DevText(sources, metric, "translation")
+        return DevText(sources, metric)
 
     def __init__(self, run: Run, progress: NamedProgress, *, may_encode: bool = True) -> None:
         """Prepares text, tokenizer, corpora and batches, in this order: each needs the former.
@@ -135,7 +134,7 @@ class TranslationTask:
         self.sampler = SubwordSampler(self.forms, self.tokenizer, rate, seed) if rate else None
         self.slots = self._slot_sampler(progress) if data.slots else None
         self.mixture = Mixture(self.train.sizes, data.mix, seed) if data.mix else None
-        most_shapes = MOST_SHAPES if compiles(run.config.training) else None
+        most_shapes = MOST_SHAPES if run.config.training.jit_compile else None
         draws = {"mixture": self.mixture, "augmentation": self._augmentation()}
         self.plan = self._plan(self._training_lengths(), **draws, most_shapes=most_shapes)
         self.valid_plan = self._plan(_lengths(self.valid))

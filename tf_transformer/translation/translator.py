@@ -1,12 +1,11 @@
 """The translator: translates, scores, aligns, shows attention and exports."""
 
 import dataclasses
-import functools
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
 import keras
 
@@ -28,8 +27,8 @@ from tf_transformer.data.spans import (
     Protection,
     Slotted,
     as_glossary,
-    notes,
     require_slots,
+    translate_kept,
 )
 from tf_transformer.data.spans import protection as as_protection
 from tf_transformer.data.tokenizer import Tokenizer
@@ -206,7 +205,7 @@ class Translator:
             **options: search settings that replace those of `decoding`: `beam_size`, `alpha`
                 (exponent of the length penalty), `max_length`, `min_length`,
                 `no_repeat_ngram`, `lookahead`, `max_extra_length`, `max_source_length`,
-                `batch_tokens` and `jit_compile` (whether XLA compiles steps; None: on a GPU);
+                `batch_tokens` and `jit_compile` (whether XLA compiles steps; experimental);
                 with `sample`, `temperature`, `top_k`, `top_p` and `seed`. An export can change
                 only `alpha` and `max_length`.
 
@@ -250,8 +249,7 @@ class Translator:
                 self._add_word_probs(texts, ranked, decoding)
             return ranked
 
-        limits = functools.partial(self.engine.length_limits, decoding=decoding)
-        found = translate_kept(sources, self.kept(protect, glossary), search, limits)
+        found = translate_kept(sources, self.kept(protect, glossary), search)
         for line in found.notes:
             logger.warning(line)
         results = [best for best, *_ in found.filled] if n_best is None else found.filled
@@ -508,49 +506,6 @@ class Translator:
         kept = Protection(())
         plain = Translator(engine.model, engine.tokenizer, searched, protection=kept)
         return publish(exportable(plain, options, text), folder, version, card, gate=gate)
-
-
-class KeptTranslations(NamedTuple):
-    """Translations of texts of which spans were kept.
-
-    Attributes:
-        slotted: each text with slots for its spans.
-        ranked: its translations with slots, best first.
-        filled: the same with the spans in place of the slots.
-        notes: a line for each thing that did not go as a user expects.
-    """
-
-    slotted: list[Slotted]
-    ranked: list[list[Translation]]
-    filled: list[list[Translation]]
-    notes: list[str]
-
-
-def translate_kept(
-    texts: Sequence[str],
-    kept: Protection,
-    search: Callable[[list[Slotted]], list[list[Translation]]],
-    limits: Callable[[list[str]], list[int]] = lambda _: [],
-) -> KeptTranslations:
-    """Translates texts around the spans that are kept in them.
-
-    `search` translates texts with slots; `limits` returns their longest translations in tokens.
-    """
-    slotted = [kept.protect(text) for text in texts]
-    ranked = search(slotted)
-    lines = notes(slotted, [best for best, *_ in ranked], limits)
-    filled = [
-        [_filled(one, text, each) for each in some] if one.spans else some
-        for one, text, some in zip(slotted, texts, ranked, strict=True)
-    ]
-    return KeptTranslations(slotted, ranked, filled, lines)
-
-
-def _filled(slotted: Slotted, source: str, translation: Translation) -> Translation:
-    """Returns the translation with its slots filled, of the source without slots."""
-    whole = translation.with_text(slotted.fill(translation))
-    whole.source, whole.is_long = source, translation.is_long
-    return whole
 
 
 def _check_export(

@@ -1,0 +1,169 @@
+"""The pairs of a text that pass the checks of `doctor`, each once, with dev and test set apart.
+
+The first pass over the text judges each pair and keeps two hashes and a number of it, the
+second one writes. No text stays in memory, which grows by some 120 bytes for each pair.
+"""
+
+import itertools
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from tf_transformer.base.errors import UserError
+from tf_transformer.base.files import new_folder
+from tf_transformer.base.output import NamedProgress
+from tf_transformer.config import DataConfig
+from tf_transformer.data.text import ParallelText, corpora, text_key
+from tf_transformer.quality.defects import (
+    Languages,
+    is_copy,
+    is_skewed,
+    line_defects,
+    usual_ratio,
+)
+from tf_transformer.quality.doctor import PROGRESS_EVERY, Count, Pair, Survey
+
+HELD_OUT = 2_000  # pairs of dev, and of test
+HELD_OUT_SHARE = 0.05  # of a small text
+SPLITS = ("train", "dev", "test")
+_DUPLICATE, _OVERLAP = "duplicates", "overlap"
+_LATER = (*SPLITS, _DUPLICATE, _OVERLAP)  # what may become of a pair without a defect
+
+
+def clean(
+    data: DataConfig,
+    test: Sequence[str],
+    folder: Path,
+    seed: int,
+    progress: NamedProgress = lambda step, done: None,
+) -> list[str]:
+    """Writes the pairs of `data.train` that pass into a new folder, the others with reasons.
+
+    Unless `data.valid` and `test` name them, dev and test are drawn from the pairs whose source
+    and target are in no other pair. A pair that shares a side with a given set does not pass.
+    Returns lines that say how many pairs are where. Raises UserError if the corpora have
+    several pairs of languages, a file cannot be read or written, or too few pairs are left.
+    """
+    texts = corpora(data.train, data)
+    if len(languages := {"-".join(text.languages) for text in texts}) > 1:
+        raise UserError(
+            "--clean is for one pair of languages at a time. Received: "
+            f"{', '.join(sorted(languages))}."
+        )
+    survey = Survey("train", texts)
+    survey.read(progress)
+    defect_of = _judge(survey.sample, data)
+    fates, numbers, keys = [*_LATER], array("B"), array("Q")
+    for source, target in _read(texts, "checking", progress):
+        defect = defect_of(source, target)
+        if not defect:
+            keys.extend((text_key(source), text_key(target)))
+        elif defect not in fates:
+            fates.append(defect)
+        numbers.append(fates.index(defect or "train"))
+    fate = np.array(numbers)
+    given = {"dev": corpora(data.valid, data), "test": corpora(test, data)}
+    drawn = [name for name, its in given.items() if not its]
+    held = array("Q")
+    for source, target in _read([*given["dev"], *given["test"]], "reading", progress):
+        held.extend((text_key(source), text_key(target)))
+    fate[fate == 0] = _settle(keys, held, drawn, seed)
+    del keys, held
+    with new_folder(folder) as made:
+        pairs = _read(texts, "writing", progress)
+        named = zip(map(fates.__getitem__, fate.tobytes()), pairs, strict=True)
+        _write(named, made, ["train", *drawn], texts[0].languages, survey.location)
+    counts = dict(zip(fates, np.bincount(fate, minlength=len(fates)).tolist(), strict=True))
+    written = ", ".join(f"{counts[name]:,} of {name}" for name in ("train", *drawn))
+    others = {name: n for name, n in counts.items() if name not in SPLITS and n}
+    count = Count(sum(others.values()), len(fate), "pairs")
+    reasons = ", ".join(f"{name} {n:,}" for name, n in others.items()) or "none"
+    return [f"{folder}: {written}", f"rejected {count}: {reasons}"]
+
+
+def _judge(sample: Sequence[Pair], data: DataConfig) -> Callable[[str, str], str]:
+    """Returns a function that names the defect of a pair; "" if it has none."""
+    usual, languages = usual_ratio(sample), Languages(sample)
+    of_lines = line_defects(data)
+
+    def defect_of(source: str, target: str) -> str:
+        for name, defective in of_lines.items():
+            if defective(source) or defective(target):
+                return name
+        if is_copy(source, target):
+            return "copies"
+        if is_skewed(source, target, usual):
+            return "length ratio"
+        side = languages.fault(source, target)
+        return f"languages ({side})" if side else ""
+
+    return defect_of
+
+
+def _settle(keys: array, given: array, drawn: Sequence[str], seed: int) -> np.ndarray:
+    """Returns what becomes of each pair, as an index of `_LATER`.
+
+    `keys` are hashes of sources and targets, in turn, and `given` those of given sets.
+    """
+    pairs, held = (np.asarray(each, np.uint64).reshape(-1, 2) for each in (keys, given))
+    both = pairs[:, 0] * np.uint64(0x9E3779B97F4A7C15) + pairs[:, 1]
+    fate = np.full(len(pairs), _LATER.index(_DUPLICATE), np.uint8)
+    fate[np.unique(both, return_index=True)[1]] = 0
+    for side in (0, 1):
+        known = (fate == 0) & np.isin(pairs[:, side], held[:, side])
+        fate[known] = _LATER.index(_OVERLAP)
+    left = np.flatnonzero(fate == 0)
+    alone = np.ones(len(left), bool)
+    for side in (0, 1):
+        _, where, counts = np.unique(pairs[left, side], return_inverse=True, return_counts=True)
+        alone &= counts[where] == 1
+    candidates = left[alone]
+    most = len(candidates) // max(1, len(drawn))
+    size = min(HELD_OUT, int(HELD_OUT_SHARE * len(left)), most)
+    if not (size if drawn else len(left)):
+        raise UserError(
+            f"--clean needs more pairs that pass. Received: {len(left):,}, of which "
+            f"{len(candidates):,} share no side with another and may be dev or test."
+        )
+    chosen = np.random.default_rng(seed).permutation(candidates)
+    for number, name in enumerate(drawn):
+        fate[chosen[number * size : (number + 1) * size]] = SPLITS.index(name)
+    return fate
+
+
+def _read(
+    texts: Sequence[ParallelText], step: str, progress: NamedProgress
+) -> Iterator[tuple[str, str]]:
+    pairs = itertools.chain.from_iterable(text.plain_pairs() for text in texts)
+    for done, pair in enumerate(pairs, start=1):
+        if done % PROGRESS_EVERY == 0:
+            progress(step, done)
+        yield pair
+
+
+def _write(
+    named: Iterable[tuple[str, tuple[str, str]]],
+    folder: Path,
+    splits: Sequence[str],
+    languages: tuple[str, str],
+    location: Callable[[int], str],
+) -> None:
+    """Writes each pair to the split of its name; others with their names and locations."""
+    with ExitStack() as stack:
+
+        def new(name: str) -> TextIO:
+            return stack.enter_context((folder / name).open("w", encoding="utf-8", newline=""))
+
+        files = {name: [new(f"{name}.{end}") for end in languages] for name in splits}
+        rejected = new("rejected.tsv")
+        for number, (name, sides) in enumerate(named):
+            if name in files:
+                for file, side in zip(files[name], sides, strict=True):
+                    file.write(f"{side}\n")
+            else:
+                cells = (name, location(number), *sides)
+                rejected.write("\t".join(cell.replace("\t", " ") for cell in cells) + "\n")
