@@ -205,7 +205,7 @@ class Translator:
             **options: search settings that replace those of `decoding`: `beam_size`, `alpha`
                 (exponent of the length penalty), `max_length`, `min_length`,
                 `no_repeat_ngram`, `lookahead`, `max_extra_length`, `max_source_length`,
-                `batch_tokens` and `jit_compile` (whether XLA compiles steps; None: on a GPU);
+                `batch_tokens` and `jit_compile` (whether XLA compiles steps; experimental);
                 with `sample`, `temperature`, `top_k`, `top_p` and `seed`. An export can change
                 only `alpha` and `max_length`.
 
