@@ -5,6 +5,7 @@ a wrong ancestor gives different logits.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,11 +14,20 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.beam_search import Hypotheses, beam_search
+from tf_transformer.decoding.rules import (
+    Applied,
+    MinLengths,
+    NextToken,
+    NoRepeatedNgrams,
+    OnlyTokens,
+    Prefixes,
+    Rule,
+    Slots,
+)
 
 NUM_ROWS = 97
 WEIGHTS = [pow(31, position, NUM_ROWS) for position in range(40)]
 SLOT_IDS = np.array([[4, 5], [6, 7]], np.int32)  # of two slots, in two forms
-SEARCHES = {False: beam_search, True: functools.partial(beam_search, slot_ids=SLOT_IDS)}
 NO_SCORE = float(np.finfo(np.float32).min)
 
 
@@ -35,14 +45,90 @@ def table_step(tokens, index, ancestry, cache):
     return logits, {"read": read, "tables": cache["tables"]}
 
 
+class TableStep:
+    """`table_step` in NumPy."""
+
+    def __init__(self, tables: np.ndarray) -> None:
+        self.tables, self.read, self.sizes = tables, [], []
+
+    def __call__(self, tokens, index, ancestry):
+        self.read.append(tokens)
+        self.sizes.append(len(tokens))
+        assert index == len(self.read) - 1
+        assert (ancestry[:, :, -1] == range(tokens.shape[1])).all()
+        read = np.stack(self.read, axis=-1)  # [B, W, t]
+        histories = np.take_along_axis(read, ancestry, axis=1)
+        rows = (histories * WEIGHTS[: index + 1]).sum(-1) % NUM_ROWS
+        return np.take_along_axis(self.tables, rows[..., np.newaxis], axis=1)
+
+    def keep(self, rows):
+        self.tables = self.tables[rows]
+        self.read = [tokens[rows] for tokens in self.read]
+
+
 OPTION_SPECS = {
     "alpha": tf.TensorSpec([None], tf.float32),
     "prefix": tf.TensorSpec([None, None], tf.int32),
     "min_lengths": tf.TensorSpec([None], tf.int32),
-    "context": tf.TensorSpec([None, None, None], tf.bool),
+    "steps": tf.TensorSpec([None, None, None], tf.bool),
+    "most": tf.TensorSpec([None], tf.int32),
+    "second": tf.TensorSpec([None], tf.int32),
     "slots": tf.TensorSpec([None, None], tf.int32),
     "seeds": tf.TensorSpec([None], tf.int32),
 }
+
+
+class StepByStep(Rule):
+    """Allows certain tokens at each step; its context holds them, bool [B, any, V]."""
+
+    def next_token(self, beams):
+        return NextToken(allowed=beams.context["allowed"][:, np.newaxis, beams.index])
+
+
+class AtMost(Rule):
+    """Writes the token A at most as often as the context says, int32 [B]."""
+
+    def initial_state(self, beams):
+        return beams.context[:, np.newaxis] + np.zeros([1, beams.tokens.shape[1]], np.int32)
+
+    def next_state(self, beams):
+        return beams.state - beams.ops.where(beams.tokens[..., -1] == A, 1, 0)
+
+    def next_token(self, beams):
+        used_up = beams.ops.where(beams.state <= 0, A, PAD_ID)
+        return NextToken(forbidden=used_up[..., np.newaxis])
+
+
+class Second(Rule):
+    """Forces the second token, if the context, int32 [B], is not PAD."""
+
+    def next_token(self, beams):
+        forced = beams.ops.where(beams.index == 1, beams.context, PAD_ID)
+        return NextToken(forced=forced[:, np.newaxis])
+
+
+def applied(
+    prefix=None,
+    slots=None,
+    second=None,
+    steps=None,
+    most=None,
+    min_lengths=None,
+    no_repeat_ngram=0,
+    drawable=None,
+) -> list[Applied]:
+    """The rules of these options, in an engine's order."""
+    found = [] if prefix is None else [(Prefixes(), prefix)]
+    found += [] if slots is None else [(Slots(SLOT_IDS), slots)]
+    found += [] if second is None else [(Second(), second)]
+    found += [] if steps is None else [(StepByStep(), {"allowed": steps})]
+    found += [] if most is None else [(AtMost(), most)]
+    found += [] if min_lengths is None else [(MinLengths(), min_lengths)]
+    found += [(NoRepeatedNgrams(no_repeat_ngram), ())] if no_repeat_ngram else []
+    return found + ([] if drawable is None else [(OnlyTokens(np.array(drawable)), ())])
+
+
+RULES = tuple(inspect.signature(applied).parameters)
 
 
 @functools.lru_cache(8)
@@ -73,7 +159,9 @@ def compiled_search(vocabulary_size: int, find: Callable, names: tuple, settings
         computed.assign(0)
         read = tf.zeros([tf.shape(tables)[0], 0, width], tf.int32)
         cache = {"read": read, "tables": tables}
-        hypotheses = find(counted_step, cache, max_lengths, **options, **dict(settings))
+        options = options | dict(settings)
+        rules = applied(**{name: options.pop(name) for name in RULES if name in options})
+        hypotheses = find(counted_step, cache, max_lengths, rules, **options)
         return hypotheses, computed.read_value()
 
     return run
@@ -96,8 +184,7 @@ def run_search(tables, max_lengths, find, options: dict) -> tuple[Hypotheses, in
 
 
 def search(tables, max_lengths, **options) -> Hypotheses:
-    find = SEARCHES["slots" in options]
-    return run_search(tables, max_lengths, find, {"beam_size": 4} | options)[0]
+    return run_search(tables, max_lengths, beam_search, {"beam_size": 4} | options)[0]
 
 
 def count_computed_rows(tables, max_lengths, **options) -> int:
@@ -145,7 +232,9 @@ class Rules:
     prefix: tuple[int, ...] = ()
     no_repeat: int = 0
     slots: tuple[int, ...] = ()  # how often each of SLOT_IDS must come
-    banned: tuple[int, ...] = ()  # the token that the grammar forbids at each step
+    second: int = PAD_ID  # the token that must come second, if it is not PAD
+    banned: tuple[int, ...] = ()  # the token that must not come at each step
+    most: int = 99  # how often A may come
 
     def allows(self, tokens: tuple[int, ...]) -> bool:
         """Whether the last of the tokens may follow the others."""
@@ -159,6 +248,8 @@ class Rules:
             left += [forms] * (number - sum(map(tokens[:-1].count, forms)))
         if left and length + len(left) >= self.limit:
             return token == left[0][-1]
+        if length == 2 and self.second != PAD_ID:
+            return token == self.second
         if self.slots and token in SLOT_IDS and not any(token in forms for forms in left):
             return False
         if left and token == EOS_ID:
@@ -166,6 +257,8 @@ class Rules:
         if token in (PAD_ID, BOS_ID) or (token == EOS_ID and length < self.min_length):
             return False
         if token in self.banned[length - 1 : length]:
+            return False
+        if token == A and tokens.count(A) > self.most:
             return False
         size = self.no_repeat
         grams = [tokens[i : i + size] for i in range(length - size + 1)] if size else []

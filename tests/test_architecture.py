@@ -97,7 +97,7 @@ def test_methods_without_a_docstring_override_documented_ones(module):
 def test_settings_runs_and_commands_load_without_a_framework():
     modules = (
         "config", "run", "translation.checks", "loading.load", "cli.main", "cli.options",
-        "api.train",
+        "api.train", "decoding.interface",
     )  # fmt: skip
     code = "import sys\n" + "".join(f"import {PACKAGE}.{name}\n" for name in modules)
     code += f"print(*{{*sys.modules}} & {FRAMEWORKS})"

@@ -285,7 +285,6 @@ class DevText:
 
     sources: Sequence[str]
     metric: Metric  # in percent, with the correct answers
-    output: str  # name of the model output to score, such as "translation"
 
 
 def paired_bootstrap(metric: Metric, baseline: Sequence[str], outputs: Sequence[str]) -> float:

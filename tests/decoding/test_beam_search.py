@@ -270,18 +270,13 @@ def test_each_slot_of_the_source_comes_once_before_the_end_and_no_other(beam_siz
         assert counts == wanted[row].tolist()
 
 
-def step_by_step(tokens, context):
-    """A grammar whose context holds the allowed tokens of each step of a sentence."""
-    return tf.tile(context[:, tf.newaxis, tf.shape(tokens)[-1]], [1, tokens.shape[1], 1])
-
-
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_grammar_applies_to_each_sentence_with_the_other_rules(beam_size):
+def test_a_users_rule_applies_to_each_sentence_with_the_other_rules(beam_size):
     tables = random_tables(96, 8, seed=7)
     rules = random_rules(96, 8, 8, 2, seed=7)
     banned = np.random.default_rng(7).integers(0, 8, (96, 10))
-    context = np.arange(8) != banned[..., np.newaxis]
-    found = search_by(rules, tables, beam_size=beam_size, grammar=step_by_step, context=context)
+    steps = np.arange(8) != banned[..., np.newaxis]
+    found = search_by(rules, tables, beam_size=beam_size, steps=steps)
     for row, rule in enumerate(rules):
         rule = dataclasses.replace(rule, banned=tuple(banned[row]))
         assert_found(found, row, list_beam(tables[row], rule, beam_size, 0.6)[:1])

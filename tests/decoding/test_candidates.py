@@ -7,16 +7,13 @@ import tensorflow as tf
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.candidates import (
     BLOCK_SIZE,
-    NextToken,
     best_candidates,
     blocked_top_k,
     log_sum_exp,
 )
+from tf_transformer.decoding.rules import NextToken
 
-
-def free(batch_size: int) -> NextToken:
-    """Constraints that allow any token."""
-    return NextToken(must_end=tf.zeros([batch_size], bool))
+FREE = NextToken()  # any token may come
 
 
 def coarse_normal(shape: tuple[int, ...], levels_per_unit: int) -> np.ndarray:
@@ -65,7 +62,7 @@ def test_candidates_are_the_best_extensions_ties_in_order_of_beam_and_token(
     else:
         logits = coarse_normal((20, 3, vocabulary_size), 1_000_000)
         log_probs = coarse_normal((20, 3), 1_000_000)
-    found = best_candidates(tf.constant(logits), tf.constant(log_probs), free(20))
+    found = best_candidates(tf.constant(logits), tf.constant(log_probs), FREE)
     parents, tokens, totals = flat_top_k(logits, log_probs, 6)
     np.testing.assert_array_equal(found.parents, parents)
     np.testing.assert_array_equal(found.last_tokens, tokens)
@@ -74,7 +71,7 @@ def test_candidates_are_the_best_extensions_ties_in_order_of_beam_and_token(
 
 def test_a_step_with_the_wrong_number_of_beams_is_refused():
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="[Ss]hape"):
-        best_candidates(tf.zeros([2, 3, 8]), tf.zeros([2, 4]), free(2))
+        best_candidates(tf.zeros([2, 3, 8]), tf.zeros([2, 4]), FREE)
 
 
 @pytest.mark.parametrize("size", [40, 2000])  # sorted at once, and in blocks
@@ -83,7 +80,7 @@ def test_a_sentence_that_must_continue_has_as_many_candidates_without_eos(size, 
     logits = coarse_normal((2, width, size), 1_000_000)
     logits[..., [PAD_ID, BOS_ID, EOS_ID]] = 9.0  # the three best of all
     log_probs = -np.arange(2.0 * width, dtype=np.float32).reshape(2, width)
-    rules = free(2)._replace(must_continue=tf.constant([True, False]))
+    rules = NextToken(must_continue=tf.constant([[True], [False]]))
     found = best_candidates(tf.constant(logits), tf.constant(log_probs), rules)
     assert (found.last_tokens[0].numpy() != EOS_ID).all()
     assert EOS_ID in found.last_tokens[1].numpy()
@@ -91,6 +88,15 @@ def test_a_sentence_that_must_continue_has_as_many_candidates_without_eos(size, 
     totals[:, [PAD_ID, BOS_ID, EOS_ID]] = -np.inf
     best = np.sort(totals.ravel())[::-1][: found.log_probs.shape[1]]
     np.testing.assert_allclose(found.log_probs[0], best, rtol=1e-5)
+
+
+@pytest.mark.parametrize("forced", [None, [[6]]])
+def test_beside_a_very_probable_excluded_token_the_others_have_their_log_probability(forced):
+    logits = np.zeros([1, 1, 50], np.float32)
+    logits[0, 0, 7] = 200.0
+    rules = NextToken(forced and tf.constant(forced), tf.constant([[[PAD_ID, 7]]]))
+    found = best_candidates(tf.constant(logits), tf.zeros([1, 1]), rules)
+    np.testing.assert_allclose(found.log_probs, [[-200.0]])
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 3000.0])

@@ -562,4 +562,12 @@ def test_a_model_without_slots_refuses_what_it_cannot_keep(translator, texts):
     for options in ({"glossary": {"a": "b"}}, {"protect": "default"}):
         with pytest.raises(UserError, match=f"`{[*options][0]}` needs a model trained"):
             translator.translate(texts[0], **options)
-    assert translator.translate(texts[0], protect="none") == translator.translate(texts[0])
+    for options in ({"protect": "none"}, {"glossary": {}}):
+        assert translator.translate(texts[0], **options) == translator.translate(texts[0])
+
+
+def test_an_empty_glossary_is_none(keeper):
+    text = "To <3> and 4711"
+    for protect in ("none", "default"):
+        found = keeper.translate(text, protect=protect, glossary={})
+        assert found == keeper.translate(text, protect=protect)

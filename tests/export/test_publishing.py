@@ -171,7 +171,7 @@ class Silent:
 
 def gate_of(published, sources, references, margin: float = 0.0) -> Gate:
     bleu = make_metric("bleu", [references])
-    return Gate(published, DevText(sources, bleu, "translation"), margin)
+    return Gate(published, DevText(sources, bleu), margin)
 
 
 @pytest.fixture

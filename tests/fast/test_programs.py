@@ -15,6 +15,7 @@ from replicas import (
     transformer,
 )
 
+from tf_transformer.base.architecture import POSITION_KINDS, PositionKind
 from tf_transformer.fast.optimizers import Adam
 from tf_transformer.fast.programs import draw_seeds
 from tf_transformer.fast.recompute import compiled
@@ -184,6 +185,6 @@ def test_a_layer_that_reads_a_variable_from_elsewhere_is_refused(monkeypatch):
         def add_to_embeddings(self, x, positions):
             return x * factor
 
-    monkeypatch.setitem(positions.POSITIONS, "none", Outside)
+    monkeypatch.setitem(POSITION_KINDS, "none", PositionKind(layer_class=Outside))
     with pytest.raises(ValueError, match="its own weights only.*jit_compile=False"):
         step_of(transformer(positions="none"), batch(5, 2), jit_compile=True)

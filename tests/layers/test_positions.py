@@ -16,7 +16,7 @@ from contract import (
 )
 
 from tf_transformer.layers import Encoder, MultiHeadAttention, PositionalEmbedding
-from tf_transformer.layers.positions import POSITIONS
+from tf_transformer.layers.positions import positions_named
 
 T = 21  # beyond the longest relative distance, 16
 X = hidden_states(2, T, 8)
@@ -125,7 +125,7 @@ def test_nothing_is_added_to_the_embeddings(positions):
 
 
 def test_rotary_scores_depend_on_the_distance_only():
-    rotary, (query, key) = POSITIONS["rotary"](), hidden_states(2, 1, 1, 5, 6)
+    rotary, (query, key) = positions_named("rotary"), hidden_states(2, 1, 1, 5, 6)
     scores = [
         np.asarray(
             rotary.rotate(query, at) @ keras.ops.swapaxes(rotary.rotate(key, at), -1, -2)

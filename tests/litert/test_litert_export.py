@@ -204,3 +204,4 @@ def test_an_engine_cancels_and_forwards_requests(version, session, trained_run):
     for signature, inputs in (("serving_default", {"text": text}), ("score", pair)):
         with pytest.raises(ClosedError):
             version.run(signature, inputs)
+    assert version.translator.translate("A dog.")  # for the next version

@@ -2,6 +2,7 @@
 
 import sys
 from difflib import SequenceMatcher
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -9,10 +10,9 @@ import tensorflow as tf
 from table_model import (
     EARLY_OR_LATE,
     ENDLESS,
-    NUM_ROWS,
-    SLOT_IDS,
-    WEIGHTS,
     Rules,
+    TableStep,
+    applied,
     assert_found,
     list_beam,
     random_tables,
@@ -23,7 +23,7 @@ from trained import DECODING, assert_same, small_model
 
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
-from tf_transformer.config import EOS_ID, DecodingConfig
+from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.litert.engine import LiteEngine
@@ -34,38 +34,23 @@ from tf_transformer.run import Run
 from tf_transformer.translation.translator import Translator
 
 
-class TableStep:
-    """`table_step` in NumPy."""
-
-    def __init__(self, tables: np.ndarray) -> None:
-        self.tables, self.read, self.sizes = tables, [], []
-
-    def __call__(self, tokens, index, ancestry):
-        self.read.append(tokens)
-        self.sizes.append(len(tokens))
-        assert index == len(self.read) - 1
-        assert (ancestry[:, :, -1] == range(tokens.shape[1])).all()
-        read = np.stack(self.read, axis=-1)  # [B, W, t]
-        histories = np.take_along_axis(read, ancestry, axis=1)
-        rows = (histories * WEIGHTS[: index + 1]).sum(-1) % NUM_ROWS
-        return np.take_along_axis(self.tables, rows[..., np.newaxis], axis=1)
-
-    def keep(self, rows):
-        self.tables = self.tables[rows]
-        self.read = [tokens[rows] for tokens in self.read]
-
-
 def found_by(
-    step: TableStep, limits: list[int], number=1, prefix=None, slots=None, **settings
+    step: TableStep, limits: list[int], number=1, rules: dict = MappingProxyType({}), **settings
 ) -> Hypotheses:
-    fewest = np.full(len(limits), settings.pop("min_length", 1))
     decoding = DecodingConfig(**({"beam_size": 2} | settings))
-    limits, rule = np.array(limits, np.int32), None if slots is None else (slots, SLOT_IDS)
-    return numpy_beam_search(step, decoding, number, limits, fewest, prefix, rule)
+    limits = np.array(limits, np.int32)
+    return numpy_beam_search(step, decoding, number, limits, applied(**rules))
 
 
 SLOTS = np.array([[0, 0], [1, 0], [0, 2], [1, 1], [2, 3]], np.int32)
 PREFIXES = np.array([[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]], np.int32)
+MINIMA = np.array([5, 1, 3, 9, 2], np.int32)
+BANNED = np.random.default_rng(7).integers(0, 9, (8, 10))  # a token at each step
+OF_USERS = {
+    "second": np.array([0, 6, 5, 0, 4], np.int32),
+    "steps": np.arange(9) != BANNED[..., np.newaxis],
+    "most": np.array([0, 1, 99, 2], np.int32),
+}
 
 
 @pytest.mark.parametrize(
@@ -74,12 +59,16 @@ PREFIXES = np.array([[4, 0, 0], [0, 0, 0], [5, 4, 4], [4, 5, 0]], np.int32)
         (8, 1, 1, 0.0, {}),
         (4, 2, 2, 0.6, {}),
         (700, 4, 3, 0.6, {}),  # large enough for only the best to be sorted
-        (8, 4, 2, 1.0, {"min_length": 5}),
+        (8, 4, 2, 1.0, {"min_lengths": MINIMA[:1]}),
         (700, 4, 1, 0.6, {"no_repeat_ngram": 1}),
-        (8, 3, 2, 0.6, {"prefix": PREFIXES, "min_length": 4, "no_repeat_ngram": 3}),
+        (8, 3, 2, 0.6, {"prefix": PREFIXES, "min_lengths": MINIMA, "no_repeat_ngram": 3}),
         (9, 3, 2, 0.6, {"slots": SLOTS}),
         (700, 1, 1, 0.6, {"slots": SLOTS, "no_repeat_ngram": 2}),
         (9, 4, 4, 0.6, {"slots": SLOTS, "prefix": PREFIXES, "no_repeat_ngram": 1}),
+        (9, 1, 1, 0.6, {"most": OF_USERS["most"]}),
+        (9, 4, 2, 0.6, OF_USERS),
+        (9, 3, 3, 0.6, OF_USERS | {"slots": SLOTS, "prefix": PREFIXES, "no_repeat_ngram": 2}),
+        (9, 2, 2, 0.6, {"most": OF_USERS["most"], "no_repeat_ngram": 2, "min_lengths": MINIMA}),
     ],
 )
 def test_it_finds_what_the_lists_and_the_graph_find(
@@ -89,24 +78,24 @@ def test_it_finds_what_the_lists_and_the_graph_find(
     tables = random_tables(count, vocabulary_size, seed=beam_size)
     limits = [1 + row % 9 for row in range(count)]
     sizes = {"beam_size": beam_size, "alpha": alpha}
-    for name in rules.keys() & {"prefix", "slots"}:
-        rules = rules | {name: np.resize(rules[name], [count, rules[name].shape[1]])}
+    for name in rules.keys() - {"no_repeat_ngram"}:
+        rules = rules | {name: np.resize(rules[name], [count, *rules[name].shape[1:]])}
     step = TableStep(tables)
-    found = found_by(step, limits, number, **sizes, **rules)
+    found = found_by(step, limits, number, rules, **sizes)
     for row, limit in enumerate(limits):
         prefix = [token for token in rules["prefix"][row] if token] if "prefix" in rules else []
         rule = Rules(
             limit,
-            rules.get("min_length", 1),
+            rules["min_lengths"][row] if "min_lengths" in rules else 1,
             tuple(prefix),
             rules.get("no_repeat_ngram", 0),
             tuple(rules["slots"][row].tolist()) if "slots" in rules else (),
+            rules["second"][row] if "second" in rules else PAD_ID,
+            tuple(BANNED[row % len(BANNED)]) if "steps" in rules else (),
+            rules["most"][row] if "most" in rules else 99,
         )
         assert_found(found, row, list_beam(tables[row], rule, beam_size, alpha))
 
-    if "min_length" in rules:
-        rules = rules | {"min_lengths": [rules["min_length"]] * count}
-        del rules["min_length"]
     graph = search(tables, limits, num_hypotheses=number, **sizes, **rules)
     for ours, graphs in zip(found, graph, strict=True):
         assert ours.dtype == graphs.dtype and ours.shape == graphs.shape
@@ -272,7 +261,7 @@ def test_litert_in_float32_is_an_option_of_loading(
     found = loaded.translate(texts, beam_size=4, jit_compile=True)
     assert found == expected and "no effect in LiteRT" in caplog.text
     (tmp_path / "model.keras").touch()
-    with pytest.raises(UserError, match="LiteRT cannot search with a grammar or several"):
+    with pytest.raises(UserError, match="LiteRT cannot search with several alphas"):
         loaded.engine.translate(texts, DECODING, alphas=(0.0, 0.6))
     with pytest.raises(UserError, match="`litert` is not for a .keras file"):
         load(tmp_path / "model.keras", litert=True)

@@ -6,14 +6,14 @@ import pytest
 from keras import ops
 from trained import quick_export
 
+from tf_transformer.base.architecture import POSITION_KINDS
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.position_kinds import POSITION_KINDS
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.export.saved_model import ExportEngine, column
 from tf_transformer.layers import MultiHeadAttention
-from tf_transformer.layers.positions import POSITIONS, Positions, for_heads, register
+from tf_transformer.layers.positions import Positions, for_heads, register
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
@@ -32,16 +32,20 @@ class Slopes(Positions):
 
     in_attention = True
 
+    def build_attention(self, layer, key_dim, value_dim):
+        heads = np.arange(1, layer.num_heads + 1)
+        self.slopes = np.float32(2 ** (-8 * heads / layer.num_heads))  # [H]
+
     def add_to_scores(self, scores, queries, distances):
-        slopes = for_heads(np.float32([2**-2, 2**-4, 2**-6, 2**-8]), scores)  # of 4 heads
-        return scores - slopes[:, None, None] * ops.cast(ops.abs(distances), "float32")
+        slopes = for_heads(ops.array(self.slopes), scores)[:, None, None]
+        return ops.cast(scores, "float32") - slopes * ops.cast(ops.abs(distances), "float32")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def slopes():
     register("slopes", Slopes, help="a slope for each head in self-attention")
     yield
-    del POSITIONS["slopes"], POSITION_KINDS["slopes"]
+    del POSITION_KINDS["slopes"]
 
 
 def make_model(vocab_size: int = 20, window: int = 0) -> Transformer:
@@ -119,7 +123,6 @@ def test_a_savedmodel_and_litert_translate_as_python_does(tokenizer, tmp_path, w
 
 
 def test_a_name_without_a_class_is_refused():
-    assert [*POSITIONS] == [*POSITION_KINDS]
     with pytest.raises(UserError, match="one of .*'none', 'slopes'.* Received: 'alibi'"):
         Transformer(20, **SIZES, positions="alibi")
     with pytest.raises(ValueError, match="must be one of .*'slopes'.* positions='alibi'"):

@@ -1,6 +1,8 @@
 """The whole model: its equivalences and its files."""
 
+import dataclasses
 import functools
+import inspect
 
 import keras
 import numpy as np
@@ -8,8 +10,10 @@ import pytest
 import tensorflow as tf
 from replicas import batches, dataset, distance, fitted, transformer
 
-from tf_transformer.config import BOS_ID
+from tf_transformer.base.errors import UserError
+from tf_transformer.config import BOS_ID, ModelConfig
 from tf_transformer.fast.optimizers import Adam, LossScaleOptimizer, step_of
+from tf_transformer.layers import BlockOptions
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
     Perplexity,
@@ -19,7 +23,7 @@ from tf_transformer.models.losses import (
 from tf_transformer.models.transformer import Transformer
 
 SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 2}
-VOCAB_SIZE = 20
+VOCAB_SIZE, DOC = 20, Transformer.__doc__
 SOURCE = np.array([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]], "int32")
 TARGET = np.array([[2, 11, 12, 13], [2, 14, 15, 0]], "int32")
 
@@ -48,6 +52,30 @@ def make_model(**arguments) -> Transformer:
 def logits_of(model: Transformer, source, target) -> np.ndarray:
     """Returns the logits of a forward pass without dropout."""
     return np.asarray(model({"source": source, "target": target}, training=False))
+
+
+# --- Arguments ---------------------------------------------------------------------------
+
+
+def test_every_setting_is_an_argument_with_its_default():
+    parameters, text = inspect.signature(Transformer).parameters, " ".join(DOC.split())
+    options = {field.name for field in dataclasses.fields(BlockOptions)}
+    for field in dataclasses.fields(ModelConfig):
+        if field.name in parameters:
+            assert f"{field.name}: {field.metadata['help']}" in text
+            assert parameters[field.name].default in (field.default, inspect.Parameter.empty)
+        else:
+            assert field.name in options
+    assert Transformer(VOCAB_SIZE, **SIZES).config == ModelConfig(vocab_size=20, **SIZES)
+    assert "dropout is 0.1, query_key_gain and value_gain are 2^-0.5" in text
+    assert (ModelConfig.dropout, ModelConfig.value_gain) == (0.1, 2**-0.5)
+
+
+def test_unknown_and_wrong_arguments_are_refused():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'width'"):
+        Transformer(VOCAB_SIZE, **SIZES, width=7)
+    with pytest.raises(UserError, match="`num_heads` must divide `d_model`.* num_heads=3"):
+        Transformer(VOCAB_SIZE, **SIZES | {"num_heads": 3})
 
 
 # --- Equivalences ------------------------------------------------------------------------

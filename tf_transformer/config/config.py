@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from tf_transformer.base import former
+from tf_transformer.base.architecture import POSITION_KINDS, head_sizes
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import parse_json
-from tf_transformer.base.position_kinds import POSITION_KINDS
 from tf_transformer.config.settings import (
     MAX_COUNT,
     MAX_FLOAT,
@@ -95,6 +95,11 @@ class ModelConfig:
     # fmt: on
 
     @property
+    def head_sizes(self) -> tuple[int, int]:
+        """The widths of a head's queries and keys, K, and of its values."""
+        return head_sizes(self.d_model, self.num_heads, self.key_dim, self.value_dim)
+
+    @property
     def num_decoder_layers(self) -> int:
         """The number of layers in the decoder."""
         return self.decoder_layers or self.num_layers
@@ -122,14 +127,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         convert_fields(self)
         require(self.d_model % 2 == 0, "d_model", "even", self.d_model)
-        key_dim = self.key_dim or self.d_model // self.num_heads
+        key_dim, _ = self.head_sizes
         fits = key_dim % 2 == 0 or not POSITION_KINDS[self.positions].even_key_dim
         require(fits, "key_dim", f"even, if positions are {self.positions}", key_dim)
-        if self.d_model % self.num_heads and None in (self.key_dim, self.value_dim):
-            raise UserError(
-                "`num_heads` must divide `d_model`, unless key_dim and value_dim are given. "
-                f"Received: num_heads={self.num_heads}, d_model={self.d_model}."
-            )
 
 
 # --- Data -------------------------------------------------------------------------------------

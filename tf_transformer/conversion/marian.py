@@ -283,11 +283,11 @@ def _check_model(model: Transformer, tokenizer: Tokenizer) -> None:
     for name, possible in _POSSIBLE.items():
         if (value := getattr(config, name)) not in possible:
             raise UserError(f"Marian's format lacks model.{name}={value}.")
-    head = config.d_model // config.num_heads
-    if {config.key_dim, config.value_dim} - {None, head}:
+    if {config.num_heads * size for size in config.head_sizes} != {config.d_model}:
         raise UserError(
             "Marian's format needs model.key_dim and model.value_dim to be d_model / "
-            f"num_heads, {head}. Received: {config.key_dim}, {config.value_dim}."
+            f"num_heads, {config.d_model / config.num_heads:g}. "
+            f"Received: {config.key_dim}, {config.value_dim}."
         )
     if config.norm_epsilon > _EPSILON:
         raise UserError(

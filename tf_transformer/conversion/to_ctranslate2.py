@@ -64,11 +64,11 @@ def to_ctranslate2(
 
 def _spec(model: Transformer, tokenizer: Tokenizer):
     config = model.config
-    head = config.d_model // config.num_heads
-    if {config.key_dim, config.value_dim} - {None, head}:
+    if {config.num_heads * size for size in config.head_sizes} != {config.d_model}:
         raise UserError(
             "CTranslate2 needs model.key_dim and model.value_dim to be d_model / num_heads, "
-            f"{head}. Received: {config.key_dim}, {config.value_dim}."
+            f"{config.d_model / config.num_heads:g}. "
+            f"Received: {config.key_dim}, {config.value_dim}."
         )
     for name, has in (
         ("positions", config.positions in ("sinusoidal", "learned", "relative")),

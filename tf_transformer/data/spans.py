@@ -369,21 +369,49 @@ def require_slots(
         )
 
 
-def notes(
-    slotted: Sequence[Slotted],
-    translations: Sequence[Any],
-    limits: Callable[[list[str]], list[int]] = lambda _: [],
-) -> list[str]:
-    """Returns a line for each thing that did not go as a user expects, with its number.
+class KeptTranslations(NamedTuple):
+    """Translations of texts of which spans were kept.
 
-    The translations still have slots. `limits` gives their longest lengths in tokens, or [].
+    Attributes:
+        slotted: each text with slots for its spans.
+        ranked: its translations with slots, best first.
+        filled: the same with the spans in place of the slots.
+        notes: a line for each thing that did not go as a user expects, with its number.
     """
-    pairs = list(zip(slotted, translations, strict=True))
-    found = [(one, {*_SLOT.findall(text)}) for one, text in pairs]
-    lost = sum(len({*SLOTS[: len(one.spans)]} - slots) for one, slots in found)
-    ended = [pair for pair in pairs if pair[0].spans and pair[1].endswith(SLOTS)]
-    most = limits([one.text for one, _ in ended])
-    forced = sum(text.num_tokens >= size for (_, text), size in zip(ended, most, strict=False))
+
+    slotted: list[Slotted]
+    ranked: list[list[Any]]
+    filled: list[list[Any]]
+    notes: list[str]
+
+
+def translate_kept(
+    texts: Sequence[str],
+    kept: Protection,
+    search: Callable[[list[Slotted]], list[list[Any]]],
+) -> KeptTranslations:
+    """Translates texts around the spans that are kept in them.
+
+    `search` returns one `Translation` or several of each text with slots.
+    """
+    slotted = [kept.protect(text) for text in texts]
+    ranked = search(slotted)
+    filled = []
+    for text, one, some in zip(texts, slotted, ranked, strict=True):
+        wholes = [each.with_text(one.fill(each)) for each in some] if one.spans else some
+        for whole in wholes:
+            whole.source = text
+        filled.append(wholes)
+    return KeptTranslations(slotted, ranked, filled, _notes(slotted, ranked))
+
+
+def _notes(slotted: Sequence[Slotted], ranked: Sequence[Sequence[Any]]) -> list[str]:
+    pairs = [(one, some[0]) for one, some in zip(slotted, ranked, strict=True)]
+    slots = [({*SLOTS[: len(one.spans)]}, {*_SLOT.findall(best)}) for one, best in pairs]
+    lost = sum(len(sent - found) for sent, found in slots)
+    forced = sum(
+        bool(one.spans and best.is_cut and best.endswith(SLOTS)) for one, best in pairs
+    )
     lines = {
         f"spans beyond the first {len(SLOTS)} of a sentence, which are not protected: %d; "
         "split it": sum(one.left for one in slotted),

@@ -11,7 +11,7 @@ L longest length limit, t steps taken. One step with B = 1, W = 2, N = 1 and fou
     candidates   "a eos" -1.01   "b a" -1.51   "a b" -2.11   "b c" -2.61     the 2W best
     finished     "a eos"         score -1.01 / length_penalty(2, 0.6) = -0.92
     alive        "b a" -1.51   "a b" -2.11     the W best that do not end
-    ancestry     [[0, 1], [0, 0]]              "b a" was extended from slot 1, "a b" from 0
+    ancestry     [[0, 1], [0, 0]]              "b a" was extended from beam 1, "a b" from 0
 
 Under a limit of 8 tokens this search stops (`Search.should_stop`): "b a" can at best reach
 -1.51 / length_penalty(8, 0.6) = -0.95. An impossible beam or hypothesis has log-probability
@@ -23,18 +23,11 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from tf_transformer.decoding.candidates import (
-    Candidates,
-    Grammar,
-    Rules,
-    best_candidates,
-    make_rules,
-    next_token,
-)
+from tf_transformer.decoding.candidates import TENSORFLOW, Candidates, best_candidates
+from tf_transformer.decoding.rules import Applied, EndsAtLimit, Nest, NextToken, Rulebook
 from tf_transformer.fast.programs import fitted_size
 
 Cache = Any  # a nest of tensors whose dimension 0 is B
@@ -43,8 +36,8 @@ Cache = Any  # a nest of tensors whose dimension 0 is B
 class StepFunction(Protocol):
     """One decoding step of a model, for every beam of every sentence.
 
-    The cache is not reordered when beams are: a step must keep the results of every slot, and
-    attend only to the slots that `ancestry` names. B shrinks as sentences finish.
+    The cache is not reordered when beams are: a step must keep the results of every beam, and
+    attend only to the beams that `ancestry` names. B shrinks as sentences finish.
     """
 
     def __call__(
@@ -53,7 +46,7 @@ class StepFunction(Protocol):
         """Returns float32 logits [B, W, V] and the cache, whose empty axes may have grown.
 
         `tokens`, int32 [B, W], are the last ones, all BOS in the first step; `index` is the
-        position, from 0; `ancestry`, int32 [B, W, index + 1], has at [b, w, t] the slot in
+        position, from 0; `ancestry`, int32 [B, W, index + 1], has at [b, w, t] the beam in
         which step t of the history of beam w was computed (w itself for t = index).
         """
 
@@ -75,11 +68,14 @@ class State(NamedTuple):
     """The sentences still being searched, after t steps."""
 
     rows: tf.Tensor  # int32 [B], row of each sentence in the caller's batch
-    rules: Rules
+    max_lengths: tf.Tensor  # int32 [B], length limits
+    contexts: tuple[Nest, ...]  # of each rule, [B, ...]
+    rule_states: tuple[Nest, ...]  # of each rule, [B, W, ...], of the alive beams
+    settings: dict[str, tf.Tensor]  # of each sentence, [B, ...]: alpha, or keys of its draws
     last_tokens: tf.Tensor  # int32 [B, W], input of the next step: BOS when t = 0
     tokens: tf.Tensor  # int32 [B, W, t], of the alive beams
     log_probs: tf.Tensor  # float32 [B, W], of the alive beams, best first
-    ancestry: tf.Tensor  # int32 [B, W, t], slot in which each past step was computed
+    ancestry: tf.Tensor  # int32 [B, W, t], beam in which each past step was computed
     finished: Hypotheses  # the N best so far
     cache: Cache
 
@@ -88,19 +84,13 @@ def beam_search(
     step: StepFunction,
     cache: Cache,
     max_lengths: tf.Tensor,
+    rules: Sequence[Applied] = (),
     *,
     beam_size: int,
     num_hypotheses: int = 1,
     alpha: float | tf.Tensor = 0.6,
     alphas: Sequence[float] = (),
-    prefix: tf.Tensor | None = None,
-    min_lengths: tf.Tensor | None = None,
-    no_repeat_ngram: int = 0,
     lookahead: int = 0,
-    grammar: Grammar | None = None,
-    context: tf.Tensor | None = None,
-    slots: tf.Tensor | None = None,
-    slot_ids: np.ndarray | None = None,
     fitted: bool = False,
 ) -> Hypotheses:
     """Finds the hypotheses with the best length-normalised log-probability.
@@ -111,60 +101,66 @@ def beam_search(
     Args:
         step: decoding step of a model; V is static.
         cache: nest of tensors with dimension 0 = B. Only axes of static size 0 may grow.
-        max_lengths: int32 [B], length limits. `candidates.make_rules` describes all the rules.
+        max_lengths: int32 [B], length limits, at least 1, where EOS is forced.
+        rules: pairs of a rule and its context; `rules.Rule` says what goes before what.
         beam_size: W.
         num_hypotheses: N, at most `beam_size`.
         alpha: exponent of `length_penalty`, not negative, since the stopping bound needs a
             penalty that grows with the length; 0 ranks by log-probability. A float32 [B] holds
             one for each sentence.
         alphas: returns the best hypothesis under each of these, not the N best under `alpha`.
-        prefix: int32 [B, P], tokens that the hypotheses begin with.
-        min_lengths: int32 [B], minimum numbers of tokens.
-        no_repeat_ngram: size of n-grams that no hypothesis repeats; 0 allows all.
         lookahead: ends the search of a sentence when no better hypothesis can end within this
             many tokens. 0 continues as long as a better one is possible; only this is exact.
             Not used with `alphas`.
-        grammar: restricts the tokens that may come next; needs `context`.
-        context: bool [B, N, G], the grammar's context of the sources.
-        slots: int32 [B, 9], how often each slot is in the source, and so in each hypothesis.
-        slot_ids: int32 [9, F], the ids of each slot's forms.
         fitted: keeps batches at few sizes, for a step that XLA compiles.
     """
-    rules = make_rules(max_lengths, min_lengths, prefix, context, slots)
+    settings = {}
     if not isinstance(alpha, Real):
         alpha = tf.ensure_shape(tf.convert_to_tensor(alpha, tf.float32), [None])
-        rules["alpha"] = alpha[:, tf.newaxis]
+        settings["alpha"] = alpha[:, tf.newaxis]
 
-    def choose(logits: tf.Tensor, state: State, index: tf.Tensor) -> Candidates:
-        constraints = next_token(
-            state.rules, state.tokens, index, no_repeat_ngram, grammar, slot_ids
-        )
-        return best_candidates(logits, state.log_probs, constraints)
+    def choose(logits: tf.Tensor, state: State, next_token: NextToken) -> Candidates:
+        return best_candidates(logits, state.log_probs, next_token)
 
     # All beams start out equal, so only the first may be extended.
     only_first = [0.0] + [-float("inf")] * (beam_size - 1)
-    state = initial_state(cache, rules, only_first, len(alphas) or num_hypotheses)
+    book, state = started(
+        cache, max_lengths, rules, settings, only_first, len(alphas) or num_hypotheses
+    )
     if alphas:
-        return SearchForAlphas(step, choose, lambda _: alphas, fitted=fitted).run(state)
+        return SearchForAlphas(step, book, choose, lambda _: alphas, fitted=fitted).run(state)
 
     def alpha_of(state: State) -> float | tf.Tensor:
-        return state.rules.get("alpha", alpha)
+        return state.settings.get("alpha", alpha)
 
-    return Search(step, choose, alpha_of, lookahead, fitted).run(state)
+    return Search(step, book, choose, alpha_of, lookahead, fitted).run(state)
 
 
-def initial_state(
-    cache: Cache, rules: Rules, beam_log_probs: list[float], num_hypotheses: int
-) -> State:
-    """Returns the state at t = 0; W `beam_log_probs` are -inf for beams not yet in use."""
-    batch_size = tf.shape(rules["max_lengths"])[0]
-    beam_size = len(beam_log_probs)
+def started(
+    cache: Cache,
+    max_lengths: tf.Tensor,
+    rules: Sequence[Applied],
+    settings: dict[str, tf.Tensor],
+    beam_log_probs: list[float],
+    num_hypotheses: int,
+) -> tuple[Rulebook, State]:
+    """Returns the rules of a search and its state at t = 0.
+
+    W `beam_log_probs` are -inf for beams not yet in use.
+    """
+    rules = [(EndsAtLimit(), ()), *rules]
+    book = Rulebook(tuple(rule for rule, _ in rules), TENSORFLOW)
+    contexts = tuple(context for _, context in rules)
+    batch_size, beam_size = tf.shape(max_lengths)[0], len(beam_log_probs)
     # The maximum of an empty batch is negative.
-    longest = tf.maximum(tf.reduce_max(rules["max_lengths"]), 0)
+    longest = tf.maximum(tf.reduce_max(max_lengths), 0)
     impossible = tf.fill([batch_size, num_hypotheses], -float("inf"))
-    return State(
+    state = State(
         rows=tf.range(batch_size),
-        rules=rules,
+        max_lengths=max_lengths,
+        contexts=tf.nest.map_structure(tf.convert_to_tensor, contexts),
+        rule_states=((),) * len(rules),
+        settings=settings,
         last_tokens=tf.fill([batch_size, beam_size], BOS_ID),
         tokens=tf.zeros([batch_size, beam_size, 0], tf.int32),
         log_probs=tf.tile([beam_log_probs], [batch_size, 1]),
@@ -177,6 +173,7 @@ def initial_state(
         ),
         cache=cache,
     )
+    return book, state._replace(rule_states=book.initial_states(state))
 
 
 @dataclass(frozen=True)
@@ -184,7 +181,8 @@ class Search:
     """A search: the model's step, the choice of candidates, and the length penalty."""
 
     step: StepFunction
-    choose: Callable[[tf.Tensor, State, tf.Tensor], Candidates]  # from logits [B, W, V] at t
+    book: Rulebook
+    choose: Callable[[tf.Tensor, State, NextToken], Candidates]  # from logits [B, W, V]
     alpha_of: Callable[[State], float | tf.Tensor | Sequence[float]]  # or [B, 1], or [A]
     lookahead: int = 0  # 0: up to the length limit
     fitted: bool = False  # whether batches have only sizes of `fitted_size`
@@ -202,6 +200,7 @@ class Search:
         def goes_on(state: State) -> tf.Tensor:
             stopped = tf.math.count_nonzero(self.should_stop(state), dtype=tf.int32)
             size = tf.size(state.rows)
+            # Gathering the cache costs more than computing a few sentences too many.
             return fitted_size(size - stopped) == size if self.fitted else 4 * stopped < size
 
         def search_then_compact(state: State, results: Hypotheses) -> tuple[State, Hypotheses]:
@@ -211,6 +210,7 @@ class Search:
                 (state,),
                 shape_invariants=(shapes,),
             )
+            # Of all sentences still here: those that go on overwrite theirs later.
             rows = state.rows[:, tf.newaxis]
             results = tf.nest.map_structure(
                 lambda result, finished: tf.tensor_scatter_nd_update(result, rows, finished),
@@ -218,7 +218,7 @@ class Search:
                 state.finished,
             )
             stopped = self.should_stop(state)
-            remaining = tf.where(~stopped)[:, 0]
+            remaining = tf.where(~stopped)[:, 0]  # in ascending order
             if self.fitted:  # filled up with those that should stop
                 both = tf.concat([remaining, tf.where(stopped)[:, 0]], axis=0)
                 remaining = both[: fitted_size(tf.size(remaining))]
@@ -245,7 +245,7 @@ class Search:
         At the length limit EOS is forced, so no beam stays alive, and no score is below -inf.
         With `lookahead`, the limit is at most that many tokens away.
         """
-        limits = state.rules["max_lengths"]
+        limits = state.max_lengths
         if self.lookahead:
             limits = tf.minimum(limits, tf.shape(state.tokens)[-1] + self.lookahead)
         limits = tf.cast(limits, tf.float32)[:, tf.newaxis]
@@ -258,13 +258,15 @@ class Search:
             stopped = self.should_stop(state)[:, tf.newaxis]
             log_probs = tf.where(stopped, -float("inf"), state.log_probs)
             state = state._replace(log_probs=log_probs)
-        index = tf.shape(state.tokens)[-1]
+        index = tf.shape(state.tokens)[-1]  # t
         beam_size = state.tokens.shape[1]
-        slots = tf.broadcast_to(tf.range(beam_size), tf.shape(state.last_tokens))
-        ancestry = _append(state.ancestry, slots)  # -> [B, W, t + 1]
+        # Each beam computes this step itself, whatever beam its past was computed in.
+        beams = tf.broadcast_to(tf.range(beam_size), tf.shape(state.last_tokens))
+        ancestry = _append(state.ancestry, beams)  # -> [B, W, t + 1]
         logits, cache = self.step(state.last_tokens, index, ancestry, state.cache)
 
-        candidates = self.choose(logits, state, index)  # [B, W, V] -> [B, C]
+        next_token = self.book.next_token(state, index)
+        candidates = self.choose(logits, state, next_token)  # [B, W, V] -> [B, C]
         tokens = _append(  # -> [B, C, t + 1]
             _take(state.tokens, candidates.parents), candidates.last_tokens
         )
@@ -273,14 +275,19 @@ class Search:
             tf.where(ends, -float("inf"), candidates.log_probs), beam_size
         )
         ended_log_probs = tf.where(ends, candidates.log_probs, -float("inf"))
-        return state._replace(
+        parents = _take(candidates.parents, alive)  # -> [B, W]
+        state = state._replace(
+            rule_states=tf.nest.map_structure(
+                lambda tensor: _take(tensor, parents), state.rule_states
+            ),
             last_tokens=_take(candidates.last_tokens, alive),  # -> [B, W]
             tokens=_take(tokens, alive),  # -> [B, W, t + 1]
             log_probs=log_probs,
-            ancestry=_take(ancestry, _take(candidates.parents, alive)),  # -> [B, W, t + 1]
+            ancestry=_take(ancestry, parents),  # -> [B, W, t + 1]
             finished=self.merge(state, tokens, ended_log_probs),
             cache=cache,
         )
+        return state._replace(rule_states=self.book.next_states(state, index))
 
     def merge(self, state: State, tokens: tf.Tensor, log_probs: tf.Tensor) -> Hypotheses:
         """Returns the N best of the finished hypotheses and the candidates that end now.

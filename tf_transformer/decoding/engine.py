@@ -27,14 +27,29 @@ from tf_transformer.decoding.alignment import (
     word_pairs,
 )
 from tf_transformer.decoding.attention import Attention
-from tf_transformer.decoding.beam_search import Hypotheses, beam_search, length_penalty
-from tf_transformer.decoding.candidates import slot_counts
+from tf_transformer.decoding.beam_search import (
+    Cache,
+    Hypotheses,
+    StepFunction,
+    beam_search,
+    length_penalty,
+)
+from tf_transformer.decoding.candidates import TENSORFLOW
 from tf_transformer.decoding.interface import (
     Engine,
     SearchPlan,
     Translation,
     set_sources,
     token_limits,
+)
+from tf_transformer.decoding.rules import (
+    Applied,
+    MinLengths,
+    NoRepeatedNgrams,
+    OnlyTokens,
+    Prefixes,
+    Slots,
+    slot_counts,
 )
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.streams import Progress, in_batches, padded
@@ -47,7 +62,7 @@ from tf_transformer.models.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
-CompiledSearch = Callable[[np.ndarray, dict[str, np.ndarray]], Hypotheses]
+CompiledSearch = Callable[[np.ndarray, dict[str, Any]], Hypotheses]
 
 
 class GraphEngine(Engine):
@@ -79,7 +94,7 @@ class GraphEngine(Engine):
         self._drawable = drawable or (lambda: tokenizer.spelt_pieces)
         # `compiled(plan)` is a search from ids [B, S] to hypotheses, traced once for batches of
         # every shape. Its second argument has arrays by name: `prefix`, `seeds` and the
-        # grammar's `context`, as the plan needs.
+        # `contexts` of the rules, as the plan needs.
         self.compiled = functools.lru_cache(maxsize=32)(self._compile)
         self._scores_of = tf.function(self.score_ids, [IDS, IDS], autograph=False)
         self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
@@ -103,10 +118,6 @@ class GraphEngine(Engine):
         """Returns the most tokens of a source and of a target; see `token_limits`."""
         return token_limits(decoding, self.model.longest_source, self.model.longest_target)
 
-    def length_limits(self, texts: Sequence[str], decoding: DecodingConfig) -> list[int]:
-        """Returns the most tokens of each text's translation; see `Engine.length_limits`."""
-        return self.codec(decoding).length_limits(texts)
-
     # --- Search --------------------------------------------------------------------------
 
     def _translate(
@@ -124,11 +135,12 @@ class GraphEngine(Engine):
         search = self.compiled(plan.without_inputs())
 
         def compute(rows: list[int]) -> Hypotheses:
-            options = (
-                {} if begins is None else {"prefix": padded([begins[row] for row in rows])}
-            )
-            if plan.grammar:
-                options["context"] = plan.grammar.context([texts[row] for row in rows])
+            options: dict[str, Any] = {}
+            if begins is not None:
+                options["prefix"] = padded([begins[row] for row in rows])
+            if plan.rules:
+                read = [plan.rule_texts[row] for row in rows]
+                options["contexts"] = tuple(rule.context(read) for rule in plan.rules)
             if seeds is not None:
                 options["seeds"] = seeds[rows]
             return search(padded([sources[row] for row in rows]), options)
@@ -148,23 +160,29 @@ class GraphEngine(Engine):
         return results
 
     def _compile(self, plan: SearchPlan) -> CompiledSearch:
-        specs = {} if plan.prefixes is None else {"prefix": IDS}
-        if plan.grammar:
-            specs["context"] = tf.TensorSpec([None, None, None], tf.bool)
+        specs: dict[str, Any] = {} if plan.prefixes is None else {"prefix": IDS}
+        if plan.rules:
+            of_blank = tuple(rule.context([""]) for rule in plan.rules)
+            specs["contexts"] = tf.nest.map_structure(_of_any_size, of_blank)
         if plan.sampling:
             specs["seeds"] = tf.TensorSpec([None], tf.int32)
         compiled = self.compiles(plan.decoding)
 
         @functools.partial(tf.function, input_signature=[IDS, specs], autograph=False)
-        def search(source: tf.Tensor, options: dict[str, tf.Tensor]) -> Hypotheses:
-            decoding, n_best = plan.decoding, plan.n_best
-            options = options | {"compiled": compiled}
+        def search(source: tf.Tensor, options: dict[str, Any]) -> Hypotheses:
+            decoding, n_best, prefix = plan.decoding, plan.n_best, options.get("prefix")
+            applied = [*zip(plan.rules, options.get("contexts", ()), strict=True)]
             if plan.sampling:
-                return self.sample_ids(source, decoding, n_best, plan.sampling, **options)
-            rules = options | {"grammar": plan.grammar, "alphas": plan.alphas}
-            return self.search_ids(source, decoding, n_best, **rules)
+                return self.sample_ids(
+                    source, decoding, n_best, plan.sampling, seeds=options["seeds"],
+                    prefix=prefix, rules=applied, compiled=compiled,
+                )  # fmt: skip
+            return self.search_ids(
+                source, decoding, n_best, prefix=prefix, rules=applied, alphas=plan.alphas,
+                compiled=compiled,
+            )  # fmt: skip
 
-        def in_one_process(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
+        def in_one_process(source: np.ndarray, options: dict[str, Any]) -> Hypotheses:
             refuse_in_fork()
             return search(source, options)
 
@@ -275,24 +293,31 @@ class GraphEngine(Engine):
         n_best: int = 1,
         *,
         alpha: tf.Tensor | None = None,
+        alphas: Sequence[float] = (),
         max_lengths: tf.Tensor | None = None,
+        prefix: tf.Tensor | None = None,
+        rules: Sequence[Applied] = (),
         compiled: bool = False,
-        **options: Any,
     ) -> Hypotheses:
         """Finds the `n_best` hypotheses of each source, at most the beam size, by beam search.
 
         `alpha`, float32 [B], replaces the configured one; `max_lengths`, int32 [B], may only
-        lower the configured limits; `compiled` has XLA compile the step; `options` are
-        `prefix`, `alphas`, `grammar` and `context` of `beam_search`.
+        lower the configured limits; `prefix`, int32 [B, P], are the first tokens; `compiled`
+        has XLA compile the step; `alphas` and `rules` are those of `beam_search`.
         """
+        step, cache = self._start(source, compiled)
+        lengths = _lengths(source)
         return beam_search(
-            **self._start(source, compiled),
+            step,
+            cache,
+            self.codec(decoding).limits(lengths, max_lengths),
+            self._rules(source, lengths, decoding, prefix, rules),
             beam_size=decoding.beam_size,
             num_hypotheses=n_best,
             alpha=decoding.alpha if alpha is None else alpha,
+            alphas=alphas,
             lookahead=decoding.lookahead,
-            **self._rules(source, decoding, max_lengths),
-            **options,
+            fitted=compiled,
         )
 
     def sample_ids(
@@ -304,47 +329,58 @@ class GraphEngine(Engine):
         *,
         seeds: tf.Tensor,
         prefix: tf.Tensor | None = None,
+        rules: Sequence[Applied] = (),
         compiled: bool = False,
     ) -> Hypotheses:
         """Draws `n_best` hypotheses; `seeds` is int32 [B], one for each sentence."""
+        step, cache = self._start(source, compiled)
+        lengths, drawable = _lengths(source), OnlyTokens(tf.constant(self._drawable()))
         return sample(
-            **self._start(source, compiled),
+            step,
+            cache,
+            self.codec(decoding).limits(lengths),
+            [*self._rules(source, lengths, decoding, prefix, rules), (drawable, ())],
             num_samples=n_best,
             seeds=seeds,
             temperature=sampling.temperature,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
-            prefix=prefix,
-            drawable=tf.constant(self._drawable()),
-            **self._rules(source, decoding),
+            fitted=compiled,
         )
 
-    def _start(self, source: tf.Tensor, compiled: bool) -> dict[str, Any]:
-        """Returns the step and the first cache of a search, as its arguments."""
+    def _start(self, source: tf.Tensor, compiled: bool) -> tuple[StepFunction, Cache]:
+        """Returns the step and the first cache of a search."""
         if compiled:
             length = tf.shape(source)[1]
             size = fitted_size(length, COLUMNS)
             if longest := self.model.longest_source:  # no more have learned positions
                 size = tf.maximum(length, tf.minimum(size, longest))
             source = tf.pad(source, [[0, 0], [0, size - length]], constant_values=PAD_ID)
-        step, cache = self.model.step_function(compiled), self.model.initial_cache(source)
-        return {"step": step, "cache": cache, "fitted": compiled}
+        return self.model.step_function(compiled), self.model.initial_cache(source)
 
     def _rules(
-        self, source: tf.Tensor, decoding: DecodingConfig, max_lengths: tf.Tensor | None = None
-    ) -> dict:
-        """Returns length limits and other configured rules as arguments of a search."""
-        codec = self.codec(decoding)
-        lengths = tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
-        rules = {
-            "max_lengths": codec.limits(lengths, max_lengths),
-            "min_lengths": codec.min_lengths(lengths),
-            "no_repeat_ngram": decoding.no_repeat_ngram,
-        }
+        self,
+        source: tf.Tensor,
+        lengths: tf.Tensor,
+        decoding: DecodingConfig,
+        prefix: tf.Tensor | None,
+        rules: Sequence[Applied],
+    ) -> list[Applied]:
+        """Returns the rules of a search, the configured and the given, as they go before.
+
+        Takes sources and their lengths, of tensors or arrays.
+        """
+        found: list[Applied] = []
+        if prefix is not None:
+            found.append((Prefixes(), prefix))
         if self.has_slots:
-            rules["slot_ids"] = self.tokenizer.slots("target")
-            rules["slots"] = tf.minimum(slot_counts(source, self.tokenizer.slots()), 1)
-        return rules
+            counts = slot_counts(source, self.tokenizer.slots(), TENSORFLOW)
+            found.append((Slots(self.tokenizer.slots("target")), tf.minimum(counts, 1)))
+        found += rules
+        found.append((MinLengths(), self.codec(decoding).min_lengths(lengths)))
+        if decoding.no_repeat_ngram:
+            found.append((NoRepeatedNgrams(decoding.no_repeat_ngram), ()))
+        return found
 
     def score_ids(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `log_prob` [B] and `word_probs` [B, T], at least 1e-30 and then zeros."""
@@ -388,6 +424,17 @@ class GraphEngine(Engine):
 def _shifted_right(labels: tf.Tensor) -> tf.Tensor:
     """Returns the decoder's inputs: the labels shifted right, BOS first."""
     return tf.pad(labels, [[0, 0], [1, 0]], constant_values=BOS_ID)[:, :-1]
+
+
+def _lengths(source: tf.Tensor) -> tf.Tensor:
+    """Returns the number of tokens in each source [B, S], EOS counted: int32 [B]."""
+    return tf.math.count_nonzero(source != PAD_ID, axis=1, dtype=tf.int32)
+
+
+def _of_any_size(array: np.ndarray) -> tf.TensorSpec:
+    """Returns the spec of arrays of this type and number of axes."""
+    array = np.asarray(array)
+    return tf.TensorSpec([None] * array.ndim, array.dtype)
 
 
 def _seeds(sources: Ids, seed: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What translates, and what it returns: the interface that runs, exports and LiteRT implement.
+"""The interface of all that translates, runs, exports and LiteRT; and what it returns.
 
 Server, commands and Python use it alike. All settings of a search are arguments of the call.
 Nothing here imports TensorFlow.
@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import NoReturn, Self
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import InOneProcess
@@ -19,16 +19,14 @@ from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.data.documents import WIDE
 from tf_transformer.data.spans import CHANGES, KINDS, differences
 from tf_transformer.data.text import is_visible
+from tf_transformer.decoding.rules import Rule
 from tf_transformer.decoding.streams import Progress
-
-if TYPE_CHECKING:
-    from tf_transformer.decoding.candidates import Grammar
 
 logger = logging.getLogger(__name__)
 
 
 class ClosedError(Exception):
-    """The engine was closed before the answer was computed."""
+    """The model was closed before the answer was computed."""
 
 
 class Translation(str):
@@ -76,7 +74,7 @@ class Translation(str):
         """Returns another text with these figures."""
         figures = self.score, self.log_prob, self.num_tokens
         other = type(self)(text, *figures, self.word_probs, self.tokens)
-        other.is_cut = self.is_cut
+        other.source, other.is_long, other.is_cut = self.source, self.is_long, self.is_cut
         return other
 
     @functools.cached_property
@@ -188,7 +186,8 @@ class SearchPlan:
     n_best: int = 1
     sampling: SamplingConfig | None = None
     prefixes: Sequence[str] | None = None
-    grammar: "Grammar | None" = None
+    rules: tuple[Rule, ...] = ()
+    rule_texts: Sequence[str] = ()
     alphas: tuple[float, ...] = ()
 
     def without_inputs(self) -> Self:
@@ -196,7 +195,8 @@ class SearchPlan:
         decoding = replace(self.decoding, batch_tokens=1)
         sampling = self.sampling and replace(self.sampling, seed=0)
         prefixes = None if self.prefixes is None else ()
-        return replace(self, decoding=decoding, sampling=sampling, prefixes=prefixes)
+        plan = replace(self, decoding=decoding, sampling=sampling, prefixes=prefixes)
+        return replace(plan, rule_texts=())
 
 
 class Engine(InOneProcess, ABC):
@@ -220,7 +220,6 @@ class Engine(InOneProcess, ABC):
     symbols: frozenset[str] = frozenset()
     longest_trained: int | None = None
     gives_word_probs = True
-    _closed = False
 
     def translate(
         self,
@@ -230,38 +229,46 @@ class Engine(InOneProcess, ABC):
         *,
         prefixes: Sequence[str] | None = None,
         sampling: SamplingConfig | None = None,
-        grammar: "Grammar | None" = None,
+        rules: tuple[Rule, ...] = (),
+        rule_texts: Sequence[str] | None = None,
         alphas: Sequence[float] = (),
         progress: Progress | None = None,
     ) -> list[list[Translation]]:
         """Returns the best translations of each text, best first, up to `n_best` of them.
 
-        A blank text has a single blank one, and so has a length limit of one token. Any other
-        translation has a token before EOS, which may be the prefix's.
+        A blank text has a single blank one, and so has a length limit of one token, or a text
+        of which `rules` exclude every translation. Any other translation has a token before
+        EOS, which may be the prefix's.
 
         `n_best` is at most the beam size unless sampled. A translation may continue the last
         word of its prefix, "" for none; a prefix that reaches the length limit is cut there,
         with a warning. Samples depend only on the seed and their own text; the most probable is
-        first. A grammar restricts a beam search to well-formed hypotheses. `alphas`, exponents
-        of the length penalty, replace that of `decoding` and `n_best`: the list of a text then
-        holds the best translation under each. All come from a single search, without
+        first. `rules` are the user's, which read `rule_texts`, by default the texts. `alphas`,
+        exponents of the length penalty, replace that of `decoding` and `n_best`: the list of a
+        text then holds the best translation under each. All come from a single search, without
         `lookahead`. Raises UserError for what the engine cannot do.
         """
-        plan = SearchPlan(decoding, n_best, sampling, prefixes, grammar, tuple(alphas))
+        read = texts if rule_texts is None else rule_texts
+        plan = SearchPlan(decoding, n_best, sampling, prefixes, rules, read, tuple(alphas))
         return self._translate(texts, plan, progress)
 
     def answer(
-        self, texts: Sequence[str], decoding: DecodingConfig, n_best: int, timeout: float | None
+        self,
+        texts: Sequence[str],
+        decoding: DecodingConfig,
+        n_best: int,
+        timeout: float | None,
+        is_cancelled: Callable[[], bool],
     ) -> list[list[Translation]]:
         """Translates beside other calls, in a single stream and without a log of long texts.
 
-        Raises TimeoutError if it takes more than `timeout` seconds, and ClosedError if it is
-        closed meanwhile; both are noticed between batches.
+        Raises TimeoutError if it takes more than `timeout` seconds, and ClosedError once
+        `is_cancelled()` is true; both are noticed between batches.
         """
         until = time.monotonic() + (math.inf if timeout is None else timeout)
 
         def check(done: int) -> None:
-            if self._closed:
+            if is_cancelled():
                 raise ClosedError
             if done < len(texts) and time.monotonic() > until:
                 raise TimeoutError(f"a search took more than {timeout:g} s")
@@ -299,21 +306,12 @@ class Engine(InOneProcess, ABC):
     def limits(self, decoding: DecodingConfig) -> tuple[int, int]:
         """Returns the most tokens of a source and of a target; see `token_limits`."""
 
-    def length_limits(self, texts: Sequence[str], decoding: DecodingConfig) -> list[int]:
-        """Returns the most tokens of each text's translation; [] if the engine cannot tell."""
-        return []
-
-    def close(self) -> None:
-        """Ends running answers with ClosedError."""
-        self._closed = True
-
     def refuse(self, what: str) -> NoReturn:
         """Raises UserError: the engine cannot do `what`."""
         raise UserError(f"{self.name} cannot {what}: {self.advice}.")
 
     def refuse_all_but_beam_search(self, plan: SearchPlan) -> None:
         """Raises UserError if the plan has what only a search in TensorFlow can do."""
-        if plan.sampling or plan.grammar or plan.alphas:
-            self.refuse(
-                "sample" if plan.sampling else "search with a grammar or several alphas"
-            )
+        if plan.sampling or plan.rules or plan.alphas:
+            other = "rules of your own" if plan.rules else "several alphas"
+            self.refuse("sample" if plan.sampling else f"search with {other}")

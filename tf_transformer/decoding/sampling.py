@@ -3,7 +3,8 @@
 B batch, W samples of a sentence, V vocabulary, k tokens that may be drawn.
 """
 
-import numpy as np
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from tf_transformer.decoding.beam_search import (
@@ -12,33 +13,23 @@ from tf_transformer.decoding.beam_search import (
     Search,
     State,
     StepFunction,
-    initial_state,
+    started,
 )
-from tf_transformer.decoding.candidates import (
-    Candidates,
-    blocked_top_k,
-    drawn_candidates,
-    make_rules,
-    next_token,
-)
+from tf_transformer.decoding.candidates import Candidates, blocked_top_k, drawn_candidates
+from tf_transformer.decoding.rules import Applied, NextToken
 
 
 def sample(
     step: StepFunction,
     cache: Cache,
     max_lengths: tf.Tensor,
+    rules: Sequence[Applied] = (),
     *,
     num_samples: int,
     seeds: tf.Tensor,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    prefix: tf.Tensor | None = None,
-    min_lengths: tf.Tensor | None = None,
-    no_repeat_ngram: int = 0,
-    slots: tf.Tensor | None = None,
-    slot_ids: np.ndarray | None = None,
-    drawable: tf.Tensor | None = None,
     fitted: bool = False,
 ) -> Hypotheses:
     """Draws translations token by token; the same seeds draw the same ones.
@@ -51,30 +42,27 @@ def sample(
     on its seed, of `seeds` int32 [B], and neither on its row nor on the rest of the batch. A
     temperature, from 0.01 to 100, sharpens the distribution below 1 and flattens it above 1. A
     `top_k` of 0 means the whole vocabulary. With `top_p`, in (0, 1], below 1 and no `top_k`,
-    the vocabulary is sorted at every step. Only tokens in `drawable`, bool [V], are drawn, all
-    by default. Other arguments are as for `beam_search`.
+    the vocabulary is sorted at every step. Other arguments are as for `beam_search`.
 
     The samples are returned most probable first. Log-probabilities are those of the model, not
     of the sampling distribution, and scores equal them.
     """
-    rules = make_rules(max_lengths, min_lengths, prefix, slots=slots)
-    rules["keys"] = tf.stack([seeds, tf.zeros_like(seeds)], axis=1)
+    keys = tf.stack([seeds, tf.zeros_like(seeds)], axis=1)  # [B, 2]
 
-    def choose(logits: tf.Tensor, state: State, index: tf.Tensor) -> Candidates:
-        constraints = next_token(
-            state.rules, state.tokens, index, no_repeat_ngram, slot_ids=slot_ids
-        )
-        constraints = constraints._replace(allowed=drawable)
+    def choose(logits: tf.Tensor, state: State, next_token: NextToken) -> Candidates:
         logits = tf.ensure_shape(logits, [None, num_samples, None])
-        numbers = _uniform_numbers(state.rules["keys"], index, num_samples)
+        index = tf.shape(state.tokens)[-1]
+        numbers = _uniform_numbers(state.settings["keys"], index, num_samples)
 
         def draw(logits: tf.Tensor) -> tf.Tensor:
             return _draw(logits / temperature, numbers, top_k, top_p)
 
-        return drawn_candidates(logits, state.log_probs, constraints, draw)
+        return drawn_candidates(logits, state.log_probs, next_token, draw)
 
-    state = initial_state(cache, rules, [0.0] * num_samples, num_samples)
-    return Search(step, choose, alpha_of=lambda _: 0.0, fitted=fitted).run(state)
+    # All beams are in use from the start, since none competes with another.
+    used = [0.0] * num_samples
+    book, state = started(cache, max_lengths, rules, {"keys": keys}, used, num_samples)
+    return Search(step, book, choose, alpha_of=lambda _: 0.0, fitted=fitted).run(state)
 
 
 def _uniform_numbers(keys: tf.Tensor, index: tf.Tensor, count: int) -> tf.Tensor:

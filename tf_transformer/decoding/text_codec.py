@@ -106,7 +106,7 @@ class TextCodec:
         return [piece.decode("utf-8") for piece in self._tokenizer.pieces(ids, side).numpy()]
 
     def decode(self, hypotheses: Hypotheses) -> list[list[Translation]]:
-        """Returns the hypotheses of each sentence as text, without fillers."""
+        """Returns the hypotheses of each sentence as text, without fillers unless all are."""
         batch, n, length = hypotheses.tokens.shape
         ids = np.reshape(hypotheses.tokens, (batch * n, length))
         texts = self._tokenizer.texts(ids)
@@ -117,7 +117,7 @@ class TextCodec:
         rows = zip(texts, *columns, [()] * len(texts), ids.tolist(), strict=True)
         decoded = [Translation(*row) for row in rows]
         ranked = (decoded[row * n : (row + 1) * n] for row in range(batch))
-        return [[each for each in row if each.num_tokens] for row in ranked]
+        return [[each for each in row if each.num_tokens] or row[:1] for row in ranked]
 
     # --- In the graph --------------------------------------------------------------------
 

@@ -70,10 +70,10 @@ class Gate:
 
         Raises NotPublishedError if the score falls by more than the margin, and the paired
         bootstrap finds the difference significant, and UserError if the published model cannot
-        be loaded, or lacks the output.
+        be loaded, or does not translate.
         """
-        metric, output = self.dev.metric, self.dev.output
-        with open_export(self.published, output) as old:
+        metric = self.dev.metric
+        with open_export(self.published) as old:
             (before, old_seconds), (after, new_seconds) = map(self._answers, (old, new))
         first, second = (metric.corpus_score(texts, None) for texts in (before, after))
         if first.score == second.score == 0:
@@ -98,7 +98,7 @@ class Gate:
             "signature": str(metric.get_signature()),
             "p_value": p_value,
             "margin": self.margin,
-            f"same_{output}s": sum(map(str.__eq__, before, after)),
+            "same_translations": sum(map(str.__eq__, before, after)),
             "seconds": new_seconds,
             "seconds_of_published": old_seconds,
             "changed_settings": changed_settings(read_card(self.published), card),
@@ -107,7 +107,7 @@ class Gate:
     def _answers(self, session: ExportEngine) -> tuple[list[str], float]:
         begin = time.perf_counter()
         answers = session.answers("serving_default", {"text": column(self.dev.sources)})
-        texts = [text.decode() for answer in answers for text in answer[self.dev.output]]
+        texts = [text.decode() for answer in answers for text in answer["translation"]]
         return texts, time.perf_counter() - begin
 
 

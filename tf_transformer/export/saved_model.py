@@ -1,7 +1,6 @@
 """The engine of an export: a SavedModel loaded as in TF Serving."""
 
 import dataclasses
-import functools
 import importlib.util
 import itertools
 import logging
@@ -41,8 +40,9 @@ logger = logging.getLogger(__name__)
 _AT_ONCE = 256  # rows in a call, which the graph divides into batches
 
 
-# What `ExportEngine` asks of signatures to translate and score; those of 1.0.0 have no more.
-OF_TRANSLATORS = {
+# Outputs of signatures that `ExportEngine` and the server read; 1.0.0's exports have no more.
+_OUTPUTS = {
+    "serving_default": ("translation", "score", "source_cut"),
     "with_options": ("translations", "scores", "log_probs", "num_tokens", "count"),
     "score": ("score", "log_prob", "num_tokens"),
 }
@@ -51,10 +51,9 @@ OF_TRANSLATORS = {
 class ExportEngine(Engine):
     """Runs the signatures of a SavedModel, without Keras or TensorFlow's Python loader.
 
-    It may be used from several threads. `signatures` are SignatureDefs by name, `tokenizers`
-    the distinct SentencePiece models in the graph, `card` the model card and `config` the
-    configuration in it, None without one. Tokens are counted without the tag that the graph
-    adds.
+    It may be used from several threads. `signatures` are SignatureDefs by name, `card` is the
+    model card and `config` the configuration in it, None without one. Tokens are counted
+    without the tag that the graph adds, with the tokenizers in the graph.
 
     It translates and scores if the export does, which `open_export` checks. The export has
     fixed the search, whose settings are `decoding`, except for `alpha` and `max_length`, which
@@ -64,6 +63,7 @@ class ExportEngine(Engine):
     """
 
     advice = "load the run it was made from"
+    _closed = False
 
     def __init__(self, path: Path) -> None:
         self.name = f"The export {path}"
@@ -91,11 +91,12 @@ class ExportEngine(Engine):
         nodes = list(itertools.chain.from_iterable(graphs))
         if any(node.op == INT8_PRODUCT for node in nodes):
             require_int8(str(path))
-        models = (node.attr["model"].s for node in nodes if node.op == "SentencepieceOp")
-        self.tokenizers = list(dict.fromkeys(models))
-        slots = [len(slot_ids(pieces_of(model))) for model in self.tokenizers]
+        models = {node.attr["model"].s for node in nodes if node.op == "SentencepieceOp"}
+        load = sentencepiece.SentencePieceProcessor
+        self._processors = [load(model_proto=model) for model in models]
+        slots = [len(slot_ids(pieces_of(model))) for model in models]
         self.has_slots = bool(slots) and all(slots)
-        self.symbols = frozenset().union(*map(symbols_in, self.tokenizers))
+        self.symbols = frozenset().union(*map(symbols_in, models))
         self.config = config_in(self.card)
         self.decoding = self.config.decoding if self.config else DecodingConfig()
         longest, tag = self.card.get("longest_source"), utf8(self.card.get("tag") or "")
@@ -114,13 +115,8 @@ class ExportEngine(Engine):
 
     def close(self) -> None:
         """Frees the model; running requests end with ClosedError."""
-        super().close()
+        self._closed = True
         self._session.close()
-
-    @functools.cached_property
-    def _processors(self) -> list[sentencepiece.SentencePieceProcessor]:
-        models = self.tokenizers
-        return [sentencepiece.SentencePieceProcessor(model_proto=model) for model in models]
 
     def count_tokens(self, text: str | bytes) -> int:
         """Returns the tokens of a text, EOS included."""
@@ -246,19 +242,20 @@ class ExportEngine(Engine):
         return changed
 
 
-def open_export(path: Path, output: str, **others: Sequence[str]) -> ExportEngine:
-    """Loads an export that takes text and gives `output` in its signature `serving_default`.
+def open_export(path: Path, *signatures: str) -> ExportEngine:
+    """Loads an export that takes text; UserError if it cannot be loaded, or lacks a signature.
 
-    Raises UserError if it cannot be loaded, or lacks it or outputs of `others`, by signature.
+    By default it must have `serving_default`, with which a server can translate.
     """
     engine = ExportEngine(path)
-    for name, outputs in ({"serving_default": [output]} | others).items():
+    for name in signatures or ("serving_default",):
         signature = engine.signatures.get(name)
-        if not signature or {*outputs} - signature.outputs.keys():
+        if not signature or {*_OUTPUTS[name]} - signature.outputs.keys():
             raise UserError(
                 f"{path} must be an export of this package that takes text and gives "
-                f"`{output}`. Received: one with the signatures "
-                f"{', '.join(engine.signatures)}, without {', '.join(outputs)} in `{name}`."
+                f"`translation`. Received: one with the signatures "
+                f"{', '.join(engine.signatures)}, without {', '.join(_OUTPUTS[name])} in "
+                f"`{name}`."
             )
     return engine
 

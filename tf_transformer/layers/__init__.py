@@ -10,6 +10,7 @@ from tf_transformer.layers.attention import (
     padding_mask,
     scaled_dot_product_attention,
 )
+from tf_transformer.layers.block import BlockOptions
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.embedding import PositionalEmbedding, PositionalEncoding
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
@@ -18,8 +19,8 @@ from tf_transformer.layers.positions import sinusoidal_positions
 
 # fmt: off
 __all__ = [
-    "AddAndNorm", "Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "FeedForward",
-    "MultiHeadAttention", "PositionalEmbedding", "PositionalEncoding",
+    "AddAndNorm", "BlockOptions", "Decoder", "DecoderLayer", "Encoder", "EncoderLayer",
+    "FeedForward", "MultiHeadAttention", "PositionalEmbedding", "PositionalEncoding",
     "causal_mask", "padding_mask", "scaled_dot_product_attention", "sinusoidal_positions",
 ]
 # fmt: on

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tf_transformer.base.architecture import head_sizes
 from tf_transformer.fast.dropout import drop, dropout_levels
 from tf_transformer.fast.keras_hooks import mask_of
 from tf_transformer.fast.projections import (
@@ -191,8 +192,8 @@ class MultiHeadAttention(keras.layers.Layer):
         query_key_gain: factor on the initial kernels of queries and keys.
         value_gain: factor on the initial kernel of values.
         dropout: dropout rate of the attention weights; the paper has none there.
-        positions: name of a kind of `layers.positions`. One that acts in attention, such as
-            "relative" or "rotary", is for self-attention only; others act in the embedding.
+        positions: a kind of `layers.positions`. One that acts in attention is for
+            self-attention only; others act in the embedding.
         attention_window: how many positions to each side self-attention sees; 0 for all.
         **kwargs: name, dtype and other arguments of any Keras layer.
 
@@ -264,21 +265,14 @@ class MultiHeadAttention(keras.layers.Layer):
         value_shape = value_shape or query_shape
         key_shape = key_shape or value_shape
         d_model = query_shape[-1]
-        if d_model % self.num_heads and None in (self.key_dim, self.value_dim):
-            raise ValueError(
-                "`num_heads` must divide `d_model`, unless key_dim and value_dim are given. "
-                f"Received: num_heads={self.num_heads}, d_model={d_model}."
-            )
-        keys = self.num_heads * (self.key_dim or d_model // self.num_heads)
-        values = self.num_heads * (self.value_dim or d_model // self.num_heads)
+        key_dim, value_dim = head_sizes(d_model, self.num_heads, self.key_dim, self.value_dim)
+        keys, values = self.num_heads * key_dim, self.num_heads * value_dim
         self.query_dense = self._dense("query", keys, query_shape, self.query_key_gain)
         self.key_dense = self._dense("key", keys, key_shape, self.query_key_gain)
         self.value_dense = self._dense("value", values, value_shape, self.value_gain)
         outputs_shape = (*query_shape[:-1], values)
         self.output_dense = self._dense("output", d_model, outputs_shape, gain=1.0)
-        self.position_kind.build_attention(
-            self, keys // self.num_heads, values // self.num_heads
-        )
+        self.position_kind.build_attention(self, key_dim, value_dim)
 
     def _dense(self, name, units, inputs_shape, gain):
         # Xavier uniform is VarianceScaling of scale 1, the square of the gain.

@@ -1,48 +1,30 @@
 """The decoder (paper 3.1, right half of Figure 1), for training and step-by-step decoding.
 
-Both run the same code, `DecoderLayer._forward`: a decoding step is a forward pass whose "target
+Both run the same code, `Block.forward`: a decoding step is a forward pass whose "target
 positions" are the W beams of a sentence, with a mask that restricts each beam to its history
 among the cached keys.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import keras
 from keras import ops
 
 from tf_transformer.fast.keras_hooks import mask_of
 from tf_transformer.layers.attention import combine_masks
-from tf_transformer.layers.stack import Stack, TransformerLayer
+from tf_transformer.layers.block import Block, LayerArguments, Stack
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class DecoderLayer(TransformerLayer):
+class DecoderLayer(Block):
     """Causal self-attention, cross-attention and feed-forward, each wrapped in Add & Norm.
 
     Args:
-        num_heads: number of heads H.
-        d_ff: inner width F of the feed-forward network.
-        key_dim: size per head of queries and keys; D / H if None.
-        value_dim: size per head of values; D / H if None.
-        dropout: dropout rate of the output of each sublayer.
-        attention_dropout: dropout rate of the attention weights; the paper has none there.
-        activation_dropout: dropout rate inside the feed-forward network; the paper has none
-            there.
-        activation: the feed-forward network's: "swiglu", "geglu", a Keras activation's name,
-            or a function.
-        norm_first: pre-LN; False is post-LN, as in the paper.
-        norm_epsilon: added to the variance in each norm.
-        norm: "layer", as in the paper, or "rms".
-        attention_bias: adds biases to the attention projections; the paper has none.
-        query_key_gain: factor on the initial kernels of queries and keys.
-        value_gain: factor on the initial kernels of values.
-        positions: name of a kind of `layers.positions`; "relative" and "rotary" act in
-            self-attention, others in the embedding only.
-        attention_window: how many positions to each side self-attention sees; 0 for all.
+        num_heads: H, attention heads per sublayer.
+        d_ff: F, the inner width of the feed-forward network.
         cross_attention: attends to an encoder; False omits that sublayer, for a language model.
-        **kwargs: name, dtype and other arguments of any Keras layer.
+        **options: those of `BlockOptions`; name, dtype and others of any Keras layer.
 
     Call arguments:
         target: [B, T, D].
@@ -71,43 +53,14 @@ class DecoderLayer(TransformerLayer):
         num_heads: int,
         d_ff: int,
         *,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: str | Callable = "relu",
-        norm_first: bool = False,
-        norm_epsilon: float = 1e-6,
-        norm: str = "layer",
-        attention_bias: bool = False,
-        query_key_gain: float = 1.0,
-        value_gain: float = 1.0,
-        positions: str = "sinusoidal",
-        attention_window: int = 0,
         cross_attention: bool = True,
-        **kwargs: Any,
+        **options: Unpack[LayerArguments],
     ):
-        super().__init__(**kwargs)
-        self.store(locals())
-        self.self_attention = self.make_self_attention()
-        self.self_attention_norm = self.make_add_and_norm("self_attention_norm")
-        self.cross_attention = None
-        if cross_attention:
-            self.cross_attention = self.make_attention("cross_attention")
-            self.cross_attention_norm = self.make_add_and_norm("cross_attention_norm")
-        self.feed_forward = self.make_feed_forward()
-        self.feed_forward_norm = self.make_add_and_norm("feed_forward_norm")
+        super().__init__(num_heads, d_ff, cross_attention, **options)
 
     def build(self, target_shape, encoder_output_shape=None):
         self._require_memory(encoder_output_shape)
-        self.self_attention.build(target_shape)
-        self.self_attention_norm.build(target_shape)
-        if self.cross_attention:
-            self.cross_attention.build(target_shape, encoder_output_shape)
-            self.cross_attention_norm.build(target_shape)
-        self.feed_forward.build(target_shape)
-        self.feed_forward_norm.build(target_shape)
+        self.build_sublayers(target_shape, encoder_output_shape)
 
     def _require_memory(self, encoder_output):
         if (encoder_output is None) == bool(self.cross_attention):
@@ -125,105 +78,27 @@ class DecoderLayer(TransformerLayer):
         self._require_memory(encoder_output)
         # Keras fills in `target_mask` only if the call has a second tensor.
         target_mask = mask_of(target) if target_mask is None else target_mask
-        attend = partial(
-            self.self_attention.attend_to_self,
-            key_mask=target_mask,
-            attention_mask=attention_mask,
-            causal=use_causal_mask,
-            with_weights=return_attention_scores,
-        )
-        outputs, _, weights = self._forward(
-            target,
-            attend,
+        outputs, weights = self.forward_whole(
+            target, target_mask, attention_mask, use_causal_mask, training,
+            return_attention_scores,
             memory=self.project_memory(encoder_output),
-            memory_mask=combine_masks(encoder_output_mask),
-            training=training,
-        )
+            memory_mask=combine_masks(encoder_output_mask),  # [B, 1, 1, S]
+        )  # fmt: skip
         return (outputs, weights) if return_attention_scores else outputs
 
     def project_memory(self, encoder_output):
         """Returns keys and values of the encoder output; None without cross-attention."""
         return self.cross_attention and self.cross_attention.project_memory(encoder_output)
 
-    def step(
-        self, beams, past, memory, self_mask, memory_mask, fused=None, positions=None,
-        column=None,
-    ):  # fmt: skip
-        """Computes one position of every beam from the cached keys and values of earlier ones.
-
-        Args:
-            beams: [B, W, D], the inputs of this position.
-            past: keys and values of earlier positions, both [B, H, t * W, K], or None.
-            memory: `project_memory(encoder_output)`.
-            self_mask: [B, 1, W, (t + 1) * W], `additive` of True at a beam's own history.
-            memory_mask: [B, 1, 1, S], likewise; ignored without cross-attention.
-            fused: `self_attention.fused_projection()`, if already computed.
-            positions: int [(t + 1) * W], those of the rows of keys and values; needed if
-                positions act in attention.
-            column: position whose W rows in a `past` of fixed size are replaced by this one's;
-                None appends them.
-
-        Returns:
-            Outputs [B, W, D], and `past` with this position's W rows.
-        """
-        own = None if positions is None else positions[-1:]
-        if own is not None and column is not None:
-            own = ops.reshape(column, (1,))
-        distances = None if positions is None else positions - own
-        attend = partial(self.self_attention.attend, mask=self_mask, distances=distances)
-        outputs, past, _ = self._forward(
-            beams, attend, memory, memory_mask, past, fused, own, column=column
-        )
-        return outputs, past
-
-    def _forward(
-        self, x, attend, memory, memory_mask, past=None, fused=None, positions=None,
-        training=False, column=None,
-    ):  # fmt: skip
-        add_norm, attention = self.self_attention_norm, self.self_attention
-        query, key, value = attention.project_self(add_norm.before(x), fused, positions)
-        if past is not None:
-            key = _with_rows(past[0], key, column)
-            value = _with_rows(past[1], value, column)
-        attended, self_weights = attend(query, key, value, training=training)
-        x = add_norm(x, attended, training=training)
-        scores = (self_weights,)
-
-        if self.cross_attention:
-            add_norm = self.cross_attention_norm
-            query = self.cross_attention.project_query(add_norm.before(x))
-            attended, weights = self.cross_attention.attend(
-                query, *memory, memory_mask, training
-            )
-            x = add_norm(x, attended, training=training)
-            scores += (weights,)
-
-        return self.transform(x, training), (key, value), scores
-
     def compute_output_spec(
         self, target, encoder_output=None, *args, return_attention_scores=False, **kwargs
     ):
         self._require_memory(encoder_output)
-        outputs = keras.KerasTensor(target.shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return outputs
-        keys = (target, encoder_output) if self.cross_attention else (target,)
-        return outputs, tuple(self.self_attention.scores_spec(target, key) for key in keys)
+        outputs, weights = self.specs(target, encoder_output)
+        return (outputs, weights) if return_attention_scores else outputs
 
     def get_config(self):
         return super().get_config() | {"cross_attention": bool(self.cross_attention)}
-
-
-def _with_rows(past, new, column):
-    """Puts rows [B, H, W, K] into a column of [B, H, C * W, K]; behind all if it is None."""
-    if column is None:
-        return ops.concatenate([past, new], axis=2)
-    batch, heads, rows, size = ops.shape(past)
-    width = new.shape[2]
-    columns = ops.reshape(past, (batch, heads, rows // width, width, size))
-    here = ops.equal(ops.arange(rows // width, dtype="int32"), column)[:, None, None]
-    # Not an update in place, which would be a copy and another launch for each tensor.
-    return ops.reshape(ops.where(here, new[:, :, None], columns), ops.shape(past))
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -232,29 +107,12 @@ class Decoder(Stack):
 
     Args:
         num_layers: number of layers N.
-        num_heads: number of heads H.
-        d_ff: inner width F of the feed-forward network.
-        key_dim: size per head of queries and keys; D / H if None.
-        value_dim: size per head of values; D / H if None.
-        dropout: dropout rate of the embedded input and of the output of each sublayer.
-        attention_dropout: dropout rate of the attention weights; the paper has none there.
-        activation_dropout: dropout rate inside the feed-forward network; the paper has none
-            there.
-        activation: the feed-forward network's: "swiglu", "geglu", a Keras activation's name,
-            or a function.
-        norm_first: pre-LN; False is post-LN, as in the paper.
-        norm_epsilon: added to the variance in each norm.
-        norm: "layer", as in the paper, or "rms".
-        attention_bias: adds biases to the attention projections; the paper has none.
-        query_key_gain: factor on the initial kernels of queries and keys.
-        value_gain: factor on the initial kernels of values.
-        positions: name of a kind of `layers.positions`; "relative" and "rotary" act in
-            self-attention, others in the embedding only.
-        attention_window: how many positions to each side self-attention sees; 0 for all.
+        num_heads: H, attention heads per sublayer.
+        d_ff: F, the inner width of the feed-forward networks.
         cross_attention: attends to an encoder; False for a decoder-only model.
         recompute: recomputes each layer in the backward pass, so that training stores only the
             layers' inputs. May be changed later, as an attribute.
-        **kwargs: name, dtype and other arguments of any Keras layer.
+        **options: those of `BlockOptions`; name, dtype and others of any Keras layer.
 
     Call arguments are those of `DecoderLayer`; the scores are a list with one entry per layer.
 
@@ -270,30 +128,13 @@ class Decoder(Stack):
         num_heads: int,
         d_ff: int,
         *,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: str | Callable = "relu",
-        norm_first: bool = False,
-        norm_epsilon: float = 1e-6,
-        norm: str = "layer",
-        attention_bias: bool = False,
-        query_key_gain: float = 1.0,
-        value_gain: float = 1.0,
-        positions: str = "sinusoidal",
-        attention_window: int = 0,
         cross_attention: bool = True,
         recompute: bool = False,
-        **kwargs: Any,
+        **options: Unpack[LayerArguments],
     ):
-        super().__init__(**kwargs)
-        self.num_layers = num_layers
-        self.store(locals())
+        layer = partial(DecoderLayer, cross_attention=cross_attention)
+        super().__init__(layer, num_layers, num_heads, d_ff, recompute, **options)
         self.cross_attention = cross_attention
-        self.recompute = recompute
-        self.make_layers(DecoderLayer, cross_attention=cross_attention)
 
     def build(self, target_shape, encoder_output_shape=None):
         self.build_layers(target_shape, encoder_output_shape)
@@ -321,16 +162,35 @@ class Decoder(Stack):
     def step(
         self, beams, past, memory, self_mask, memory_mask, fused, positions=None, column=None
     ):
-        """Runs `DecoderLayer.step` in every layer.
+        """Computes one position of every beam from the cached keys and values of earlier ones.
 
-        `past`, `memory` and `fused` hold one entry per layer.
+        Args:
+            beams: [B, W, D], the inputs of this position.
+            past: keys and values of earlier positions in each layer, both [B, H, t * W, K].
+            memory: `project_memory(encoder_output)` of each layer.
+            self_mask: [B, 1, W, (t + 1) * W], `additive` of True at a beam's own history.
+            memory_mask: [B, 1, 1, S], likewise; ignored without cross-attention.
+            fused: `fused_projections()`, computed once for all steps.
+            positions: int [(t + 1) * W], those of the rows of keys and values; needed if
+                positions act in attention.
+            column: position whose W rows in a `past` of fixed size are replaced by this one's;
+                None appends them.
+
+        Returns:
+            Outputs [B, W, D], and `past` with this position's W rows.
         """
+        own = distances = None
+        if positions is not None:
+            # All beams are at one position: that of the last rows, or of the column replaced.
+            own = positions[-1:] if column is None else ops.reshape(column, (1,))
+            distances = positions - own  # [(t + 1) * W]
         extended = []
         for layer, *state in zip(self.layers, past, memory, fused, strict=True):
-            layer_past, layer_memory, layer_fused = state
-            beams, layer_past = layer.step(
-                beams, layer_past, layer_memory, self_mask, memory_mask, layer_fused,
-                positions, column,
+            layer_past, layer_memory, kernel = state
+            attend = partial(layer.self_attention.attend, mask=self_mask, distances=distances)
+            beams, layer_past, _ = layer.forward(
+                beams, attend, layer_memory, memory_mask, layer_past, kernel, own,
+                column=column,
             )  # fmt: skip
             extended.append(layer_past)
         return self.last_norm(beams), extended

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from tf_transformer.base.position_kinds import POSITION_KINDS
+from tf_transformer.base.architecture import POSITION_KINDS
 from tf_transformer.fast.projections import QuantizedKernel, look_up, project
 from tf_transformer.fast.recompute import current_programs
 from tf_transformer.layers.attention import padding_mask

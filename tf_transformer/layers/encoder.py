@@ -1,39 +1,21 @@
 """The encoder (paper 3.1, left half of Figure 1)."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 import keras
 
 from tf_transformer.fast.keras_hooks import mask_of
-from tf_transformer.layers.stack import Stack, TransformerLayer
+from tf_transformer.layers.block import Block, LayerArguments, Stack
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class EncoderLayer(TransformerLayer):
+class EncoderLayer(Block):
     """Self-attention and feed-forward, each wrapped in Add & Norm: [B, S, D] -> [B, S, D].
 
     Args:
-        num_heads: number of heads H.
-        d_ff: inner width F of the feed-forward network.
-        key_dim: size per head of queries and keys; D / H if None.
-        value_dim: size per head of values; D / H if None.
-        dropout: dropout rate of the output of each sublayer.
-        attention_dropout: dropout rate of the attention weights; the paper has none there.
-        activation_dropout: dropout rate inside the feed-forward network; the paper has none
-            there.
-        activation: the feed-forward network's: "swiglu", "geglu", a Keras activation's name,
-            or a function.
-        norm_first: pre-LN; False is post-LN, as in the paper.
-        norm_epsilon: added to the variance in each norm.
-        norm: "layer", as in the paper, or "rms".
-        attention_bias: adds biases to the attention projections; the paper has none.
-        query_key_gain: factor on the initial kernels of queries and keys.
-        value_gain: factor on the initial kernels of values.
-        positions: name of a kind of `layers.positions`; "relative" and "rotary" act in
-            self-attention, others in the embedding only.
-        attention_window: how many positions to each side self-attention sees; 0 for all.
-        **kwargs: name, dtype and other arguments of any Keras layer.
+        num_heads: H, attention heads per sublayer.
+        d_ff: F, the inner width of the feed-forward network.
+        **options: those of `BlockOptions`; name, dtype and others of any Keras layer.
 
     Call arguments:
         inputs: [B, S, D].
@@ -52,37 +34,11 @@ class EncoderLayer(TransformerLayer):
         (2, 5, 64)
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        d_ff: int,
-        *,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: str | Callable = "relu",
-        norm_first: bool = False,
-        norm_epsilon: float = 1e-6,
-        norm: str = "layer",
-        attention_bias: bool = False,
-        query_key_gain: float = 1.0,
-        value_gain: float = 1.0,
-        positions: str = "sinusoidal",
-        attention_window: int = 0,
-        **kwargs: Any,
-    ):
-        super().__init__(**kwargs)
-        self.store(locals())
-        self.self_attention = self.make_self_attention()
-        self.self_attention_norm = self.make_add_and_norm("self_attention_norm")
-        self.feed_forward = self.make_feed_forward()
-        self.feed_forward_norm = self.make_add_and_norm("feed_forward_norm")
+    def __init__(self, num_heads: int, d_ff: int, **options: Unpack[LayerArguments]):
+        super().__init__(num_heads, d_ff, cross_attention=False, **options)
 
     def build(self, inputs_shape):
-        for layer in self._sublayers():
-            layer.build(inputs_shape)
+        self.build_sublayers(inputs_shape)
 
     def call(
         self, inputs, mask=None, attention_mask=None, training=None, use_causal_mask=False,
@@ -90,20 +46,14 @@ class EncoderLayer(TransformerLayer):
     ):  # fmt: skip
         # Keras fills in `mask` only if the call has no second tensor.
         mask = mask_of(inputs) if mask is None else mask
-        attention, add_norm = self.self_attention, self.self_attention_norm
-        heads = attention.project_self(add_norm.before(inputs))
-        attended, weights = attention.attend_to_self(
-            *heads, mask, attention_mask, use_causal_mask, training, return_attention_scores
+        outputs, (weights,) = self.forward_whole(
+            inputs, mask, attention_mask, use_causal_mask, training, return_attention_scores
         )
-        x = add_norm(inputs, attended, training=training)
-        x = self.transform(x, training)
-        return (x, weights) if return_attention_scores else x
+        return (outputs, weights) if return_attention_scores else outputs
 
     def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
-        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return outputs
-        return outputs, self.self_attention.scores_spec(inputs, inputs)
+        outputs, (weights,) = self.specs(inputs)
+        return (outputs, weights) if return_attention_scores else outputs
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -112,28 +62,11 @@ class Encoder(Stack):
 
     Args:
         num_layers: number of layers N.
-        num_heads: number of heads H.
-        d_ff: inner width F of the feed-forward network.
-        key_dim: size per head of queries and keys; D / H if None.
-        value_dim: size per head of values; D / H if None.
-        dropout: dropout rate of the embedded input and of the output of each sublayer.
-        attention_dropout: dropout rate of the attention weights; the paper has none there.
-        activation_dropout: dropout rate inside the feed-forward network; the paper has none
-            there.
-        activation: the feed-forward network's: "swiglu", "geglu", a Keras activation's name,
-            or a function.
-        norm_first: pre-LN; False is post-LN, as in the paper.
-        norm_epsilon: added to the variance in each norm.
-        norm: "layer", as in the paper, or "rms".
-        attention_bias: adds biases to the attention projections; the paper has none.
-        query_key_gain: factor on the initial kernels of queries and keys.
-        value_gain: factor on the initial kernels of values.
-        positions: name of a kind of `layers.positions`; "relative" and "rotary" act in
-            self-attention, others in the embedding only.
-        attention_window: how many positions to each side self-attention sees; 0 for all.
+        num_heads: H, attention heads per sublayer.
+        d_ff: F, the inner width of the feed-forward networks.
         recompute: recomputes each layer in the backward pass, so that training stores only the
             layers' inputs. May be changed later, as an attribute.
-        **kwargs: name, dtype and other arguments of any Keras layer.
+        **options: those of `BlockOptions`; name, dtype and others of any Keras layer.
 
     Call arguments are those of `EncoderLayer`; the scores are a list with one entry per layer.
 
@@ -151,28 +84,10 @@ class Encoder(Stack):
         num_heads: int,
         d_ff: int,
         *,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: str | Callable = "relu",
-        norm_first: bool = False,
-        norm_epsilon: float = 1e-6,
-        norm: str = "layer",
-        attention_bias: bool = False,
-        query_key_gain: float = 1.0,
-        value_gain: float = 1.0,
-        positions: str = "sinusoidal",
-        attention_window: int = 0,
         recompute: bool = False,
-        **kwargs: Any,
+        **options: Unpack[LayerArguments],
     ):
-        super().__init__(**kwargs)
-        self.num_layers = num_layers
-        self.store(locals())
-        self.recompute = recompute
-        self.make_layers(EncoderLayer)
+        super().__init__(EncoderLayer, num_layers, num_heads, d_ff, recompute, **options)
 
     def build(self, inputs_shape):
         self.build_layers(inputs_shape)

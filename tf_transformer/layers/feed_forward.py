@@ -133,9 +133,18 @@ class FeedForward(keras.layers.Layer):
 class AddAndNorm(keras.layers.Layer):
     """The residual connection around a sublayer (paper 3.1 and 5.4).
 
-    Post-LN, as in the paper: LayerNorm(x + Dropout(Sublayer(x))). With `norm_first`:
-    x + Dropout(Sublayer(LayerNorm(x))). Write either as
-    `x = add_and_norm(x, sublayer(add_and_norm.before(x)))`.
+    Around every sublayer, `norm_first` moves the norm from the end to the beginning::
+
+        post-LN    x -+- Sublayer - Dropout - (+) - Norm ->          as in the paper
+                      |                        |
+                      +------------------------+
+
+        pre-LN     x -+- Norm - Sublayer - Dropout - (+) ->          with `norm_first`
+                      |                               |
+                      +-------------------------------+
+
+    Write either as `x = add_and_norm(x, sublayer(add_and_norm.before(x)))`: `before` is what
+    stands before the sublayer, and the call what stands behind it.
 
     Args:
         dropout: dropout rate of the sublayer's output.

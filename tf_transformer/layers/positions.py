@@ -1,5 +1,6 @@
 """Positions: the paper's (3.5), and later ways for a model to know the order of tokens."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -7,10 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_transformer.base.position_kinds import POSITION_KINDS, PositionKind
-
-# Distances beyond it count as this one; Shaw et al. found no gain from longer ones.
-MAX_DISTANCE = 16
+from tf_transformer.base.architecture import MAX_DISTANCE, POSITION_KINDS, PositionKind
 
 
 class Positions:
@@ -40,7 +38,14 @@ class Positions:
         return x
 
     def build_attention(self, layer: keras.layers.Layer, key_dim: int, value_dim: int) -> None:
-        """Creates the weights of an attention layer."""
+        """Creates the weights of a `MultiHeadAttention`.
+
+        Args:
+            layer: the attention: `layer.add_weight` makes a weight of its own, and
+                `layer.num_heads` is H.
+            key_dim: K, the width of a head's queries and keys.
+            value_dim: width of a head's values.
+        """
 
     def rotate(self, heads, positions=None):
         """Returns queries or keys [B, H, T, K] at these positions [T]; 0, 1, ... if None."""
@@ -163,31 +168,32 @@ class Rotary(Positions):
         return ops.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1)
 
 
-POSITIONS: dict[str, type[Positions]] = {
-    "sinusoidal": Sinusoidal, "learned": Learned, "relative": Relative, "rotary": Rotary,
-    "none": Positions,
-}  # fmt: skip
-
-
 def positions_named(name: str, max_length: int | None = None) -> Positions:
     """Returns a kind of positions; raises ValueError if there is none of that name."""
-    if name not in POSITIONS:
+    if name not in POSITION_KINDS:
         raise ValueError(
-            f"`positions` must be one of {tuple(POSITIONS)}. Received: positions={name!r}."
+            f"`positions` must be one of {tuple(POSITION_KINDS)}. Received: positions={name!r}."
         )
-    return POSITIONS[name](max_length)
+    return POSITION_KINDS[name].layer_class(max_length)
 
 
 def register(name: str, positions: type[Positions], **facts: Any) -> None:
-    """Gives another kind of positions a name, for layers and for the setting of a model.
+    """Gives a kind of positions a name, for layers and for the setting of a model.
 
     Args:
         name: what `positions` of layers and models is set to.
         positions: the kind's class.
-        **facts: the fields of `base.position_kinds.PositionKind`.
+        **facts: the fields of `base.architecture.PositionKind`.
     """
-    POSITIONS[name] = positions
-    POSITION_KINDS[name] = PositionKind(**facts)
+    kind = POSITION_KINDS.get(name, PositionKind())
+    POSITION_KINDS[name] = dataclasses.replace(kind, layer_class=positions, **facts)
+
+
+register("sinusoidal", Sinusoidal)
+register("learned", Learned)
+register("relative", Relative)
+register("rotary", Rotary)
+register("none", Positions)
 
 
 def sinusoidal_positions(positions, d_model: int):

@@ -1,6 +1,8 @@
 """An engine that searches in LiteRT; it scores and aligns with the model in TensorFlow."""
 
 import logging
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -8,8 +10,8 @@ import tensorflow as tf
 from tf_transformer.config import PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses
-from tf_transformer.decoding.candidates import slot_counts
 from tf_transformer.decoding.engine import CompiledSearch, GraphEngine, SearchPlan
+from tf_transformer.decoding.rules import needs_tensorflow
 from tf_transformer.decoding.streams import most_streams
 from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.litert.search import numpy_beam_search
@@ -36,24 +38,25 @@ class LiteEngine(GraphEngine):
         self.interpreters = interpreters
 
     def _compile(self, plan: SearchPlan) -> CompiledSearch:
-        self.refuse_all_but_beam_search(plan)
+        self.refuse_all_but_beam_search(replace(plan, rules=()))
+        if other := [type(rule).__name__ for rule in plan.rules if needs_tensorflow(rule)]:
+            self.refuse(f"search with the rule {other[0]}, which computes in TensorFlow")
         if plan.decoding.jit_compile:
             logging.getLogger(__name__).warning("decoding.jit_compile has no effect in LiteRT")
         codec = self.codec(plan.decoding)
         window = only_model(self.model).config.attention_window
-        sides = (self.tokenizer.slots(), self.tokenizer.slots("target"))
 
-        def search(source: np.ndarray, options: dict[str, np.ndarray]) -> Hypotheses:
+        def search(source: np.ndarray, options: dict[str, Any]) -> Hypotheses:
             lengths = np.count_nonzero(source != PAD_ID, axis=1).astype(np.int32)
-            limits = np.asarray(codec.limits(lengths)), np.asarray(codec.min_lengths(lengths))
-            slots = None
-            if self.has_slots:
-                counts = slot_counts(tf.constant(source), sides[0])
-                slots = np.minimum(counts, 1), sides[1]
+            given = [*zip(plan.rules, options.get("contexts", ()), strict=True)]
+            prefix = options.get("prefix")
+            rules = [
+                (rule, tf.nest.map_structure(np.asarray, context))
+                for rule, context in self._rules(source, lengths, plan.decoding, prefix, given)
+            ]
+            limits = np.asarray(codec.limits(lengths))
             with self.interpreters.lend() as interpreter:
                 step = interpreter.encode(source, window)
-                return numpy_beam_search(
-                    step, plan.decoding, plan.n_best, *limits, options.get("prefix"), slots
-                )
+                return numpy_beam_search(step, plan.decoding, plan.n_best, limits, rules)
 
         return search

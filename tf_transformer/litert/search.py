@@ -5,6 +5,7 @@ the step of a small model in LiteRT. Sizes are those of `decoding.beam_search`.
 """
 
 import functools
+from collections.abc import Sequence
 from operator import itemgetter
 
 import numpy as np
@@ -12,7 +13,8 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.beam_search import Hypotheses, State, length_penalty, unbeatable
-from tf_transformer.decoding.candidates import BANNED_IDS, Rules, repeating
+from tf_transformer.decoding.candidates import BANNED_IDS
+from tf_transformer.decoding.rules import NUMPY, Applied, EndsAtLimit, NextToken, Rulebook
 from tf_transformer.litert.interpreter import CachedStep
 
 _IS_BANNED = np.isin(np.arange(max(BANNED_IDS) + 2), BANNED_IDS)  # the last: any higher id
@@ -24,26 +26,17 @@ def numpy_beam_search(
     decoding: DecodingConfig,
     num_hypotheses: int,
     max_lengths: np.ndarray,
-    min_lengths: np.ndarray,
-    prefix: np.ndarray | None = None,
-    slots: tuple[np.ndarray, np.ndarray] | None = None,
+    rules: Sequence[Applied] = (),
 ) -> Hypotheses:
     """Returns the hypotheses that `beam_search` finds, as arrays, in the same order.
 
-    The step is at its first position. The lengths in `decoding` are not used: limits are arrays
-    [B], as in `beam_search`, and so are `prefix` [B, P] and `slots`: the numbers of each in the
-    source [B, 9], and its ids [9, F].
+    The step is at its first position. Of `decoding`, only beam size, alpha and lookahead are
+    used: limits and rules are those of `beam_search`, with arrays.
     """
-    rules: Rules = {"max_lengths": max_lengths, "min_lengths": min_lengths}
-    if prefix is not None:
-        rules["prefix"] = prefix
-    slot_ids = None
-    if slots is not None:
-        rules["slots"], slot_ids = slots
-    state = _initial_state(rules, decoding.beam_size, num_hypotheses)
+    book, state = _started(max_lengths, rules, decoding.beam_size, num_hypotheses)
     results = Hypotheses(*(column.copy() for column in state.finished))
     while state.rows.size:
-        state = _advance(step, state, decoding, slot_ids)
+        state = _advance(step, book, state, decoding)
         stopped = _should_stop(state, decoding)
         if decoding.lookahead:  # a stopped sentence stays stopped
             state.log_probs[stopped] = -np.inf
@@ -58,14 +51,22 @@ def numpy_beam_search(
     return results._replace(log_probs=log_probs, scores=scores)
 
 
-def _initial_state(rules: Rules, beam_size: int, num_hypotheses: int) -> State:
-    batch_size, longest = len(rules["max_lengths"]), max(rules["max_lengths"], default=0)
+def _started(
+    max_lengths: np.ndarray, rules: Sequence[Applied], beam_size: int, num_hypotheses: int
+) -> tuple[Rulebook, State]:
+    """Returns the rules of a search and its state at t = 0, as `beam_search.started`."""
+    rules = [(EndsAtLimit(), ()), *rules]
+    book = Rulebook(tuple(rule for rule, _ in rules), NUMPY)
+    batch_size, longest = len(max_lengths), max(max_lengths, default=0)
     impossible = np.full([batch_size, num_hypotheses], -np.inf, np.float32)
     log_probs = np.full([batch_size, beam_size], -np.inf, np.float32)
     log_probs[:, :1] = 0  # all beams start out equal, so only the first is extended
-    return State(
+    state = State(
         rows=np.arange(batch_size),
-        rules=rules,
+        max_lengths=max_lengths,
+        contexts=tuple(context for _, context in rules),
+        rule_states=((),) * len(rules),
+        settings={},
         last_tokens=np.full([batch_size, beam_size], BOS_ID, np.int32),
         tokens=np.zeros([batch_size, beam_size, 0], np.int32),
         log_probs=log_probs,
@@ -78,11 +79,12 @@ def _initial_state(rules: Rules, beam_size: int, num_hypotheses: int) -> State:
         ),
         cache=(),  # the step has it
     )
+    return book, state._replace(rule_states=book.initial_states(state))
 
 
 def _should_stop(state: State, decoding: DecodingConfig) -> np.ndarray:
     """Returns bool [B], as `Search.should_stop`."""
-    limits = state.rules["max_lengths"]
+    limits = state.max_lengths
     if decoding.lookahead:
         limits = np.minimum(limits, state.tokens.shape[-1] + decoding.lookahead)
     limits = limits.astype(np.float32)[:, np.newaxis]
@@ -90,30 +92,30 @@ def _should_stop(state: State, decoding: DecodingConfig) -> np.ndarray:
     return unbeatable(worst, state.log_probs, limits, decoding.alpha)[:, 0]
 
 
-def _advance(
-    step: CachedStep, state: State, decoding: DecodingConfig, slot_ids: np.ndarray | None
-) -> State:
+def _advance(step: CachedStep, book: Rulebook, state: State, decoding: DecodingConfig) -> State:
     """Extends every alive beam by one token."""
     _, beam_size, index = state.tokens.shape
     ancestry = _append(state.ancestry, np.arange(beam_size))  # -> [B, W, t + 1]
     logits = step(state.last_tokens, index, ancestry)
 
-    parents, last_tokens, log_probs = _candidates(
-        logits, state, decoding, slot_ids
-    )  # -> [B, C]
+    next_token = book.next_token(state, index)
+    parents, last_tokens, log_probs = _candidates(logits, state.log_probs, next_token)
     tokens = _append(_take(state.tokens, parents), last_tokens)  # -> [B, C, t + 1]
     ends = last_tokens == EOS_ID
     alive_log_probs, alive = _best(np.where(ends, -np.inf, log_probs), beam_size)  # -> [B, W]
     finished, ended = state.finished, np.where(ends, log_probs, -np.inf)
     if np.any(ended > -np.inf):
         finished = _merged(finished, tokens, ended, decoding.alpha)
-    return state._replace(
+    parents = _take(parents, alive)  # [B, C] -> [B, W]
+    state = state._replace(
+        rule_states=tf.nest.map_structure(lambda a: _take(a, parents), state.rule_states),
         last_tokens=_take(last_tokens, alive),
         tokens=_take(tokens, alive),
         log_probs=alive_log_probs,
-        ancestry=_take(ancestry, _take(parents, alive)),
+        ancestry=_take(ancestry, parents),
         finished=finished,
     )
+    return state._replace(rule_states=book.next_states(state, index))
 
 
 def _merged(
@@ -132,60 +134,46 @@ def _merged(
 
 
 def _candidates(
-    logits: np.ndarray, state: State, decoding: DecodingConfig, slot_ids: np.ndarray | None
+    logits: np.ndarray, log_probs: np.ndarray, next_token: NextToken
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns parents, last tokens and log-probabilities of the C best, [B, C]."""
-    rules, (_, beam_size, index) = state.rules, state.tokens.shape
+    """Returns parents, last tokens and log-probabilities of the C best, [B, C].
+
+    Takes logits [B, W, V], and `log_probs` [B, W] of the beams so far.
+    """
+    beam_size, vocabulary_size = logits.shape[1:]
     count = 2 * beam_size if beam_size > 1 else 1
-    k = min(count + len(BANNED_IDS) + 1, logits.shape[-1])
-    possible, forbidden, slot = logits, [], np.zeros(0)  # [B, W, V]
-    if decoding.no_repeat_ngram:
-        forbidden.append(repeating(state.tokens, decoding.no_repeat_ngram, np.where))
-    if slot_ids is not None:
-        slot, excluded = _next_slot(state, slot_ids)
-        forbidden.append(excluded)
-    if forbidden:
-        possible = logits.copy()
-        np.put_along_axis(possible, np.concatenate(forbidden, axis=-1), -np.inf, axis=-1)
-    best, tokens = _best_of_many(possible.reshape(-1, possible.shape[-1]), k)
+    k = min(count + len(BANNED_IDS) + 1, vocabulary_size)
+    possible = _without_excluded(logits, next_token)
+    best, tokens = _best_of_many(possible.reshape(-1, vocabulary_size), k)
     best = best.reshape(-1, beam_size, k)
     tokens = tokens.reshape(-1, beam_size, k).astype(np.int32)
+    # The sum is over all tokens, also those that are excluded.
     highest = best[..., :1] if possible is logits else logits.max(-1, keepdims=True)
     relative = logits - highest
     sums = np.exp(relative, out=relative).sum(-1, keepdims=True)
     normaliser = highest + np.log(sums)  # [B, W, 1]
-    banned = _IS_BANNED[np.minimum(tokens, len(_IS_BANNED) - 1)]
-    must_continue = rules["min_lengths"] > index + 1
-    banned |= must_continue[:, np.newaxis, np.newaxis] & (tokens == EOS_ID)
-    log_probs = np.where(banned, -np.inf, best - normaliser)  # [B, W, k]
+    banned = _IS_BANNED[np.minimum(tokens, len(_IS_BANNED) - 1)]  # [B, W, k]
+    if next_token.must_continue is not None:
+        banned |= next_token.must_continue[..., np.newaxis] & (tokens == EOS_ID)
+    steps = np.where(banned, -np.inf, best - normaliser)  # [B, W, k]
+    forced = np.broadcast_to(next_token.forced, log_probs.shape)  # [B, W]
+    for at in zip(*np.nonzero(forced), strict=True):
+        tokens[at], steps[at] = forced[at], -np.inf
+        steps[at][0] = logits[at][forced[at]] - normaliser[at][0]
 
-    for at in zip(*np.nonzero(slot), strict=True):
-        tokens[at], log_probs[at] = slot[at], -np.inf
-        log_probs[at][0] = logits[at][slot[at]] - normaliser[at][0]
-    forced = np.where(rules["max_lengths"] <= index + 1, EOS_ID, PAD_ID)  # [B], PAD: free
-    if "prefix" in rules and index < rules["prefix"].shape[1]:
-        forced = np.where(forced, forced, rules["prefix"][:, index])
-    for row in np.flatnonzero(forced):
-        tokens[row], log_probs[row] = forced[row], -np.inf
-        log_probs[row, :, 0] = logits[row, :, forced[row]] - normaliser[row, :, 0]
-
-    totals = (state.log_probs[..., np.newaxis] + log_probs).reshape(-1, beam_size * k)
+    totals = (log_probs[..., np.newaxis] + steps).reshape(-1, beam_size * k)
     totals, position = _best(totals, count)  # -> [B, C]
     return position // k, _take(tokens.reshape(-1, beam_size * k), position), totals
 
 
-def _next_slot(state: State, slot_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what slots demand of the next token, as in `decoding.candidates`."""
-    equal = state.tokens[..., np.newaxis, :, np.newaxis] == slot_ids[:, np.newaxis]
-    left = state.rules["slots"][:, np.newaxis] - np.count_nonzero(equal, axis=(-2, -1))
-    waiting = left > 0  # [B, W, 9]
-    number = np.where(waiting, left, 0).sum(-1)
-    room = state.rules["max_lengths"][:, np.newaxis] - state.tokens.shape[-1]
-    is_due = (number > 0) & (number >= room - 1)
-    forms = [np.where(waiting, PAD_ID, form) for form in slot_ids.T]
-    end = np.where(number > 0, EOS_ID, PAD_ID)[..., np.newaxis]
-    first = slot_ids[waiting.argmax(-1), -1]
-    return np.where(is_due, first, PAD_ID), np.concatenate([*forms, end], axis=-1)
+def _without_excluded(logits: np.ndarray, next_token: NextToken) -> np.ndarray:
+    """Returns the logits [B, W, V], -inf for tokens that are forbidden or not allowed."""
+    if next_token.forbidden is not None:
+        logits = logits.copy()
+        np.put_along_axis(logits, next_token.forbidden, -np.inf, axis=-1)
+    if next_token.allowed is not None:
+        logits = np.where(next_token.allowed, logits, np.float32(-np.inf))
+    return logits
 
 
 def _best(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

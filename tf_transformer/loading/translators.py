@@ -22,12 +22,7 @@ from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import lite_threads
 from tf_transformer.export.card import card_of
-from tf_transformer.export.saved_model import (
-    OF_TRANSLATORS,
-    ExportEngine,
-    open_export,
-    require_int8,
-)
+from tf_transformer.export.saved_model import ExportEngine, open_export, require_int8
 from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import cached_lite_file
@@ -82,7 +77,7 @@ def load_exported_translator(
 
     `decoding` has settings of the search that replace the export's.
     """
-    engine = open_export(path, "translation", **OF_TRANSLATORS)
+    engine = open_export(path, "serving_default", "with_options", "score")
     changed = dataclasses.replace(engine.decoding, **(decoding or {}))
     return translator_of(engine, changed, protection)
 

@@ -54,7 +54,7 @@ class DecodingStep:
     ):
         self._embedding = embedding
         self._decoder = decoder
-        self._window = decoder.attention_window
+        self._window = decoder.options.attention_window
         bias = projection.output_bias
         output, self._fused, weights = prepared or (
             (projection.output_kernel(), None if bias is None else ops.copy(bias)),

@@ -29,16 +29,19 @@ def sum_over_parts(compute: Callable, tensors, zeros, max_tokens: int | None):
     """
     if max_tokens is None:
         return compute(*tensors)
+    # Rows of a part: as many as fit. A row has as many positions as the longest of its tensors.
     longest = tf.reduce_max(
         [tf.shape(t)[1] for t in tf.nest.flatten(tensors) if t.shape.rank > 1]
     )
     parts, tensors = in_parts(tensors, tf.maximum(max_tokens // tf.maximum(longest, 1), 1))
 
     def add_part(index, sums):
-        terms = compute(*tf.nest.map_structure(lambda t: t[index], tensors))
+        terms = compute(*tf.nest.map_structure(lambda t: t[index], tensors))  # [rows, ...]
+        # An embedding's gradient is sparse: its rows are added to a dense sum.
         added = tf.nest.map_structure(lambda a, b: a + tf.convert_to_tensor(b), sums, terms)
         return index + 1, added
 
+    # One part at a time, since memory for one is all there is.
     _, sums = tf.while_loop(
         lambda index, _: index < parts, add_part, (tf.constant(0), zeros), parallel_iterations=1
     )
@@ -52,8 +55,8 @@ def in_parts(tensors, most, always: bool = False):
     as padding. A part `always` has `most` rows if the caller needs a constant.
     """
     rows = tf.shape(tf.nest.flatten(tensors)[0])[0]
-    parts = tf.maximum(-(-rows // most), 1)
-    size = most if always else -(-rows // parts)
+    parts = tf.maximum(-(-rows // most), 1)  # rounded up; one part if there are no rows
+    size = most if always else -(-rows // parts)  # 9 rows, at most 4: 3 + 3 + 3, not 4 + 4 + 1
 
     def cut(tensor):
         missing = parts * size - rows
@@ -90,6 +93,7 @@ class ReplicaSeeds:
         strategy = self._model.distribute_strategy
         if strategy.num_replicas_in_sync > 1:
             local = strategy.experimental_local_results
+            # A state is a seed and the number of draws so far, [2]; the seed moves by replica.
             first = [local(seed.value)[0].numpy() for seed in self._states()]
             # This worker's first copy may belong to a replica other than 0.
             first = [[seed % SEED_DISTANCE, count] for seed, count in first]
@@ -158,15 +162,19 @@ class ChunkedLoss:
 
         Labels and weights are [B, T]; `loss` is that of a chunk of rows.
         """
+        # The chain rule in two halves. The tape sees the body only: it keeps no logits.
         with tf.GradientTape() as tape:
-            hidden = self.body(inputs, training=True)
+            hidden = self.body(inputs, training=True)  # [B, T, D]
         projection = [self.kernel] if self.bias is None else [self.kernel, self.bias]
         indices = {id(variable): index for index, variable in enumerate(variables)}
         projection = [v for v in projection if id(v) in indices]  # others are frozen
         if self.compiled:  # a GPU keeps int32 in the memory of the host
             labels = tf.cast(labels, tf.int64)
-        rows = _rows(hidden, labels, weights)
+        # Upper half: the loss, its gradient for the hidden states, and for kernel and bias.
+        rows = _rows(hidden, labels, weights)  # [B * T, D], [B * T], [B * T]
         total, upstream, sums = self._in_chunks(rows, scale, projection, loss)
+        # Lower half: from the hidden states to all variables. A tied embedding is among them,
+        # and gets a second gradient, as the kernel.
         upstream = tf.reshape(upstream, tf.shape(hidden))
         gradients = tape.gradient(hidden, variables, output_gradients=upstream)
         for variable, gradient in zip(projection, sums, strict=True):
@@ -179,10 +187,10 @@ class ChunkedLoss:
         rows = _rows(self.body(inputs, training=False), labels, weights)
         kernel, bias = self._projection(rows[0].dtype)
 
-        def chunk(hidden, labels, weights):
+        def chunk(hidden, labels, weights):  # [R, D], [R], [R]
             return loss(labels, self._logits(hidden, kernel, bias), weights)
 
-        most = _logit_rows() * rows[0].shape[-1]
+        most = _logit_rows() * rows[0].shape[-1]  # D positions in each row, to `sum_over_parts`
         return sum_over_parts(chunk, rows, tf.constant(0.0), most)
 
     def _projection(self, dtype):
@@ -200,8 +208,9 @@ class ChunkedLoss:
         `variables` contains the kernel and the bias if they are trainable.
         """
         compiled = self.compiled is not None
+        # C chunks of R rows: [C, R, D], [C, R], [C, R]. What fills up the last has weight 0.
         num_chunks, chunks = in_parts(rows, _logit_rows(), always=compiled)
-        kernel, bias = self._projection(rows[0].dtype)
+        kernel, bias = self._projection(rows[0].dtype)  # cast once, not in every chunk
         state = list(self.compiled.state()) if self.compiled else []
 
         def add_chunk(index, total, sums, written, values):
@@ -212,6 +221,8 @@ class ChunkedLoss:
                 value, gradient, sums, values = self._chunk(_stateless(loss), *arguments)
             return index + 1, total + value, sums, written.write(index, gradient), values
 
+        # The gradient of each chunk's hidden states is written down, [C, R, D]; those of kernel
+        # and bias, [V, D] and [V], are added up, in the dtype of the variables.
         shape = [None, rows[0].shape[-1]]
         written = tf.TensorArray(rows[0].dtype, num_chunks, element_shape=shape)
         names = ["kernel" if v is self.kernel else "bias" for v in variables]
@@ -222,21 +233,22 @@ class ChunkedLoss:
             (tf.constant(0), tf.constant(0.0), zeros, written, [v.value for v in state]),
             parallel_iterations=1,
         )
-        for variable, value in zip(state, values, strict=True):
+        for variable, value in zip(state, values, strict=True):  # XLA may assign to none
             variable.assign(value)
         gradient = tf.reshape(written.stack(), (-1, shape[-1]))
-        return total, gradient[: tf.shape(rows[0])[0]], [sums[name] for name in names]
+        real = tf.shape(rows[0])[0]  # without the rows that fill up the last chunk
+        return total, gradient[:real], [sums[name] for name in names]
 
     def _chunk(self, loss, chunk, kernel, bias, scale, sums, values):
         """Returns a chunk's loss and gradient, `sums` with its gradients, and the new state."""
-        hidden, labels, weights = chunk
+        hidden, labels, weights = chunk  # [R, D], [R], [R]
         tensors = {"kernel": kernel, "bias": bias}
         sources = {name: tensors[name] for name in sums}
         with tf.GradientTape() as tape:
             tape.watch([hidden, sources])
-            logits = self._logits(hidden, kernel, bias)
+            logits = self._logits(hidden, kernel, bias)  # [R, V], freed at the end
             value, values = loss(labels, logits, weights, values)
-            objective = value * scale
+            objective = value * scale  # 1 / tokens of the whole batch, and the loss scale
         gradient, terms = tape.gradient(objective, [hidden, sources])
         added = {name: sums[name] + tf.cast(terms[name], sums[name].dtype) for name in sums}
         return value, gradient, added, values

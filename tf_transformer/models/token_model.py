@@ -1,6 +1,9 @@
 """A Keras model whose `fit` is exact on any number of devices and under accumulation."""
 
+import logging
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -9,10 +12,10 @@ from tf_transformer.fast.keras_hooks import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer
 from tf_transformer.fast.programs import Programs
 from tf_transformer.fast.recompute import compiled
-from tf_transformer.layers.stack import Stack
-from tf_transformer.models.checks import check_fit, check_loss, warn_of_padding
+from tf_transformer.layers.block import Stack
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
+    TokenMean,
     full_precision,
     labels_of,
     token_weights,
@@ -24,6 +27,8 @@ from tf_transformer.models.sums import (
     sum_over_parts,
     sum_over_replicas,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -103,7 +108,7 @@ class TokenModel(KerasModel):
         losses = keras.tree.flatten(loss)
         loss = losses[0] if len(losses) == 1 else loss
         in_parts = bool(max_tokens_per_device or chunked_loss)
-        check_loss(loss, kwargs.get("loss_weights"), in_parts)
+        _check_loss(loss, kwargs.get("loss_weights"), in_parts)
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
         objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
         by_layer = self._compiles_by_layer(loss, jit_compile, kwargs.get("run_eagerly"))
@@ -126,7 +131,7 @@ class TokenModel(KerasModel):
         object.__setattr__(self, "programs", Programs() if by_layer else None)
         object.__setattr__(self, "_metric_objects", objects)
         if in_parts:
-            warn_of_padding(metrics)
+            _warn_of_padding(metrics)
 
     def get_compile_config(self):
         config = super().get_compile_config()
@@ -168,7 +173,7 @@ class TokenModel(KerasModel):
 
     def fit(self, *args, **kwargs):
         if self.compiled:
-            check_fit(self, kwargs)
+            _check_fit(self, kwargs)
         trained = tuple(map(id, self.trainable_variables))
         if self._trained not in ((), trained):
             raise ValueError(
@@ -290,3 +295,69 @@ def _nan_unless_finite(total, gradients):
     sums = tf.stack([tf.reduce_sum(tf.cast(value, "float32")) for value in values])
     wrong = tf.cast(~tf.reduce_all(tf.math.is_finite(sums)), "float32")
     return tf.where(sum_over_replicas(wrong) > 0, float("nan"), total)
+
+
+# --- Arguments of `compile` and `fit` that would be ignored or misread ---------------------
+
+
+def _check_loss(loss, loss_weights, in_parts: bool) -> None:
+    """Raises ValueError if an argument of `compile` would have no effect with this loss."""
+    ours = isinstance(loss, LabelSmoothedCrossEntropy)
+    if ours and loss_weights is not None:
+        raise ValueError(
+            "`loss_weights` is for several losses; a model with one has sample weights. "
+            f"Received: loss_weights={loss_weights!r}."
+        )
+    if in_parts and not ours:
+        raise ValueError(
+            "`max_tokens_per_device` and `chunked_loss` require the loss "
+            f"LabelSmoothedCrossEntropy. Received: loss={loss!r}."
+        )
+
+
+def _check_fit(model: keras.Model, arguments: Mapping[str, Any]) -> None:
+    """Raises ValueError if `fit` would ignore, misread or later fail on its arguments."""
+    plateau = keras.callbacks.ReduceLROnPlateau
+    callbacks = keras.tree.flatten(arguments.get("callbacks") or [])
+    if any(isinstance(c, plateau) for c in callbacks) and _follows_schedule(model.optimizer):
+        raise ValueError(
+            "ReduceLROnPlateau cannot change the learning rate of a schedule. Leave it out "
+            "(TransformerSchedule decays by itself; EarlyStopping stops at a plateau), or "
+            "compile with a number as the learning rate."
+        )
+    if not isinstance(model.loss, LabelSmoothedCrossEntropy):
+        return
+    if not model.trainable_variables:
+        raise ValueError(
+            "There is nothing to train: all weights are frozen. Set `trainable = True` on some "
+            "layers, and on the model, before `compile`."
+        )
+    if model.losses:
+        raise ValueError(
+            "LabelSmoothedCrossEntropy trains on the labels alone, without regularizers and "
+            f"`add_loss`. Received: {len(model.losses)} such losses. Remove them, or compile "
+            "keras.Model(model.inputs, model.outputs), which has Keras's own step."
+        )
+    if arguments.get("class_weight") is not None:
+        raise ValueError(
+            "`class_weight` is for one label per row. Give the tokens' weights as sample "
+            f"weights [B, T]. Received: class_weight={arguments['class_weight']!r}."
+        )
+
+
+def _follows_schedule(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Tells whether the learning rate is a schedule."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return isinstance(inner.get_config()["learning_rate"], dict)
+
+
+def _warn_of_padding(metrics) -> None:
+    """Warns of metrics that would count the padding at the end of the last part or chunk."""
+    plain = [m for m in keras.tree.flatten(metrics) if not isinstance(m, TokenMean)]
+    if metrics and plain:
+        names = ", ".join(getattr(m, "name", str(m)) for m in plain)
+        logger.warning(
+            "these metrics count padding, of which there is more with `max_tokens_per_device` "
+            "or `chunked_loss`: %s; give them as `weighted_metrics`",
+            names,
+        )

@@ -1,37 +1,19 @@
 """The Transformer as a functional Keras model (paper 3, Figure 1)."""
 
 import dataclasses
-import inspect
-from collections.abc import Mapping
 from itertools import islice
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import keras
 from keras import ops
 
 from tf_transformer.config import Config, ModelConfig
-from tf_transformer.config.config import DEFAULT_GAIN
 from tf_transformer.fast.keras_hooks import sublayers
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
+from tf_transformer.layers.block import BlockArguments, BlockOptions, Stack
 from tf_transformer.layers.embedding import OutputProjection
-from tf_transformer.layers.stack import Stack
 from tf_transformer.models.cached_decoding import DecodingStep, StepProgram, initial_cache
 from tf_transformer.models.token_model import TokenModel
-
-
-def config_of(arguments: Mapping[str, Any]) -> ModelConfig:
-    """Returns the settings among the arguments of a constructor, given all as a dict."""
-    names = [field.name for field in dataclasses.fields(ModelConfig)]
-    return ModelConfig(**{name: arguments[name] for name in names if name in arguments})
-
-
-def arguments_of(layer: type, config: ModelConfig) -> dict[str, Any]:
-    """Returns the settings that are arguments of a layer or model."""
-    taken = inspect.signature(layer).parameters
-    return {name: value for name, value in vars(config).items() if name in taken}
-
-
-# --- The model ---------------------------------------------------------------------------
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -50,36 +32,18 @@ class Transformer(TokenModel):
         d_model: D, the width of every sublayer's output; even.
         d_ff: F, the inner width of the feed-forward networks.
         num_heads: H, attention heads per sublayer.
-        key_dim: K, the width of a head's queries and keys; d_model / num_heads if None.
-        value_dim: width of a head's values; d_model / num_heads if None.
-        dropout: rate on sublayer outputs and on embeddings plus positions.
-        attention_dropout: rate on attention weights; the paper has none there.
-        activation_dropout: rate after the activation of feed-forward networks; the paper has
-            none there.
-        norm_first: pre-LN, with a final norm on both stacks, instead of the paper's post-LN.
-        positions: how the model knows the order of tokens: sinusoidal (sines and cosines added
-            to the embeddings), learned (vectors added to the embeddings), relative (vectors of
-            distances added in self-attention), rotary (queries and keys of self-attention
-            rotated), none (nothing).
-        attention_window: positions to each side (back, in a decoder) that self-attention sees;
-            0: all.
         tie_embeddings: one matrix for both embeddings and the output projection (paper 3.4).
         max_length: longest input if positions are learned.
         source_positions: learned positions that sources have trained, set by training;
             max_length if None.
         target_positions: learned positions that targets have trained, set by training;
             max_length if None.
-        attention_bias: biases in the projections of attention; the paper has none.
         output_bias: a bias added to the logits; the paper has none.
-        activation: activation of the feed-forward networks; in the last two it gates a second
-            inner projection of width F ('relu', 'swish', 'swiglu' or 'geglu').
-        norm: kind of every norm ('layer' or 'rms').
-        norm_epsilon: added to the variance in every norm.
-        query_key_gain: gain of the Xavier uniform initialisation of query and key kernels.
-        value_gain: gain of the Xavier uniform initialisation of value kernels.
         dtype: policy of all layers; Keras's global policy if None.
         name: as in any Keras model.
         trainable: as in any Keras model.
+        **options: the other `BlockOptions`, with the defaults of a run's settings: dropout is
+            0.1, query_key_gain and value_gain are 2^-0.5.
 
     Attributes:
         config: the `ModelConfig` of these arguments.
@@ -115,34 +79,28 @@ class Transformer(TokenModel):
         d_model: int = 512,
         d_ff: int = 2048,
         num_heads: int = 8,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        norm_first: bool = False,
-        positions: str = "sinusoidal",
-        attention_window: int = 0,
         tie_embeddings: bool = True,
         max_length: int = 1024,
         source_positions: int | None = None,
         target_positions: int | None = None,
-        attention_bias: bool = False,
         output_bias: bool = False,
-        activation: str = "relu",
-        norm: str = "layer",
-        norm_epsilon: float = 1e-06,
-        query_key_gain: float = DEFAULT_GAIN,
-        value_gain: float = DEFAULT_GAIN,
         dtype: str | dict | keras.DTypePolicy | None = None,
         name: str | None = None,
         trainable: bool = True,
+        **options: Unpack[BlockArguments],
     ):
-        config = config_of(locals())
+        others: dict[str, Any] = {**options}  # a setting has fewer activations than a layer
+        config = ModelConfig(
+            vocab_size=vocab_size, num_layers=num_layers, decoder_layers=decoder_layers,
+            d_model=d_model, d_ff=d_ff, num_heads=num_heads, tie_embeddings=tie_embeddings,
+            max_length=max_length, source_positions=source_positions,
+            target_positions=target_positions, output_bias=output_bias, **others,
+        )  # fmt: skip
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        encoder = Encoder(**arguments_of(Encoder, config), name="encoder", dtype=policy)
-        stack = arguments_of(Decoder, config) | {"num_layers": config.num_decoder_layers}
-        decoder = Decoder(**stack, name="decoder", dtype=policy)
+        names = [field.name for field in dataclasses.fields(BlockOptions)]
+        block = {name: getattr(config, name) for name in names} | {"dtype": policy}
+        encoder = Encoder(num_layers, **block, name="encoder")
+        decoder = Decoder(config.num_decoder_layers, **block, name="decoder")
         source_embedding, target_embedding, projection = _embeddings(config, policy)
 
         source = keras.Input((None,), dtype="int32", name="source")
@@ -273,15 +231,16 @@ class Transformer(TokenModel):
 
 def _embeddings(config, policy):
     """Creates source embedding, target embedding and output projection; one layer if tied."""
-    arguments = arguments_of(PositionalEmbedding, config) | {"dtype": policy}
+    sizes = config.vocab_size, config.d_model, config.positions, config.max_length
     if config.tie_embeddings:
-        return (PositionalEmbedding(**arguments, name="embedding"),) * 3
+        tied = PositionalEmbedding(*sizes, config.output_bias, name="embedding", dtype=policy)
+        return tied, tied, tied
+    source, target = (
+        PositionalEmbedding(*sizes, name=f"{side}_embedding", dtype=policy)
+        for side in ("source", "target")
+    )
     projection = OutputProjection(
         config.vocab_size, config.output_bias, name="output_projection", dtype=policy
-    )
-    source, target = (
-        PositionalEmbedding(**arguments | {"output_bias": False}, name=f"{side}_embedding")
-        for side in ("source", "target")
     )
     return source, target, projection
 

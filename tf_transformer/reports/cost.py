@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tf_transformer.base.architecture import POSITION_KINDS
 from tf_transformer.config import ModelConfig
 
 if TYPE_CHECKING:  # `--help` waits for no NumPy
@@ -50,12 +51,6 @@ def _compared(lengths: "np.ndarray", window: int, blocks: int) -> int:
     return int((-(-lengths // size) * blocks * size**2).sum())
 
 
-def head_sizes(model: ModelConfig) -> tuple[int, int]:
-    """Returns d_k and d_v; d_model / num_heads where the model does not set them."""
-    usual = model.d_model // model.num_heads
-    return model.key_dim or usual, model.value_dim or usual
-
-
 def _inner_projections(model: ModelConfig) -> int:
     return 2 if model.activation in ("swiglu", "geglu") else 1
 
@@ -63,7 +58,7 @@ def _inner_projections(model: ModelConfig) -> int:
 def parameter_count(model: ModelConfig) -> int:
     """Counts the parameters of a `Transformer` (paper 3.2.2, 3.3 and 3.4), not building it."""
     d_model, heads = model.d_model, model.num_heads
-    key_dim, value_dim = head_sizes(model)
+    key_dim, value_dim = model.head_sizes
     attention = 2 * d_model * heads * (key_dim + value_dim)
     if model.attention_bias:
         attention += heads * (2 * key_dim + value_dim) + d_model
@@ -71,11 +66,7 @@ def parameter_count(model: ModelConfig) -> int:
     feed_forward = (inner + 1) * d_model * model.d_ff + inner * model.d_ff + d_model
     norm = {"layer": 2, "rms": 1}[model.norm] * d_model
     positions = model.max_length * d_model if model.positions_are_limited else 0
-    distances = 0
-    if model.positions == "relative":
-        from tf_transformer.layers.positions import MAX_DISTANCE  # late, since it imports Keras
-
-        distances = (2 * MAX_DISTANCE + 1) * (key_dim + value_dim)
+    distances = POSITION_KINDS[model.positions].distance_vectors * (key_dim + value_dim)
     encoder = model.num_layers * (attention + distances + feed_forward + 2 * norm)
     encoder += model.norm_first * norm
     decoder = model.num_decoder_layers * (2 * attention + distances + feed_forward + 3 * norm)
@@ -107,10 +98,10 @@ def training_flops(model: ModelConfig, lengths: Lengths) -> int:
     The decoder's self-attention is counted in full, as it is computed, though half is masked;
     with a window, S^2 and T^2 are the pairs that its blocks compare (see `Lengths`).
     """
-    heads = model.num_heads * sum(head_sizes(model))
+    heads = model.num_heads * sum(model.head_sizes)
     feed_forward = (_inner_projections(model) + 1) * model.d_model * model.d_ff
     projections = model.d_model * heads
-    own = heads * (2 if model.positions == "relative" else 1)
+    own = heads * (2 if POSITION_KINDS[model.positions].distance_vectors else 1)
     encoder = (2 * projections + feed_forward) * lengths.source + own * lengths.source_pairs
     decoder = (3 * projections + feed_forward) * lengths.target + projections * lengths.source
     decoder += own * lengths.target_pairs + heads * lengths.both

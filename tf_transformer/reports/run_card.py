@@ -18,7 +18,6 @@ from tf_transformer.reports.cost import (
     TABLE2_FLOPS,
     Lengths,
     costs,
-    head_sizes,
     parameter_count,
 )
 from tf_transformer.run import Run
@@ -285,7 +284,7 @@ def _row(config: Config) -> str:
 
 def _resolved(config: Config) -> dict[str, Any]:
     """Returns all settings, with numbers for the head sizes."""
-    key_dim, value_dim = head_sizes(config.model)
+    key_dim, value_dim = config.model.head_sizes
     return config.flat() | {"model.key_dim": key_dim, "model.value_dim": value_dim}
 
 

@@ -110,10 +110,6 @@ class TokenCounter:
         names = outputs.keys() & {"translation", "translations"}
         return sum(self.count(text) for name in names for text in outputs[name].flat)
 
-    def is_long(self, text: bytes) -> bool:
-        """Tells whether a text is longer than any in training."""
-        return self.count(text) > (self.longest_trained or self.longest)
-
     def count(self, text: bytes) -> int:
         """Returns the tokens of a text, EOS included, up to about the limit."""
         if len(text) > _BYTES * self.longest:

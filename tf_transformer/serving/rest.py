@@ -5,7 +5,7 @@ https://www.tensorflow.org/tfx/serving/api_rest
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -16,13 +16,13 @@ from google.protobuf.json_format import MessageToDict
 from tf_transformer.base.errors import UserError, quoted, shortened
 from tf_transformer.base.files import parse_json
 from tf_transformer.data.documents import NO_JOIN, Span, put_together, take_apart
-from tf_transformer.data.spans import Glossary, Protection
+from tf_transformer.data.spans import Glossary, KeptTranslations, Protection
 from tf_transformer.decoding.beam_search import length_penalty
-from tf_transformer.decoding.interface import Translation
+from tf_transformer.decoding.interface import Translation, set_sources
 from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import MAX_ROWS, TokenCounter
-from tf_transformer.translation.translator import KeptTranslations, Translator
+from tf_transformer.translation.translator import Translator
 
 _LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max
 # By type of an input: what its values are called, and whether a value of JSON is one.
@@ -117,24 +117,20 @@ def best_translations(
     if found is None or scores is None or "text" not in inputs:
         return []
     sizes = best.get("num_tokens") or [*map(counter.count, found)]
-    penalties = [length_penalty(float(size), counter.decoding.alpha) for size in sizes]
-    products = [score * penalty for score, penalty in zip(scores, penalties, strict=True)]
-    columns = (scores, best.get("log_probs") or products, sizes)
-    texts = [text.decode("utf-8", "replace") for text in found]
-    translations = [Translation(*row) for row in zip(texts, *columns, strict=True)]
-    for text, translation in zip(inputs["text"], translations, strict=True):
-        translation.source = text.decode("utf-8", "replace")
-        translation.is_long = counter.is_long(text)
-    return translations
-
-
-def doubts(translations: Iterable[Translation], places: Iterable[dict]) -> list[dict[str, Any]]:
-    """Returns place, score and reasons of the translations that look wrong."""
-    return [
-        place | {"score": one.score, "reasons": [*one.warnings]}
-        for one, place in zip(translations, places, strict=False)
-        if one.warnings
+    alpha = counter.decoding.alpha
+    log_probs = best.get("log_probs") or [
+        score * length_penalty(float(size), alpha)
+        for score, size in zip(scores, sizes, strict=True)
     ]
+    texts = plain_lists(found)
+    rows = zip(texts, scores, log_probs, sizes, strict=True)
+    translations = [Translation(*row) for row in rows]
+    tokens = [*map(counter.count, inputs["text"])]
+    longest = counter.longest_trained or counter.longest
+    set_sources(
+        plain_lists(inputs["text"].tolist()), [[one] for one in translations], tokens, longest
+    )
+    return translations
 
 
 def _json(body: bytes) -> Any:

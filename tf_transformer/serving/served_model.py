@@ -25,6 +25,7 @@ from tf_transformer.translation.translator import Translator
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
+_FILLER = Translation("", float(np.finfo(np.float32).min), 0.0, 0)  # where fewer were found
 
 
 class UnknownVersionError(Exception):
@@ -52,9 +53,8 @@ class LoadedVersion:
         max_waiting: int = 256,
         translator: Translator | None = None,
     ) -> None:
-        self.number, self.users = number, 0
-        needed = ("translation", "score", "source_cut")
-        self.export = open_export(path, "translation", serving_default=needed)
+        self.number, self.users, self._closed = number, 0, False
+        self.export = open_export(path)
         self.translator = translator or translator_of(self.export, self.export.decoding)
         try:
             self._warm_up()
@@ -74,18 +74,25 @@ class LoadedVersion:
         if engine is self.export or not n_best:
             return self.export.run(signature, inputs, timeout=timeout)
         texts = [text.decode("utf-8", "replace") for text in inputs["text"]]
-        arrays = _n_best(engine.answer(texts, decoding, n_best, timeout), n_best)
-        if signature == "serving_default":
-            best, scores = arrays["translations"][:, 0], arrays["scores"][:, 0]
-            arrays = {"translation": best, "score": scores}
+        ranked = engine.answer(texts, decoding, n_best, timeout, lambda: self._closed)
+        rows = [  # a blank text has blank fillers
+            [*some, *[_FILLER if some[0].num_tokens else some[0]] * (n_best - len(some))]
+            for some in ranked
+        ]
+        found = column([each for row in rows for each in row]).reshape(-1, n_best)
+        scores = np.array([[each.score for each in row] for row in rows], np.float32)
+        scores = scores.reshape(found.shape)
         limit, _ = engine.limits(decoding)
-        cut = [engine.count_tokens(text) > limit for text in texts]
-        return arrays | {"source_cut": np.array(cut, bool)}
+        cut = np.array([engine.count_tokens(text) > limit for text in texts], bool)
+        if signature == "serving_default":
+            return {"translation": found[:, 0], "score": scores[:, 0], "source_cut": cut}
+        counts = np.array([*map(len, ranked)], np.int32)
+        return {"translations": found, "scores": scores, "count": counts, "source_cut": cut}
 
     def close(self) -> None:
         """Ends running computations, for which it waits a second, and frees the model."""
         self.queue.refuse()
-        self.translator.engine.close()
+        self._closed = True
         self.export.close()
         self.queue.close(1.0)
 
@@ -108,19 +115,6 @@ class LoadedVersion:
                 f"{self.export.path} can be loaded but not used: {reason(error)}. Export it "
                 "again."
             ) from None
-
-
-def _n_best(ranked: list[list[Translation]], n_best: int) -> Arrays:
-    """Returns outputs of `nbest`, in which fillers follow the translations that were found."""
-    texts = np.full([len(ranked), n_best], b"", object)
-    scores = np.full(texts.shape, np.finfo(np.float32).min, np.float32)
-    for row, some in enumerate(ranked):
-        texts[row, : len(some)] = column(some)
-        scores[row, : len(some)] = [each.score for each in some]
-        if not some[0].num_tokens:  # a blank text
-            scores[row] = 0
-    counts = np.array([*map(len, ranked)], np.int32)
-    return {"translations": texts, "scores": scores, "count": counts}
 
 
 class ServedModel:

@@ -23,12 +23,11 @@ from typing import Any
 
 from tf_transformer.base.errors import missing_extra, quoted
 from tf_transformer.data import builtin
-from tf_transformer.data.spans import Slotted
+from tf_transformer.data.spans import Slotted, translate_kept
 from tf_transformer.decoding.interface import ClosedError, Translation
 from tf_transformer.decoding.streams import at_once
 from tf_transformer.export.saved_model import column
 from tf_transformer.run.checkpoints import Arrays
-from tf_transformer.translation.translator import translate_kept
 
 try:
     import flask
@@ -42,7 +41,6 @@ try:
     from tf_transformer.serving.rest import (
         BadRequestError,
         best_translations,
-        doubts,
         format_document,
         format_response,
         metadata,
@@ -122,13 +120,7 @@ def _add_model(
     """Adds the REST paths of TF Serving."""
     places, splitting = threading.Semaphore(_DOCUMENTS), threading.Lock()
     answer = functools.partial(_answer, telemetry, deadline)
-
-    def remarks_on(found: list[Translation], places: Iterable[dict]) -> list[dict[str, Any]]:
-        remarks = doubts(found, places)
-        flask.g.doubtful = len(remarks) or None
-        for reason in itertools.chain.from_iterable(one["reasons"] for one in remarks):
-            telemetry.doubtful.labels(reason).inc()
-        return remarks
+    doubts = functools.partial(_doubts, telemetry)
 
     def predict(number=None):
         with model.use(number) as version:
@@ -136,7 +128,7 @@ def _add_model(
             flask.g.signature = request.signature
             outputs = answer(version, request.signature, request.inputs)
             found = best_translations(version.counter, request.inputs, outputs)
-        remarks = remarks_on(found, ({"row": row} for row in itertools.count()))
+        remarks = doubts(found, ({"row": row} for row in itertools.count()))
         return _reply(format_response(outputs, request.by_row, [*request.warnings, *remarks]))
 
     def translate_text(number=None):
@@ -161,7 +153,7 @@ def _add_model(
         if cut:
             warnings.append(f"Sentences that were too long and were cut: {cut}")
         numbers = ({"part": n} for n, part in enumerate(parts) if part.is_sentence)
-        remarks = remarks_on([best for best, *_ in found.filled], numbers)
+        remarks = doubts([best for best, *_ in found.filled], numbers)
         return _reply(format_document(parts, found, [*warnings, *remarks]))
 
     def status(number=None):
@@ -182,6 +174,21 @@ def _add_model(
         app.add_url_rule(f"{prefix}:predict", "predict", predict, methods=["POST"])
         rule = f"{prefix}:translateText"
         app.add_url_rule(rule, "translateText", translate_text, methods=["POST"])
+
+
+def _doubts(
+    telemetry: Telemetry, found: list[Translation], places: Iterable[dict]
+) -> list[dict[str, Any]]:
+    """Returns place, score and reasons of the translations that look wrong, and counts them."""
+    remarks = [
+        place | {"score": one.score, "reasons": [*one.warnings]}
+        for one, place in zip(found, places, strict=False)
+        if one.warnings
+    ]
+    flask.g.doubtful = len(remarks) or None
+    for reason in itertools.chain.from_iterable(one["reasons"] for one in remarks):
+        telemetry.doubtful.labels(reason).inc()
+    return remarks
 
 
 @contextmanager

@@ -25,8 +25,8 @@ from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.fast.keras_hooks import number_anew
 from tf_transformer.fast.optimizers import Adam, averaged_weights, learning_rate, step_of
 from tf_transformer.fast.programs import structure_of
+from tf_transformer.layers.block import Stack
 from tf_transformer.layers.embedding import PositionalEmbedding
-from tf_transformer.layers.stack import Stack
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
     Perplexity,
@@ -499,7 +499,7 @@ def describe_programs(model: TokenModel, shapes: int) -> str:
     kinds = sum(isinstance(layer, PositionalEmbedding) for layer in model.layers)
     for stack in (layer for layer in model.layers if isinstance(layer, Stack)):
         layers = {tuple(structure_of(layer).values()) for layer in stack.layers}
-        kinds += len(layers) + bool(stack.dropout_rate) + bool(stack.norm)
+        kinds += len(layers) + bool(stack.options.dropout) + bool(stack.norm)
     number = 2 * kinds * shapes + isinstance(model, Transformer)  # forward and backward; loss
     return f"{number} programs for {shapes} shapes"
 

@@ -109,7 +109,7 @@ class TranslationTask:
         sources, references = zip(*read_some_pairs(source, reference), strict=True)
         tokenize = tokenizer_for(run.config.data.bleu_tokenizer, references)
         metric = make_metric("bleu", [references], tokenize)
-        return DevText(sources, metric, "translation")
+        return DevText(sources, metric)
 
     def __init__(self, run: Run, progress: NamedProgress, *, may_encode: bool = True) -> None:
         """Prepares text, tokenizer, corpora and batches, in this order: each needs the former.

@@ -1,12 +1,11 @@
 """The translator: translates, scores, aligns, shows attention and exports."""
 
 import dataclasses
-import functools
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
 import keras
 
@@ -28,8 +27,8 @@ from tf_transformer.data.spans import (
     Protection,
     Slotted,
     as_glossary,
-    notes,
     require_slots,
+    translate_kept,
 )
 from tf_transformer.data.spans import protection as as_protection
 from tf_transformer.data.tokenizer import Tokenizer
@@ -37,6 +36,7 @@ from tf_transformer.decoding.alignment import Alignment
 from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.interface import Engine, TranslatedText, Translation
+from tf_transformer.decoding.rules import Rule, as_rules
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.evaluation import Scores, score_translations, tokenizer_for
@@ -166,23 +166,23 @@ class Translator:
     @overload
     def translate(self, texts: str, *, n_best: None = None, prefix: str | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Any) -> Translation: ...
+                  rules: Sequence[Rule] = (), **options: Any) -> Translation: ...
     @overload
     def translate(self, texts: str, *, n_best: int, prefix: str | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Any) -> list[Translation]: ...
+                  rules: Sequence[Rule] = (), **options: Any) -> list[Translation]: ...
     @overload
     def translate(self, texts: Strings, *, n_best: None = None, prefix: Strings | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Any) -> list[Translation]: ...
+                  rules: Sequence[Rule] = (), **options: Any) -> list[Translation]: ...
     @overload
     def translate(self, texts: Strings, *, n_best: int, prefix: Strings | None = None,
                   sample: bool = False, progress: Progress | None = None,
-                  **options: Any) -> list[list[Translation]]: ...
+                  rules: Sequence[Rule] = (), **options: Any) -> list[list[Translation]]: ...
     # fmt: on
     def translate(
         self, texts, *, n_best=None, prefix=None, sample=False, word_probs=False,
-        progress=None, protect=None, glossary=None, **options
+        progress=None, protect=None, glossary=None, rules=(), **options
     ):  # fmt: skip
         """Translates a sentence, or a list of sentences.
 
@@ -200,6 +200,8 @@ class Translator:
             protect: what to keep: "default", "none", or a file of regular expressions, one a
                 line, where `default` stands for the kinds above; None for `protection`.
             glossary: terms and their translations, a dictionary or a table of two columns.
+            rules: your own rules of the search, a list of `tf_transformer.Rule`; not for an
+                export.
             **options: search settings that replace those of `decoding`: `beam_size`, `alpha`
                 (exponent of the length penalty), `max_length`, `min_length`,
                 `no_repeat_ngram`, `lookahead`, `max_extra_length`, `max_source_length`,
@@ -213,8 +215,8 @@ class Translator:
 
         Raises:
             TypeError: if the texts are neither a string nor a list of strings.
-            UserError: if there is no such option, a value is out of range, or the engine
-                cannot search so.
+            UserError: if there is no such option, a value is out of range, `rules` holds
+                anything else, or the engine cannot search so.
         """
         one, sources = one_or_more("texts", texts)
         if count := sum("\n" in text.strip() for text in sources):
@@ -222,7 +224,7 @@ class Translator:
         prefixes = None
         if prefix is not None:
             one, sources, prefixes = pairs(texts=texts, prefix=prefix)
-        own = ("n_best", "prefix", "sample", "word_probs", "progress")
+        own = ("n_best", "prefix", "sample", "word_probs", "progress", "rules")
         decoding, sampling = search_settings(options, self.decoding, sample, own)
         number = 1 if n_best is None else Setting(int).check("n_best", n_best)
         if number < 1 or (number > decoding.beam_size and not sample):
@@ -232,6 +234,7 @@ class Translator:
             )
         if word_probs and not self.engine.gives_word_probs:
             self.engine.refuse("give the probabilities of words")
+        user_rules = as_rules(rules)
 
         def search(slotted: list[Slotted]) -> list[list[Translation]]:
             texts, begins = [one.text for one in slotted], prefixes
@@ -239,14 +242,14 @@ class Translator:
                 begun = zip(slotted, prefixes, strict=True)
                 begins = [one.begin(prefix) for one, prefix in begun]
             ranked = self.engine.translate(
-                texts, decoding, number, prefixes=begins, sampling=sampling, progress=progress
-            )
+                texts, decoding, number, prefixes=begins, sampling=sampling,
+                rules=user_rules, rule_texts=sources, progress=progress,
+            )  # fmt: skip
             if word_probs:
                 self._add_word_probs(texts, ranked, decoding)
             return ranked
 
-        limits = functools.partial(self.engine.length_limits, decoding=decoding)
-        found = translate_kept(sources, self.kept(protect, glossary), search, limits)
+        found = translate_kept(sources, self.kept(protect, glossary), search)
         for line in found.notes:
             logger.warning(line)
         results = [best for best, *_ in found.filled] if n_best is None else found.filled
@@ -503,49 +506,6 @@ class Translator:
         kept = Protection(())
         plain = Translator(engine.model, engine.tokenizer, searched, protection=kept)
         return publish(exportable(plain, options, text), folder, version, card, gate=gate)
-
-
-class KeptTranslations(NamedTuple):
-    """Translations of texts of which spans were kept.
-
-    Attributes:
-        slotted: each text with slots for its spans.
-        ranked: its translations with slots, best first.
-        filled: the same with the spans in place of the slots.
-        notes: a line for each thing that did not go as a user expects.
-    """
-
-    slotted: list[Slotted]
-    ranked: list[list[Translation]]
-    filled: list[list[Translation]]
-    notes: list[str]
-
-
-def translate_kept(
-    texts: Sequence[str],
-    kept: Protection,
-    search: Callable[[list[Slotted]], list[list[Translation]]],
-    limits: Callable[[list[str]], list[int]] = lambda _: [],
-) -> KeptTranslations:
-    """Translates texts around the spans that are kept in them.
-
-    `search` translates texts with slots; `limits` returns their longest translations in tokens.
-    """
-    slotted = [kept.protect(text) for text in texts]
-    ranked = search(slotted)
-    lines = notes(slotted, [best for best, *_ in ranked], limits)
-    filled = [
-        [_filled(one, text, each) for each in some] if one.spans else some
-        for one, text, some in zip(slotted, texts, ranked, strict=True)
-    ]
-    return KeptTranslations(slotted, ranked, filled, lines)
-
-
-def _filled(slotted: Slotted, source: str, translation: Translation) -> Translation:
-    """Returns the translation with its slots filled, of the source without slots."""
-    whole = translation.with_text(slotted.fill(translation))
-    whole.source, whole.is_long = source, translation.is_long
-    return whole
 
 
 def _check_export(
