@@ -1,6 +1,8 @@
 """What several experiments need: a command's errors, pairs of text, tables, pictures, files."""
 
 import argparse
+import dataclasses
+import itertools
 import logging
 import os
 import sys
@@ -10,12 +12,14 @@ from typing import Any
 
 from tabulate import tabulate
 
-from tf_transformer import UserError
+from tf_transformer import Run, Translator, UserError, load
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # no notes of TensorFlow about the machine
 
 
 def run(command: Callable[[Sequence[str] | None], int | None], words=None) -> int:
     """Runs a command; returns its exit status. A user's mistake is one line on stderr."""
-    logging.basicConfig(format="%(message)s", stream=sys.stdout)  # warnings of the package
+    logging.basicConfig(format="%(message)s")  # warnings of the package, on stderr too
     try:
         return command(words) or 0
     except UserError as error:
@@ -34,11 +38,56 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}; see {self.prog} --help\n")
 
 
+def integer(text: str) -> int:
+    """Reads an argument that must be an int from 0."""
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"expected an int from 0. Received: {text!r}")
+    return int(text)
+
+
 def positive(text: str) -> int:
     """Reads an argument that must be an int from 1."""
-    if not text.isdecimal() or not int(text):
+    if not (text.isascii() and text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError(f"expected an int from 1. Received: {text!r}")
     return int(text)
+
+
+# --- A model ---------------------------------------------------------------------------------
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that `open_translator` reads."""
+    add = parser.add_argument
+    which = "best, average, last or a step (default: the run's)"
+    add("--checkpoint", metavar="WHICH", help=which)
+    add("--tag", metavar="TAG", help="words put before each source, as in training")
+    add("--beam", type=positive, metavar="N", help="beam size (default: the run's)")
+    add("--alpha", type=float, metavar="A", help="of the length penalty (default: the run's)")
+
+
+def open_translator(origin: Run, options: argparse.Namespace) -> Translator:
+    """Loads a run with the options of `add_model_options`."""
+    found = load(origin.path, checkpoint=options.checkpoint, tag=options.tag)
+    given = {"beam_size": options.beam, "alpha": options.alpha}
+    given = {name: value for name, value in given.items() if value is not None}
+    return Translator(
+        found.model,
+        found.tokenizer,
+        dataclasses.replace(found.decoding, **given),
+        bleu_tokenizer=origin.config.data.bleu_tokenizer,
+    )
+
+
+def fitting(
+    translator: Translator, sources: list[str], references: list[str]
+) -> tuple[list[str], list[str]]:
+    """Drops the pairs that the model would cut, and prints their number."""
+    fits = translator.fits(sources, references)
+    if not all(fits):
+        print(f"pairs left out as too long: {fits.count(False)}")
+    if not any(fits):
+        raise UserError("All sentence pairs are too long for the model. Give shorter ones.")
+    return [*itertools.compress(sources, fits)], [*itertools.compress(references, fits)]
 
 
 # --- Text ----------------------------------------------------------------------------------

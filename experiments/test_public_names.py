@@ -27,20 +27,22 @@ PUBLIC = public_names() | {*OPEN_MODULES}
 
 def used_names(source: str) -> Iterator[str]:
     """Yields what a source uses of the package, without the package's own name in front."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
+    nodes, opened = [*ast.walk(ast.parse(source))], set()
+    for node in nodes:
         if isinstance(node, ast.Import):
             names = (alias.name for alias in node.names)
             yield from (n.partition(".")[2] for n in names if n.startswith(f"{PACKAGE}."))
         elif isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{PACKAGE}."):
             room = (node.module or "").removeprefix(PACKAGE).removeprefix(".")
-            yield from (f"{room}.{alias.name}".lstrip(".") for alias in node.names)
-        elif isinstance(node, ast.Attribute):
-            path = ast.unparse(node).split(".")
-            if path[0] == PACKAGE:
-                yield ".".join(path[1:3] if path[1] in OPEN_MODULES else path[1:2])
-            elif path[0] in OPEN_MODULES:
-                yield ".".join(path[:2])
+            used = {f"{room}.{alias.name}".lstrip(".") for alias in node.names}
+            opened |= used & {*OPEN_MODULES}
+            yield from used
+    paths = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)}
+    for path in (each.split(".") for each in paths if re.fullmatch(r"[\w.]+", each)):
+        if path[0] == PACKAGE:
+            yield ".".join(path[1:3] if path[1] in OPEN_MODULES else path[1:2])
+        elif path[0] in opened:
+            yield ".".join(path[:2])
 
 
 @pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))

@@ -1,6 +1,6 @@
 """`python -m tools.write_release`: writes tests/written_by_VERSION.tar.xz for later ones.
 
-It holds what the version writes, and what it made of it: a run, a `.keras` file and an export
+It holds what the version writes, and what it made of it: a run, a `.keras` file and exports
 of a model of one layer, and answers.json, as tests/test_compatibility.py reads them. Run it at
 the commit of a release; files of earlier releases stay as they are.
 """
@@ -41,7 +41,9 @@ def write() -> None:
     options = ["--model", "tiny", "--train", "train", "--valid", "dev"]
     options += ["--source", "en", "--target", "de", *set_options(*SETTINGS), "--output", "run"]
     assert main(["train", *options]) == 0
-    assert main(["export", "run", "--output", "exported", "--checkpoint", "best"]) == 0
+    for output, kind in (("exported", "savedmodel"), ("litert", "litert")):
+        export = ["export", "run", "--output", output, "--checkpoint", "best"]
+        assert main([*export, "--format", kind]) == 0
     translator = tf_transformer.load("run")
     translator.model.save("model.keras")
     ids = {side: np.array(IDS[f"{side}_ids"], np.int32) for side in ("source", "target")}
@@ -49,6 +51,7 @@ def write() -> None:
     answers = {
         "options": options, "texts": TEXTS, "translations": [*map(str, found)],
         "scores": [each.score for each in found], **IDS,
+        "greedy": [*map(str, translator.translate(TEXTS, beam_size=1, protect="none"))],
         "logits": np.asarray(translator.model(ids)).round(5).tolist(),
     }  # fmt: skip
     Path("answers.json").write_text(json.dumps(answers), "utf-8")

@@ -1,1 +1,1 @@
-"""placeholder."""
+"""Which heads and sublayers a trained model needs: masks, importance, pruning, pictures."""

@@ -73,7 +73,8 @@ class ModelInterpreter:
         """
         missing = -source.shape[1] % self._source
         source = np.pad(source, [(0, 0), (0, missing)], constant_values=PAD_ID)
-        mask = (source != PAD_ID)[:, np.newaxis, np.newaxis].astype(np.int32)
+        kind = self.step.get_input_details()["memory_mask"]["dtype"]  # bool up to 1.1.0
+        mask = (source != PAD_ID)[:, np.newaxis, np.newaxis].astype(kind)
         memory = self._encode(source=source) | {"memory_mask": mask}
         return CachedStep(self, memory, window)
 

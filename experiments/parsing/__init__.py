@@ -1,0 +1,1 @@
+"""Constituency parsing (paper 6.3): translation from words to trees written as sequences."""
