@@ -266,8 +266,8 @@ class TrainingConfig:
         choices=("float32", "mixed_bfloat16", "mixed_float16"))
     recompute: bool = setting(False, resume="recorded",
         help="recompute layers in the backward pass: less memory, slower, the same result")
-    jit_compile: bool | None = setting(None, resume="recorded",
-        help="train by XLA programs, one for each kind of layer; None: on a GPU only")
+    jit_compile: bool = setting(False, resume="recorded",
+        help="train by XLA programs, one for each kind of layer; experimental")
     deterministic: bool = setting(False, card="never", resume="recorded",
         help="fix the order of additions on a GPU, which is slower; a CPU's always is")
     init_from: str = setting("", flag="--init-from RUN", group="run", init_from="own",
@@ -327,9 +327,9 @@ class DecodingConfig:
         help="length of the n-grams that may occur only once; 0: off")
     lookahead: int = setting(0, low=0, high=MAX_TOKENS, flag="--lookahead N", of_search=True,
         help="stop when no better hypothesis could end within this many tokens; 0: exact")
-    jit_compile: bool | None = setting(None, card="never", same_results=True,
+    jit_compile: bool = setting(False, card="never", same_results=True,
         flag="--jit-compile true/false",
-        help="search with steps that XLA compiles; None: on a GPU only")
+        help="search with steps that XLA compiles; experimental")
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -58,7 +58,7 @@ from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.run.run_tokenizer import load_tokenizer
 from tf_transformer.training.fine_tuning import begin, record_positions
-from tf_transformer.training.trainer import Result, compiles
+from tf_transformer.training.trainer import Result
 from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ class TranslationTask:
         self.sampler = SubwordSampler(self.forms, self.tokenizer, rate, seed) if rate else None
         self.slots = self._slot_sampler(progress) if data.slots else None
         self.mixture = Mixture(self.train.sizes, data.mix, seed) if data.mix else None
-        most_shapes = MOST_SHAPES if compiles(run.config.training) else None
+        most_shapes = MOST_SHAPES if run.config.training.jit_compile else None
         draws = {"mixture": self.mixture, "augmentation": self._augmentation()}
         self.plan = self._plan(self._training_lengths(), **draws, most_shapes=most_shapes)
         self.valid_plan = self._plan(_lengths(self.valid))
