@@ -168,7 +168,8 @@ def kinds_in(path: Path, device: str) -> dict[str, tuple[float, int]]:
 
 
 TRAINING = (
-    "training.jit_compile=true", "training.steps=40", "training.evaluate_every=20",
+    "training.jit_compile=true", "decoding.jit_compile=true", "training.steps=40",
+    "training.evaluate_every=20",
     "training.batch_tokens=512", "training.save_minutes=1e-6", "data.max_length=16",
     "decoding.beam_size=1", "decoding.max_extra_length=1",
 )  # fmt: skip

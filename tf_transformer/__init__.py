@@ -2,8 +2,7 @@
 
 import importlib
 import sys
-from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tf_transformer.base.former import CLASSES, gone
 
@@ -81,46 +80,13 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *_PUBLIC_MODULES, *__all__])
 
 
-# --- Keras finds the classes of a saved model, though nothing has imported them -----------
+def _register() -> None:
+    """Registers all classes of saved models, for `keras.saving.load_model`."""
+    for module in ("fast.optimizers", "models.losses", "models.transformer"):
+        importlib.import_module(f"{__name__}.{module}")
 
 
-class _Registry(dict):
-    """Keras's classes by registered name; imports this package's when one is looked up."""
-
-    def __contains__(self, name: object) -> bool:
-        if str(name).startswith(f"{__name__}>") and not super().__contains__(name):
-            for module in _MODULES:
-                if module.startswith(("layers", "models")):
-                    importlib.import_module(f"{__name__}.{module}")
-        return super().__contains__(name)
-
-
-class _KerasFinder(PathFinder):
-    """Finds Keras as Python does, and replaces its registry once it has been imported."""
-
-    @classmethod
-    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
-        """Returns the spec of Keras; None for all other modules."""
-        spec: Any = super().find_spec(name, path, target) if name == "keras" else None
-        if spec and spec.loader:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                execute(module)
-                _replace_registry()
-
-            spec.loader.exec_module = exec_module
-        return spec
-
-
-def _replace_registry() -> None:
-    registration: Any = sys.modules.get("keras.src.saving.object_registration")
-    classes = getattr(registration, "GLOBAL_CUSTOM_OBJECTS", None)  # a private name of Keras
-    if classes is not None and not isinstance(classes, _Registry):
-        registration.GLOBAL_CUSTOM_OBJECTS = _Registry(classes)
-
-
-if "keras" in sys.modules:
-    _replace_registry()
-else:
-    sys.meta_path.insert(0, _KerasFinder)
+# Whoever has imported Keras waits no longer for this. Otherwise it would take seconds, and the
+# classes register themselves when one of them is imported.
+if "keras" in sys.modules and sys.modules["keras"].config.backend() == "tensorflow":
+    _register()

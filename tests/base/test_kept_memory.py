@@ -1,17 +1,13 @@
-"""Tests of base/system.py: page faults of a process that allocates and frees the same size, and
-where XLA stores what it compiles."""
+"""Tests of base/system.py: page faults of a process that allocates and frees the same size."""
 
-import os
 import platform
 import subprocess
 import sys
-from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from command_line import environment
 
-from tf_transformer.base.system import MALLOC, _store_programs
+from tf_transformer.base.system import MALLOC
 
 pytestmark = pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is changed"
@@ -68,43 +64,3 @@ def test_an_import_and_the_switch_leave_the_allocator_as_it_is(code, more):
 
 def test_kept_memory_can_be_returned():
     assert number_from(RESIDENT) < PAGES / 4
-
-
-def two_gpus(folder: Path) -> Path:
-    """Writes what NVIDIA's driver tells of its GPUs."""
-    for number in range(2):
-        info = folder / "gpus" / f"0000:0{number}:00.0" / "information"
-        info.parent.mkdir(parents=True)
-        info.write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 5\n")
-    return folder / "gpus"
-
-
-@pytest.mark.parametrize(
-    ("name", "error"), [("cache_folder", RuntimeError), ("tempfile.TemporaryFile", OSError)]
-)
-def test_xla_stores_nothing_where_it_could_not_write(tmp_path, monkeypatch, name, error):
-    monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(f"tf_transformer.base.system.{name}", Mock(side_effect=error))
-    _store_programs(two_gpus(tmp_path))
-    assert "TF_XLA_FLAGS" not in os.environ
-
-
-@pytest.mark.parametrize("given", [None, ""])
-def test_xla_stores_programs_for_each_kind_of_gpu_unless_flags_are_given(
-    tmp_path, monkeypatch, given
-):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("TF_XLA_FLAGS", given or "")
-    if given is None:
-        monkeypatch.delenv("TF_XLA_FLAGS")
-    _store_programs(tmp_path / "none")
-    assert os.environ.get("TF_XLA_FLAGS") == given
-    _store_programs(two_gpus(tmp_path))
-    folders = list((tmp_path / "tf_transformer" / "xla").glob("*"))
-    if given is None:
-        assert [f.name.partition("-")[2] for f in folders] == ["NVIDIA-H100-80GB-HBM3"]
-        flag = f"--tf_xla_persistent_cache_directory='{folders[0]}'"
-        assert os.environ["TF_XLA_FLAGS"] == flag
-    else:
-        assert (os.environ["TF_XLA_FLAGS"], folders) == ("", [])

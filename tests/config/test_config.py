@@ -296,6 +296,14 @@ def test_a_file_may_lack_settings():
     assert Config.from_json(json.dumps(record)) == preset("big")
 
 
+def test_xla_is_off_where_a_file_of_1_1_0_leaves_it_to_the_device():
+    record = json.loads(Config().to_json())
+    for section in ("training", "decoding"):
+        assert record[section]["jit_compile"] is False
+        record[section]["jit_compile"] = None
+    assert Config.from_json(json.dumps(record)) == Config()
+
+
 def test_a_preset_of_the_wrong_type_is_refused():
     record = json.loads(Config().to_json()) | {"preset": 3}
     with pytest.raises(UserError, match="`preset` must be str. Received: 3"):

@@ -20,6 +20,7 @@ from tensorflow.python.framework.config import disable_op_determinism
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, TrainingConfig
+from tf_transformer.fast.programs import Program
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.reports.run_card import describe_origin
 from tf_transformer.run import Run
@@ -203,6 +204,20 @@ def test_programs_are_compiled_before_the_first_step_and_leave_no_trace(
     finally:
         disable_op_determinism()
     assert_same_training(resumed, plain)
+
+
+def test_training_goes_on_without_xla_where_it_cannot_compile(tmp_path, monkeypatch, caplog):
+    def fail(*_: object) -> None:
+        raise tf.errors.InternalError(None, None, "libdevice not found at ./libdevice.10.bc")
+
+    monkeypatch.setattr(Program, "_backward", fail)
+    runs = [
+        train_run(tmp_path / str(jit), SentenceTask(itertools.count(10.0)), jit_compile=jit)
+        for jit in (False, True)
+    ]
+    line = "XLA cannot compile (libdevice not found at ./libdevice.10.bc): training goes on"
+    assert caplog.text.count(line) == caplog.text.count("goes on") == 1
+    assert_same_training(*runs)
 
 
 def test_padding_has_each_shape_for_each_replica():

@@ -2,18 +2,15 @@
 
 import ctypes
 import os
-import re
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from tf_transformer.base.errors import UserError, quoted
-from tf_transformer.base.files import cache_folder
 
 PARENT = "TF_TRANSFORMER_PARENT"  # id of a process that a command must not outlive
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -166,30 +163,8 @@ def import_tensorflow() -> None:
             "Unset TF_USE_LEGACY_KERAS, or set TF_USE_LEGACY_KERAS=0: this needs Keras 3. "
             f"Received: {quoted(legacy)}."
         )
-    if "tensorflow" not in sys.modules:  # which reads the variable but once
-        _store_programs(Path("/proc/driver/nvidia/gpus"))
     with stderr_held_back():
         import tensorflow as tf
 
         tf.config.list_physical_devices("GPU")
         tf.get_logger().setLevel("ERROR")
-
-
-def _store_programs(gpus: Path) -> None:
-    """Lets XLA store what it compiles for a GPU, unless TF_XLA_FLAGS is set.
-
-    The folder is named by version and GPU, which TensorFlow does not compare.
-    """
-    infos = [file.read_text() for file in gpus.glob("*/information")]
-    models = sorted({name for info in infos for name in re.findall(r"Model:\s*(.*)", info)})
-    if not models or "TF_XLA_FLAGS" in os.environ:
-        return
-    from importlib.metadata import version  # here, so that `--help` need not wait
-
-    name = re.sub(r"[^\w.]+", "-", f"{version('tensorflow')}-{'-'.join(models)}")
-    # Without a home, or a folder to write into, each process compiles: XLA would fail.
-    with suppress(OSError, RuntimeError):
-        folder = cache_folder() / "xla" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-        os.environ["TF_XLA_FLAGS"] = f"--tf_xla_persistent_cache_directory='{folder}'"

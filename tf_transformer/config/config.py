@@ -266,8 +266,8 @@ class TrainingConfig:
         choices=("float32", "mixed_bfloat16", "mixed_float16"))
     recompute: bool = setting(False, resume="recorded",
         help="recompute layers in the backward pass: less memory, slower, the same result")
-    jit_compile: bool | None = setting(None, resume="recorded",
-        help="train by XLA programs, one for each kind of layer; None: on a GPU only")
+    jit_compile: bool = setting(False, resume="recorded",
+        help="train by XLA programs, one for each kind of layer; experimental")
     deterministic: bool = setting(False, card="never", resume="recorded",
         help="fix the order of additions on a GPU, which is slower; a CPU's always is")
     init_from: str = setting("", flag="--init-from RUN", group="run", init_from="own",
@@ -327,9 +327,9 @@ class DecodingConfig:
         help="length of the n-grams that may occur only once; 0: off")
     lookahead: int = setting(0, low=0, high=MAX_TOKENS, flag="--lookahead N", of_search=True,
         help="stop when no better hypothesis could end within this many tokens; 0: exact")
-    jit_compile: bool | None = setting(None, card="never", same_results=True,
+    jit_compile: bool = setting(False, card="never", same_results=True,
         flag="--jit-compile true/false",
-        help="search with steps that XLA compiles; None: on a GPU only")
+        help="search with steps that XLA compiles; experimental")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -396,11 +396,13 @@ class Config:
         """Parses config.json; raises UserError for an unknown or wrongly typed field."""
         try:
             record = parse_json(text)
-            record.pop("texts", None)  # the hashes of a run's text are no setting
-            TASK.check("task", record.pop("task", TASK.default))
+            for facts in ("texts", "functions"):  # of the run, and no settings
+                record.pop(facts, None)
+            task = record.pop("task", TASK.default)
             values = {name: record[name] for name in _NAMES} | flattened(record)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise UserError(f"The configuration is not a valid config.json: {error}.") from None
+        TASK.check("task", task)
         return cls.from_flat(values)
 
     @classmethod

@@ -122,6 +122,8 @@ class Setting:
         """
         if isinstance(value, str) and value in self.former:
             raise UserError(gone(f"`{name}` {value!r}", self.former[value]))
+        if value is None and name.endswith("jit_compile"):
+            return False  # files of 1.0.0 and 1.1.0 have null, for: on a GPU
         require(self.fits(value), name, str(self), value)
         if self.type == tuple[str, ...]:
             return tuple(value)

@@ -55,7 +55,7 @@ from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.streams import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
 from tf_transformer.fast.int8 import is_int8, parameters
-from tf_transformer.fast.programs import fitted_size
+from tf_transformer.fast.programs import fitted_size, warn_of_failure
 from tf_transformer.models.cached_decoding import COLUMNS
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
@@ -96,6 +96,7 @@ class GraphEngine(Engine):
         # every shape. Its second argument has arrays by name: `prefix`, `seeds` and the
         # `contexts` of the rules, as the plan needs.
         self.compiled = functools.lru_cache(maxsize=32)(self._compile)
+        self._xla_failed = False
         self._scores_of = tf.function(self.score_ids, [IDS, IDS], autograph=False)
         self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
         self._nearest_of = tf.function(self._nearest, [IDS, IDS], autograph=False)
@@ -166,10 +167,8 @@ class GraphEngine(Engine):
             specs["contexts"] = tf.nest.map_structure(_of_any_size, of_blank)
         if plan.sampling:
             specs["seeds"] = tf.TensorSpec([None], tf.int32)
-        compiled = self.compiles(plan.decoding)
 
-        @functools.partial(tf.function, input_signature=[IDS, specs], autograph=False)
-        def search(source: tf.Tensor, options: dict[str, Any]) -> Hypotheses:
+        def search(compiled: bool, source: tf.Tensor, options: dict[str, Any]) -> Hypotheses:
             decoding, n_best, prefix = plan.decoding, plan.n_best, options.get("prefix")
             applied = [*zip(plan.rules, options.get("contexts", ()), strict=True)]
             if plan.sampling:
@@ -182,20 +181,32 @@ class GraphEngine(Engine):
                 compiled=compiled,
             )  # fmt: skip
 
+        compiles = self.compiles(plan.decoding)
+        by_xla, without = (
+            tf.function(functools.partial(search, by), [IDS, specs], autograph=False)
+            for by in (True, False)
+        )
+
         def in_one_process(source: np.ndarray, options: dict[str, Any]) -> Hypotheses:
             refuse_in_fork()
-            return search(source, options)
+            if not compiles or self._xla_failed:
+                return without(source, options)
+            try:
+                return by_xla(source, options)
+            except tf.errors.OpError as error:
+                if not self._xla_failed:
+                    self._xla_failed = True
+                    warn_of_failure("the search", error)
+                return without(source, options)
 
         return in_one_process
 
     def compiles(self, decoding: DecodingConfig) -> bool:
-        """Tells whether XLA compiles the step of a search of texts: by default on a GPU."""
+        """Tells whether XLA compiles the step of a search of texts."""
         wanted, lacks = decoding.jit_compile, any(map(is_int8, models_of(self.model)))
         if wanted and lacks:
             logger.warning("decoding.jit_compile has no effect in int8, which XLA lacks")
-        if wanted is None:
-            wanted = bool(tf.config.get_visible_devices("GPU"))
-        return wanted and not lacks
+        return wanted and not lacks and not self._xla_failed
 
     # --- Forced decoding of given translations -------------------------------------------
 

@@ -5,6 +5,8 @@ is compiled again for a new shape only. The backward pass computes the layer aga
 passes only the layer's inputs are stored.
 """
 
+import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,9 +14,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.base.errors import one_line
 from tf_transformer.fast.dropout import Hashed, fixed_seeds
 from tf_transformer.fast.keras_hooks import stored_value, without_tape
 from tf_transformer.fast.recompute import seed_generators
+
+logger = logging.getLogger(__name__)
 
 
 class Program:
@@ -171,6 +176,13 @@ def draw_seeds(layers: Sequence[keras.layers.Layer]) -> Iterator[tf.Tensor]:
     # int64, since a GPU keeps int32 in the memory of the host.
     seeds = tf.random.stateless_uniform([sum(counts)], first.next(), None, None, tf.int64)
     return iter(tf.split(seeds, counts))
+
+
+def warn_of_failure(what: str, error: tf.errors.OpError) -> None:
+    """Logs in one line that `what` goes on without XLA, and why, without TensorFlow's stack."""
+    [text, *_] = re.split(r"\s*\[\[|\s*\[Op:", error.message)
+    reason = one_line((text.strip() or type(error).__name__).splitlines()[-1])
+    logger.warning("XLA cannot compile (%s): %s goes on without it", reason, what)
 
 
 def fitted_size(number: Any, least: int = 1) -> tf.Tensor:

@@ -85,7 +85,8 @@ class TokenModel(KerasModel):
             jit_compile: as in Keras, but with `LabelSmoothedCrossEntropy` XLA compiles one
                 program for each kind of layer in training, not the whole step: the stacks of
                 `layers`, their embeddings and, with `chunked_loss`, the loss. Results differ
-                by rounding and by other dropout masks. "auto" compiles on a GPU.
+                by rounding and by other dropout masks. "auto" compiles nothing there: this is
+                experimental, and has not run on a GPU yet.
             **kwargs: other arguments of Keras's `compile`.
 
         Raises:
@@ -111,7 +112,9 @@ class TokenModel(KerasModel):
         _check_loss(loss, kwargs.get("loss_weights"), in_parts)
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
         objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
-        by_layer = self._compiles_by_layer(loss, jit_compile, kwargs.get("run_eagerly"))
+        stacks = any(isinstance(layer, Stack) for layer in self.layers)
+        ours = stacks and isinstance(loss, LabelSmoothedCrossEntropy)
+        by_layer = ours and jit_compile not in (False, "auto")
         of_loss = CompiledLoss(self._metric_state, self._compiled_loss) if by_layer else None
         chunks = ChunkedLoss(self, of_loss) if chunked_loss else None  # refuses some models
         optimizer = keras.optimizers.get(optimizer)
@@ -120,7 +123,7 @@ class TokenModel(KerasModel):
         if in_half and not scales_itself and kwargs.get("auto_scale_loss", True):
             optimizer = LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
         self.drop_metrics()
-        kwargs["jit_compile"] = False if by_layer else jit_compile
+        kwargs["jit_compile"] = False if ours else jit_compile
         super().compile(
             optimizer, loss, metrics=metrics, weighted_metrics=weighted_metrics, **kwargs
         )
@@ -258,13 +261,6 @@ class TokenModel(KerasModel):
         """Updates the metrics; returns the sum of the loss over the tokens."""
         self.compute_metrics(inputs, labels, logits, weights)
         return self.loss.weighted_sum(labels, logits, weights)
-
-    def _compiles_by_layer(self, loss, jit_compile: bool | str, run_eagerly) -> bool:
-        """Tells whether XLA compiles by layer; other models and losses compile as in Keras."""
-        if jit_compile == "auto":
-            jit_compile = bool(tf.config.get_visible_devices("GPU")) and not run_eagerly
-        stacks = any(isinstance(layer, Stack) for layer in self.layers)
-        return bool(jit_compile and stacks and isinstance(loss, LabelSmoothedCrossEntropy))
 
     def _metric_state(self):
         vectors = keras.KerasTensor((None, self.output.shape[-1]), "float32")

@@ -3,6 +3,7 @@
 What it trains on, and how it scores, is a `Task`.
 """
 
+import dataclasses
 import functools
 import gc
 import itertools
@@ -24,7 +25,7 @@ from tf_transformer.base.output import ProgressBars
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.fast.keras_hooks import number_anew
 from tf_transformer.fast.optimizers import Adam, averaged_weights, learning_rate, step_of
-from tf_transformer.fast.programs import structure_of
+from tf_transformer.fast.programs import structure_of, warn_of_failure
 from tf_transformer.layers.block import Stack
 from tf_transformer.layers.embedding import PositionalEmbedding
 from tf_transformer.models.losses import (
@@ -115,7 +116,7 @@ class Trainer:
         verbose: int = 0,
         callbacks: Sequence[keras.callbacks.Callback] = (),
     ) -> None:
-        self.run = run
+        self.run, self.config = run, run.config
         self.task = task
         self.training = run.config.training
         self.folder = run.checkpoints
@@ -139,7 +140,7 @@ class Trainer:
         """Builds the model with its initial weights; progress begins at the first batch."""
         with self.strategy.scope():
             self.model = self.task.build_model()
-            compile_model(self.model, self.run.config)
+            compile_model(self.model, self.config)
             self.model.optimizer.build(self.model.trainable_variables)
         self.evaluate = self.task.evaluator(self.model)
         epoch = self.task.steps_per_epoch
@@ -201,8 +202,13 @@ class Trainer:
         self.model.max_tokens_per_device = size if 0 < size < self.largest_share else None
         logger.info("memory: %s", describe_memory(self.model, self.largest_share))
         is_over = path is not None and path >= self.folder.state_path(self.training.steps)
-        if self.model.programs and not is_over and not self._compile_programs():
-            return self._restart_in_halves()
+        if self.model.programs and not is_over:
+            try:
+                fit_in_memory = self._compile_programs()
+            except tf.errors.OpError as error:
+                return self._restart_without_xla(error)
+            if not fit_in_memory:
+                return self._restart_in_halves()
         saved = None if path is None else TrainingProgress.restore(path, self.model)
         if saved is not None:
             self._resume(saved)
@@ -334,6 +340,18 @@ class Trainer:
             "out of memory: back to the last state, on in parts of %s positions", f"{half:,}"
         )
         self.halved_part = half
+        self._restart()
+
+    def _restart_without_xla(self, error: tf.errors.OpError) -> None:
+        if self.workers.number > 1:  # the others wait in the middle of a step
+            raise error
+        warn_of_failure("training", error)
+        self.config = dataclasses.replace(
+            self.config, training=dataclasses.replace(self.training, jit_compile=False)
+        )
+        self._restart()
+
+    def _restart(self) -> None:
         del self.model, self.evaluate
         self.__dict__.pop("watch", None)  # compiling precedes it
         gc.collect()  # frees the old model before the new one is built
@@ -433,7 +451,7 @@ class Trainer:
 def compile_model(model: TokenModel, config: Config) -> None:
     """Compiles a model with loss, optimizer and metrics, for `fit` here or in a notebook."""
     training = config.training
-    by_layer = compiles(training)
+    by_layer = training.jit_compile
     for layer in model.layers:
         if isinstance(layer, Stack):
             layer.recompute = training.recompute
@@ -448,13 +466,6 @@ def compile_model(model: TokenModel, config: Config) -> None:
         max_tokens_per_device=training.max_tokens_per_device or None,
         chunked_loss=isinstance(model, Transformer),
     )
-
-
-def compiles(training: TrainingConfig) -> bool:
-    """Tells whether XLA compiles the layers: by default on a GPU."""
-    if training.jit_compile is None:
-        return bool(tf.config.get_visible_devices("GPU"))
-    return training.jit_compile
 
 
 def make_optimizer(training: TrainingConfig, d_model: int) -> Adam:

@@ -205,7 +205,7 @@ class Translator:
             **options: search settings that replace those of `decoding`: `beam_size`, `alpha`
                 (exponent of the length penalty), `max_length`, `min_length`,
                 `no_repeat_ngram`, `lookahead`, `max_extra_length`, `max_source_length`,
-                `batch_tokens` and `jit_compile` (whether XLA compiles steps; None: on a GPU);
+                `batch_tokens` and `jit_compile` (whether XLA compiles steps; experimental);
                 with `sample`, `temperature`, `top_k`, `top_p` and `seed`. An export can change
                 only `alpha` and `max_length`.
 
@@ -525,7 +525,7 @@ def _check_export(
             f"for a SavedModel. Received: format={quoted(format)}."
         )
     given = {
-        "better_than": gate, "reference": gate,  # a gate has its own
+        "better_than": gate, "source": gate, "reference": gate,  # a gate has its own
         "fixed_length": fixed_length, "no_text": not text,
         "tag": engine.tokenizer.tag,
     }  # fmt: skip
