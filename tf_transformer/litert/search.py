@@ -156,6 +156,7 @@ def _candidates(
     if next_token.must_continue is not None:
         banned |= next_token.must_continue[..., np.newaxis] & (tokens == EOS_ID)
     steps = np.where(banned, -np.inf, best - normaliser)  # [B, W, k]
+    assert next_token.forced is not None  # every search has `EndsAtLimit`
     forced = np.broadcast_to(next_token.forced, log_probs.shape)  # [B, W]
     for at in zip(*np.nonzero(forced), strict=True):
         tokens[at], steps[at] = forced[at], -np.inf
