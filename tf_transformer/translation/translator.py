@@ -525,7 +525,7 @@ def _check_export(
             f"for a SavedModel. Received: format={quoted(format)}."
         )
     given = {
-        "better_than": gate, "reference": gate,  # a gate has its own
+        "better_than": gate, "source": gate, "reference": gate,  # a gate has its own
         "fixed_length": fixed_length, "no_text": not text,
         "tag": engine.tokenizer.tag,
     }  # fmt: skip
