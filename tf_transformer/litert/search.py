@@ -158,9 +158,11 @@ def _candidates(
     steps = np.where(banned, -np.inf, best - normaliser)  # [B, W, k]
     assert next_token.forced is not None  # every search has `EndsAtLimit`
     forced = np.broadcast_to(next_token.forced, log_probs.shape)  # [B, W]
-    at = np.nonzero(forced)  # the beams with a forced token, which becomes the first of k
-    tokens[at], steps[at] = forced[at][:, np.newaxis], -np.inf
-    steps[(*at, 0)] = logits[(*at, forced[at])] - normaliser[(*at, 0)]
+    # Of the beams with a forced token, it becomes the first of k, and the others impossible.
+    row, beam = np.nonzero(forced)
+    only = forced[row, beam]
+    tokens[row, beam], steps[row, beam] = only[:, np.newaxis], -np.inf
+    steps[row, beam, 0] = logits[row, beam, only] - normaliser[row, beam, 0]
 
     totals = (log_probs[..., np.newaxis] + steps).reshape(-1, beam_size * k)
     totals, position = _best(totals, count)  # -> [B, C]
