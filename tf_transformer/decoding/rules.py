@@ -275,16 +275,15 @@ class Rulebook:
         return found
 
     def _beams(self, state: Any, index: Any) -> Iterator[tuple[Rule, Beams]]:
-        rows = zip(self.rules, state.contexts, state.rule_states, strict=True)
-        for rule, context, own in rows:
+        each = zip(self.rules, state.contexts, state.rule_states, strict=True)
+        for rule, context, own in each:
             yield rule, Beams(state.tokens, index, state.max_lengths, context, own, self.ops)
 
 
 def _both(one: NextToken, other: NextToken, beams: Beams) -> NextToken:
     """Returns what two rules demand together; the first goes before the other."""
-    ops: Any = beams.ops
+    ops, width = beams.ops, beams.tokens.shape[1]
     forbidden: Any = other.forbidden
-    width = beams.tokens.shape[1]
     shape = getattr(forbidden, "shape", [None])
     if getattr(shape, "rank", 0) is None:  # TensorFlow cannot tell how many axes there are
         forbidden.set_shape([None, width, None])
