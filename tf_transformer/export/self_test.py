@@ -76,20 +76,6 @@ def agree(expected: Any, received: Any, precision: str = "float32") -> bool:
     return same_shape and np.allclose(received, expected, relative, absolute)
 
 
-def check_classifier(session: ExportEngine, classifier: Any) -> Iterator[Check]:
-    """Yields the answers of a `SentenceClassifier` and of its export."""
-    for text in fitting_texts(classifier.engine.tokenizer, classifier.engine.max_length):
-        label = classifier.classify(text)
-        answer = _ask(session, "serving_default", text=text)
-        named = dict(zip(answer["labels"], answer["probabilities"], strict=True))
-        expected = {
-            "labels": list(classifier.labels),
-            "probabilities": [label.probabilities[name] for name in classifier.labels],
-            "label": max(named, key=named.__getitem__),  # of tied labels, either is right
-        }
-        yield from _compared("serving_default", text, expected, answer)
-
-
 def check_translator(
     session: ExportEngine, translator: Any, options: Mapping[str, Any]
 ) -> Iterator[Check]:
