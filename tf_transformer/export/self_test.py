@@ -13,7 +13,7 @@ import numpy as np
 from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.alignment import default_layer
+from tf_transformer.decoding.attention import default_layer
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
 
