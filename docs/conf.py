@@ -25,8 +25,8 @@ nb_execution_mode = "off"  # the notebooks are executed already
 # Static: TensorFlow is neither installed nor imported. reference/api.md names what to document.
 autoapi_dirs = ["../tf_transformer"]
 _UNDOCUMENTED = (
-    "cli", "conversion", "doctor", "export", "fast", "litert", "paper", "reports", "run",
-    "serving", "training",
+    "cli", "conversion", "export", "fast", "litert", "quality", "reports", "serving",
+    "training",
 )  # fmt: skip
 autoapi_ignore = [f"*/{package}/*" for package in _UNDOCUMENTED]
 autoapi_generate_api_docs = False
@@ -42,10 +42,13 @@ napoleon_custom_sections = [("Call arguments", "params_style")]
 
 
 def copy_notebooks(app, config):
-    """Copies the notebooks into Sphinx's folder, outside which it reads nothing."""
+    """Copies notebooks and notes into Sphinx's folder, outside which it reads nothing."""
     (HERE / "notebooks").mkdir(exist_ok=True)
     for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
         shutil.copy(notebook, HERE / "notebooks")
+    notes = (HERE.parent / "benchmarks" / "NOTES.md").read_text("utf-8")
+    page = f"---\norphan: true\n---\n{notes}"  # in no list of pages
+    (HERE / "notebooks" / "measurements.md").write_text(page, "utf-8")
 
 
 def hide_packages(app):
@@ -59,8 +62,9 @@ def show_packages(app):
 
 
 def link_notebooks(app, name, source):
-    """Redirects links to notebooks to their copies, and links in the copies to the pages."""
+    """Redirects links to notebooks and notes to their copies, and theirs to the pages."""
     text = source[0].replace("](../../notebooks/", "](../notebooks/")
+    text = text.replace("](../../benchmarks/NOTES.md", "](../notebooks/measurements.md")
     source[0] = text.replace("](../docs/", "](../")
 
 

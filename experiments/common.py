@@ -17,7 +17,7 @@ from tf_transformer import Run, Translator, UserError, load
 
 def run(command: Callable[[Sequence[str] | None], int | None], words=None) -> int:
     """Runs a command; returns its exit status. A user's mistake is one line on stderr."""
-    logging.basicConfig(format="%(message)s", stream=sys.stdout)  # warnings of the package
+    logging.basicConfig(format="%(message)s")  # warnings of the package, on stderr too
     try:
         return command(words) or 0
     except UserError as error:

@@ -14,7 +14,8 @@
 # # Attention and heads
 #
 # What does a trained Transformer look at, and which of its heads does it need? This notebook
-# trains a small one, looks inside, and then removes its heads one by one.
+# trains a small one, looks inside, and then removes its heads one by one. Its last part uses an
+# experiment of the repository, so start Jupyter in a clone: `PYTHONPATH=. jupyter lab`.
 
 # %%
 import json
@@ -27,8 +28,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import Image
-from tf_transformer.paper.heads import HeadMasks
 
+from experiments.heads.__main__ import main as heads
+from experiments.heads.masks import HeadMasks
 from tf_transformer import load
 from tf_transformer.cli.main import main
 from tf_transformer.data import builtin
@@ -198,13 +200,13 @@ assert loss() == whole < blind
 #
 # ## Which heads the model needs
 #
-# The command `heads` masks one head at a time and measures the loss (and BLEU, unless
+# `python -m experiments.heads` masks one head at a time and measures the loss (and BLEU, unless
 # `--no-bleu`), then prunes: the least important first, until none is left. In this way Michel
 # et al. (2019, [arXiv 1905.10650](https://arxiv.org/abs/1905.10650)) found that many heads of
 # trained models can be removed.
 
 # %%
-tf_transformer("heads run --source dev.en --reference dev.de --no-bleu --output heads")
+heads(shlex.split("run --source dev.en --reference dev.de --no-bleu --output heads"))
 
 # %% [markdown]
 # The first picture shows how much each head is worth alone: the head whose removal hurts most

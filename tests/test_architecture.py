@@ -6,6 +6,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +111,52 @@ def test_a_wrong_path_is_refused_before_a_framework_is_imported():
     code += f"except {PACKAGE}.UserError:\n    print(*{{*sys.modules}} & {FRAMEWORKS})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+
+
+TRACE = """
+import builtins, sys
+
+found, importing = set(), builtins.__import__
+
+def traced(name, names=None, local=None, fromlist=(), level=0):
+    importer = (names or {}).get("__name__", "")
+    for module in (name, *(f"{name}.{each}" for each in fromlist or ())):
+        found.add((importer, module))
+    return importing(name, names, local, fromlist, level)
+
+builtins.__import__ = traced
+import importlib
+
+import_module = importlib.import_module
+
+def by_string(name, package=None):
+    found.add((sys._getframe(1).f_globals["__name__"], name))
+    return import_module(name, package)
+
+importlib.import_module = by_string
+import tf_transformer
+
+assert tf_transformer.load(sys.argv[1]).translate("A dog runs.")
+print(*(f"{importer} {module}" for importer, module in found), sep="\\n")
+"""
+
+
+def floors() -> dict[str, int]:
+    """Returns the floor of each room, 0 for the highest, by the contract of pyproject.toml."""
+    settings = tomllib.loads((ROOT.parent / "pyproject.toml").read_text("utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    return {room: floor for floor, rooms in enumerate(layers) for room in rooms.split(" | ")}
+
+
+def test_no_import_goes_upwards_while_a_run_translates(trained_run):
+    """Imports by strings and inside functions count: import-linter does not see the former."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRACE, str(trained_run.path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    pairs = [tuple(line.split()) for line in done.stdout.splitlines()]
+    pairs = [pair for pair in pairs if all(name.startswith(f"{PACKAGE}.") for name in pair)]
+    floor = {name: floors()[name.split(".")[1]] for pair in pairs for name in pair}
+    assert len(floor) > 60  # that many modules were imported
+    assert not [(one, other) for one, other in pairs if floor[one] > floor[other]]

@@ -137,6 +137,8 @@ def test_quoted_commands_have_their_options(page):
         name = words[1].removesuffix(".py")
         assert name in COMMANDS or (ROOT / words[1]).is_file(), words
         known = options_of(name) if name in COMMANDS else options_of_script(words[1])
+        if "table3" in name:  # it passes others on
+            known |= options_of("train")
         quoted = {word for word in words if word.startswith("--")}
         assert quoted <= known, (words, quoted - known)
 
@@ -190,7 +192,7 @@ LAYERS = "docs/guides/layers.md"
 TERMS = "docs/guides/terms.md"
 ELSEWHERE = {
     "README.md", "docs/guides/decoding.md", "docs/guides/exporting.md",
-    "docs/guides/serving.md",
+    "docs/guides/serving.md", "experiments/heads/README.md",
 }  # fmt: skip
 
 

@@ -77,17 +77,15 @@ def test_short_names_are_as_short_as_tells_them_apart():
 # --- Learning curves --------------------------------------------------------------------
 
 
-def curve(label: str, score_name: str) -> LearningCurve:
-    return LearningCurve(
-        label, [10, 20], [9.0, 8.0], [7.0, 6.0], [0.9, 0.5], score_name, (0.5, 20)
-    )
+def curve(label: str) -> LearningCurve:
+    return LearningCurve(label, [10, 20], [9.0, 8.0], [7.0, 6.0], [0.9, 0.5], (0.5, 20))
 
 
-def test_scores_of_different_kinds_have_different_axes(tmp_path):
-    curves = [curve("one", "BLEU"), curve("two", "accuracy"), curve("three", "BLEU")]
+def test_perplexity_and_bleu_stand_side_by_side(tmp_path):
+    curves = [curve("one"), curve("two")]
     draw_curves(curves, tmp_path / "curves.svg")
     text = (tmp_path / "curves.svg").read_text("utf-8")
-    assert text.count("<!-- dev BLEU -->") == text.count("<!-- dev accuracy -->") == 1
+    assert text.count("<!-- perplexity -->") == text.count("<!-- dev BLEU -->") == 1
     assert all(f"<!-- {each.label}, highest 0.5 -->" in text for each in curves)
 
 
@@ -99,7 +97,7 @@ def test_legends_cover_no_line(tmp_path, monkeypatch):
         savefig(figure, *arguments, **options)
 
     monkeypatch.setattr(Figure, "savefig", keep)
-    draw_curves([curve(f"run {number}", "BLEU") for number in range(6)], tmp_path / "c.png")
+    draw_curves([curve(f"run {number}") for number in range(6)], tmp_path / "c.png")
     drawn[0].draw_without_rendering()
     for axes in drawn[0].axes:
         legend = axes.get_legend().get_window_extent()
@@ -107,7 +105,7 @@ def test_legends_cover_no_line(tmp_path, monkeypatch):
 
 
 def test_the_old_dev_set_of_a_fine_tuned_run_is_drawn_beside_the_new_one(tmp_path):
-    curves = [curve("general", "BLEU"), replace(curve("law", "BLEU"), old_scores=[0.4, 0.3])]
+    curves = [curve("general"), replace(curve("law"), old_scores=[0.4, 0.3])]
     draw_curves(curves, tmp_path / "curves.svg")
     text = (tmp_path / "curves.svg").read_text("utf-8")
     assert "<!-- law, old dev set -->" in text and "<!-- general, old" not in text

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
-from sacrebleu.metrics.base import Score as MetricScore
 from sacrebleu.metrics.bleu import BLEUScore
 from sacrebleu.significance import PairedTest, Result
 
@@ -209,7 +207,6 @@ def score_translations(
 # --- Metrics that compare systems -------------------------------------------------------
 
 SACREBLEU: dict[str, Callable[..., Metric]] = {"bleu": _bleu, "chrf": CHRF}
-Parts = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 
 def make_metric(
@@ -218,51 +215,6 @@ def make_metric(
     """Returns one of `SACREBLEU`; only BLEU uses `tokenize`, sacreBLEU's tokeniser."""
     options = {"tokenize": tokenize} if name == "bleu" else {}
     return SACREBLEU[name](references=without_blanks(references), **options)
-
-
-class Ratio(Metric):
-    """Ratio of two sums over sentences, as a metric for sacreBLEU's significance tests.
-
-    `parts` returns the contributions of each output to numerator and denominator, [sentences,
-    2]; `version`, of the implementation, is for the signature.
-    """
-
-    def __init__(self, name: str, version: str, parts: Parts) -> None:
-        super().__init__()
-        self.name = name
-        self.version = version
-        self.num_refs = 1
-        self._parts = parts
-        self._known: dict[tuple[str, ...], Sequence[Sequence[float]]] = {}
-
-    def _extract_corpus_statistics(self, hypotheses, references=None):
-        key = tuple(hypotheses)
-        if key not in self._known:
-            self._known[key] = self._parts(key)
-        return self._known[key]
-
-    def _aggregate_and_compute(self, stats) -> MetricScore:
-        return self._compute_score_from_stats(np.sum(stats, axis=0))
-
-    def _compute_score_from_stats(self, stats) -> MetricScore:
-        numerator, denominator = stats
-        return MetricScore(self.name, numerator / denominator if denominator else 0.0)
-
-    def get_signature(self):
-        """Returns the signature with the metric's version in place of sacreBLEU's."""
-        signature = super().get_signature()
-        signature.info["version"] = self.version
-        return signature
-
-    # Abstract methods of `Metric` that the overridden ones never call.
-    def _preprocess_segment(self, sent):
-        raise NotImplementedError
-
-    def _extract_reference_info(self, refs):
-        raise NotImplementedError
-
-    def _compute_segment_statistics(self, hypothesis, ref_kwargs):
-        raise NotImplementedError
 
 
 class BleuAndLength(NamedTuple):
@@ -329,10 +281,7 @@ def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Teste
         if tested and by_samples.score == sampled[0].score:
             values = 1.0, 1.0  # see `paired_bootstrap`
         mean, half_width = by_samples.mean or 0.0, by_samples.ci or 0.0
-        low, high = mean - half_width, mean + half_width
-        if isinstance(metric, (BLEU, CHRF)):  # others may have any range
-            low, high = interval_in_percent(mean, half_width)
-        tested.append(Tested(low, high, *values))
+        tested.append(Tested(*interval_in_percent(mean, half_width), *values))
     return tested
 
 

@@ -133,22 +133,19 @@ class LearningCurve:
     steps: Sequence[int]
     train: Sequence[float]  # perplexity of batches since the last evaluation, with dropout
     dev: Sequence[float]  # perplexity on the dev set
-    scores: Sequence[float]  # on the dev set
-    score_name: str  # such as "BLEU"
-    best: tuple[float, int]  # the highest score on the latest dev set, and its step
+    scores: Sequence[float]  # BLEU on the dev set
+    best: tuple[float, int]  # the highest on the latest dev set, and its step
     old_scores: Sequence[float] = ()  # on the dev set of the --init-from run
 
 
 def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
-    """Draws perplexity, on a logarithmic axis, beside a panel for each kind of dev score.
+    """Draws perplexity, on a logarithmic axis, beside BLEU on the dev set.
 
     Raises UserError if matplotlib is missing or the file, a .png, .svg or .pdf, cannot be
     written.
     """
-    names = list(dict.fromkeys(curve.score_name for curve in curves))
-    figure = new_figure(5 * (1 + len(names)), 4 + 0.4 * len(curves))
-    perplexity, *others = figure.subplots(1, 1 + len(names))
-    scores = dict(zip(names, others, strict=True))
+    figure = new_figure(10, 4 + 0.4 * len(curves))
+    perplexity, bleu = figure.subplots(1, 2)
     for index, curve in enumerate(curves):
         every = max(1, len(curve.steps) // _MARKERS)
         marks = {"markevery": every, "markersize": 4, "clip_on": False}
@@ -158,16 +155,14 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
         perplexity.plot(curve.steps, curve.train, label=label, **faint)
         perplexity.plot(curve.steps, curve.dev, label=f"{curve.label}, dev", **style)
         label = f"{curve.label}, highest {curve.best[0]:.4g}"
-        axes = scores[curve.score_name]
-        axes.plot(curve.steps, curve.scores, label=label, **style)
+        bleu.plot(curve.steps, curve.scores, label=label, **style)
         if curve.old_scores:
             label = f"{curve.label}, old dev set"
-            axes.plot(curve.steps, curve.old_scores, label=label, **faint)
+            bleu.plot(curve.steps, curve.old_scores, label=label, **faint)
     perplexity.set(xlabel="step", title="perplexity", yscale="log")
-    for name, axes in scores.items():
-        axes.set(xlabel="step", title=f"dev {name}")
+    bleu.set(xlabel="step", title="dev BLEU")
     number_plainly(perplexity.yaxis)
-    for axes in (perplexity, *others):
+    for axes in (perplexity, bleu):
         axes.grid(alpha=0.3)
         # Below, where it covers no line.
         axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15))

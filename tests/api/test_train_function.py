@@ -3,20 +3,26 @@
 import io
 import logging
 import os
+import re
 import signal
 import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
-from command_line import train_options
+from command_line import assert_refused, train_options
 
 import tf_transformer
 from tf_transformer.api.train import full_names
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.training_options import config_of
+from tf_transformer.config import EOS_ID, UNK_ID
+from tf_transformer.decoding.interface import Translation
 from tf_transformer.run import Run
+from tf_transformer.run.run import evaluation_of
 from tf_transformer.translation.translator import Translator
+from tools.storm.lab import set_options
 
 SIZE = {
     "vocab_size": 400, "num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2, "steps": 4,
@@ -30,6 +36,10 @@ def text(trained_run) -> dict[str, str]:
     """Arguments that name the text of the trained run."""
     train, valid = (trained_run.corpus / name for name in ("train", "dev"))
     return {"train": str(train), "valid": [valid], "source": "en", "target": "de"}
+
+
+def as_settings(fields: dict[str, object]) -> list[str]:
+    return [f"{name}={value}" for name, value in full_names(fields).items()]
 
 
 def test_train_equals_the_command_and_resumes(text, capsys):
@@ -49,9 +59,98 @@ def test_train_equals_the_command_and_resumes(text, capsys):
     assert (run.path / "card.md").exists()
     words = ["--train", text["train"], "--valid", str(text["valid"][0]), "--source", "en"]
     words += ["--target", "de", "--set", "data.max_length=60"]
-    for name, value in full_names(SIZE).items():
-        words += ["--set", f"{name}={value}"]
+    words += set_options(*as_settings(SIZE))
     assert run.config == config_of(train_options(words))
+
+
+class Falling:
+    """A score that falls with each call, from -1 on, and keeps what it was given."""
+
+    __name__ = "falling"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple] = []
+
+    def __call__(self, sources, translations, references) -> float:
+        self.calls.append((sources, translations, references))
+        return -float(len(self.calls))
+
+
+def test_a_score_of_ones_own_chooses_the_weights_and_ends_training(text, trained_run, capsys):
+    """Only with the same name does a begun run go on, and never from the command line."""
+    size = SIZE | {"evaluate_every": 2}
+    falling = Falling()
+    again = tf_transformer.train(**text, **size | {"steps": 20}, patience=2, score=falling)
+    printed = capsys.readouterr().out
+    assert "no better score in training.patience evaluations" in printed
+    assert [*re.findall(r"falling (-\d) .*?(best)?\n", printed)][:2] == [
+        ("-1", "best"),
+        ("-2", ""),
+    ]
+    assert [record["valid_score"] for record in again.history] == [-1, -2, -3]
+    run = Run.open("runs/tiny")
+    assert evaluation_of(run, run.checkpoints.best)["step"] == 2
+    sources, translations, references = falling.calls[0]
+    assert (sources, references) == (trained_run.lines("dev.en"), trained_run.lines("dev.de"))
+    assert all(isinstance(one, Translation) for one in translations)
+    assert run.functions == {"score": "falling"} and run.config.training.best_by == "score"
+    assert "best falling of 3 evaluations: -1 at step 2" in (run.path / "card.md").read_text()
+
+    more = size | {"steps": 8}
+    with pytest.raises(UserError, match="was trained with the score falling .*: no functions"):
+        tf_transformer.train(**text, **more)
+    with pytest.raises(UserError, match="the score falling .*Received: the score max. To res"):
+        tf_transformer.train(**text, **more, score=max)
+    names = ["--train", text["train"], "--valid", str(text["valid"][0])]
+    names += ["--source", "en", "--target", "de", *set_options(*as_settings(more))]
+    refused = "was trained with the score falling .* call tf_transformer.train"
+    assert_refused(capsys, ["train", *names], refused, status=1)
+    config = ["train", "--config", "runs/tiny/config.json"]
+    assert_refused(capsys, config, "in Python. Received: no function", status=1)
+    again = tf_transformer.train(**text, **more, score=Falling())
+    assert [record["step"] for record in again.history] == [2, 4, 6, 8]
+
+
+class OnlyUnknown(tf_transformer.Rule):
+    """Lets only <unk> come, until the end."""
+
+    def next_token(self, beams):
+        allowed = np.isin(np.arange(SIZE["vocab_size"]), [UNK_ID, EOS_ID])
+        return tf_transformer.NextToken(allowed=allowed)
+
+
+def test_rules_act_in_the_search_of_the_dev_text_and_are_recorded(text):
+    found = []
+
+    def unknown(sources, translations, references) -> float:
+        found.extend(translations)
+        return 1.0
+
+    tf_transformer.train(**text, **SIZE, score=unknown, rules=[OnlyUnknown()])
+    assert {token for one in found for token in one.tokens} == {UNK_ID, EOS_ID}
+    assert Run.open("runs/tiny").functions == {"score": "unknown", "rules": ["OnlyUnknown"]}
+    with pytest.raises(UserError, match="score unknown and the rules OnlyUnknown of Python"):
+        tf_transformer.train(**text, **SIZE | {"steps": 6}, score=unknown)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"score": max, "best_by": "chrf"},
+            "`score` decides .*: leave out `best_by`. .*'chrf'",
+        ),
+        ({"best_by": "score"}, r"call tf_transformer.train\(score=FUNCTION\) in Python"),
+        ({"score": lambda *_: float("nan")}, "`score` must return a finite number. .*: nan"),
+        (
+            {"score": lambda *_: "good"},
+            "must return a finite number. Received: 'good' from <la",
+        ),
+    ],
+)
+def test_a_wrong_score_is_refused(text, options, message):
+    with pytest.raises(UserError, match=message):
+        tf_transformer.train(**text, **SIZE, **options)
 
 
 class Recorded(keras.callbacks.Callback):

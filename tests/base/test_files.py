@@ -184,6 +184,10 @@ def test_a_folder_appears_at_the_end_and_never_replaces_another(tmp_path):
     ):
         write_text(path / "a.txt", "of another meanwhile")
     assert names(path) == ["a.txt"]
+    with new_folder(path, replaces=True) as temporary:
+        write_text(temporary / "new.txt", "mine")
+        assert names(path) == ["a.txt"]
+    assert names(path) == ["new.txt"]
     assert names(path.parent) == ["1", "2"] and names(path.parent / "1") == ["deep"]
 
 

@@ -8,7 +8,7 @@ from command_line import (
     run_here,
 )
 
-from tf_transformer.cli.generate import search_origin
+from tf_transformer.cli.translate import search_origin
 from tf_transformer.config import DataConfig
 from tf_transformer.data.text import corpora
 from tf_transformer.run import Run

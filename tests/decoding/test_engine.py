@@ -12,7 +12,7 @@ import tensorflow as tf
 from trained import small_model, with_settings
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
-from tf_transformer.decoding.alignment import (
+from tf_transformer.decoding.attention import (
     default_layer,
     nearest_pieces,
     word_numbers,

@@ -84,7 +84,7 @@ class Recorder(Rule):
 
 
 def test_a_rule_reads_the_texts_as_given_and_is_traced_once(small, monkeypatch):
-    fresh, rule = with_settings(small), Recorder()
+    fresh, rule = with_settings(small, max_extra_length=20), Recorder()
     traces = traces_of(monkeypatch, fresh.engine, "search_ids")
     assert fresh.translate(TEXTS, rules=[rule]) == small.translate(TEXTS)
     fresh.translate(TEXTS[:1], rules=[rule])

@@ -125,8 +125,6 @@ def test_a_location_is_a_file_and_a_line(write, tmp_path):
         f"{tmp_path}/{line}" for line in ("a.en:1", "a.en:2", "a.en:3", "c.en:1", "c.en:2")
     ]
     assert train.location(4, "target") == f"{tmp_path}/c.de:2"
-    (train,) = take_surveys({"train": names}, data, {"train": ["a.ptb", "b.ptb", "c.ptb"]})
-    assert train.location(4) == "c.ptb, pair 2"
 
 
 def test_progress_names_the_split_and_counts_all_pairs_that_are_read(surveys):
@@ -447,12 +445,6 @@ def test_each_side_is_checked_with_its_own_vocabulary(tmp_path, surveys):
     assert "(a b c x y z)" in source.text and "target lines" in target.text
 
 
-def test_labels_of_sentences_are_not_tokenised(tokenizer, surveys):
-    splits = surveys([("a", "你")])
-    assert not doctor.check_unknown(splits, tokenizer, ("source",))[0].warning
-    assert doctor.check_unknown(splits, tokenizer)[0].warning
-
-
 def test_pairs_that_the_filters_drop_are_counted_with_the_reason(encode):
     pairs = TRAIN[:90] + [("", "leer")] * 4 + [(TRAIN[0][0] * 20, TRAIN[0][1] * 20)] * 6
     (finding,) = doctor.check_filters({"train": encode(pairs)})
@@ -499,7 +491,7 @@ def test_the_built_in_corpus_passes_every_check(tmp_path):
     run = Run.create_or_resume(tmp_path / "run", preset("tiny"))
     task = TranslationTask(run, ignore)
     test = [str(run.data / "builtin" / "test")]
-    findings = diagnose(TranslationTask, run.config, task.data, task, test=test)
+    findings = diagnose(run.config, task.data, task, test=test)
     assert {finding.check for finding in findings if finding.warning} == {"variety"}
     assert len({finding.check for finding in findings}) == 14
     assert quick_findings(task) == []

@@ -16,6 +16,7 @@ from tf_transformer.config import SETTINGS, Config, presets, settings_with
 from tf_transformer.config.config import TASK, WITHOUT_BLANKS, read_settings_file
 from tf_transformer.config.settings import nearest, parse_assignments
 from tf_transformer.data.text import ROLES, SIDES, well_formed, write_pairs
+from tf_transformer.decoding.rules import Rule, as_rules
 from tf_transformer.run import Run
 from tf_transformer.run.run import BLEU_TOKENIZER, PAIRS_FOLDER, require_created_by
 from tf_transformer.training.sessions import Budget, Interrupted
@@ -23,6 +24,8 @@ from tf_transformer.translation.checks import check_training
 
 if TYPE_CHECKING:
     import keras
+
+    from tf_transformer.translation.task import Score
 
 logger = logging.getLogger("tf_transformer")
 
@@ -43,6 +46,8 @@ def train(
     stop_after: str | None = None,
     accept_new_data: bool = False,
     callbacks: Sequence["keras.callbacks.Callback"] = (),
+    score: "Score | None" = None,
+    rules: Sequence[Rule] = (),
     settings: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Any:
@@ -74,6 +79,11 @@ def train(
             record in metrics.jsonl, such as valid_bleu. `model.stop_training` ends training.
             Hooks of evaluation and prediction are not called, nothing that a callback keeps is
             saved for the next session, and the learning rate cannot be set.
+        score: function of your own that chooses the best weights and ends training with
+            `patience`: it takes the dev sources, their translations and the references, three
+            lists, and returns a number; higher is better. The run records its name.
+        rules: rules of the search for the dev text, as in `translate`; the run records their
+            names, and goes on only with the same ones, and the same score.
         settings: values by "section.field", such as {"data.max_length": 100}.
         **fields: settings by their field alone, such as `dropout=0.3`, `steps=3000` or
             `init_from="runs/base"`; `batch_tokens` means training.batch_tokens.
@@ -99,26 +109,32 @@ def train(
         >>> isinstance(translator.translate("a b"), str)
         True
     """
-    text = {"train": train, "valid": valid}
+    text, own_rules = {"train": train, "valid": valid}, tuple(as_rules(rules))
     given = {name: _names_or_sides(name, it) for name, it in text.items() if it is not None}
     sides = {name: value for name, value in given.items() if isinstance(value, tuple)}
     given |= {"source": source, "target": target}
     names = {name: value for name, value in given.items() if value and name not in sides}
     named = full_names(names | fields)
     named |= dict(settings or {})
+    if score and named.setdefault("training.best_by", "score") != "score":
+        raise UserError(
+            "`score` decides which weights are best: leave out `best_by`. Received: "
+            f"{quoted(named['training.best_by'])}."
+        )
     resolved = configure(model, task=task, recipe=recipe, file=config, settings=named)
     folder = Path(output or f"runs/{resolved.preset or 'tiny'}")
     if sides:
         resolved = _with_pairs(resolved, folder, sides)
     budget = Budget.parse(stop_after) if stop_after else None
     with _shown_log():
-        check_training(resolved)
+        check_training(resolved, has_score=score is not None)
     import_tensorflow()
 
     import keras
 
     from tf_transformer.api.training_session import train_run
     from tf_transformer.loading.translators import load_translator
+    from tf_transformer.translation.task import Functions
 
     for each in callbacks:
         if not isinstance(each, keras.callbacks.Callback):
@@ -134,6 +150,7 @@ def train(
                 accept_new_data=accept_new_data,
                 bars=True,
                 callbacks=callbacks,
+                functions=Functions(score, own_rules),
             )
         except Interrupted as stop:
             logger.info("%s; call again to resume", stop)
@@ -284,6 +301,8 @@ def _settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[s
     names = [*settings_with(init_from="same"), *settings_with(init_from="taken")]
     if not named:
         names += settings_with(init_from="recipe")
+    if theirs["training.best_by"] == "score":  # of a function, which the run has not
+        names = [name for name in names if name != "training.best_by"]
     if theirs[BLEU_TOKENIZER] in WITHOUT_BLANKS:
         names = [name for name in names if name != BLEU_TOKENIZER]
     rate = values["data.subword_sampling"] and theirs["data.subword_sampling"]

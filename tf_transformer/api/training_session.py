@@ -1,5 +1,6 @@
 """A training session, from the run directory to the card, and the checks before it."""
 
+import functools
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -21,7 +22,7 @@ from tf_transformer.run.run_tokenizer import sized
 from tf_transformer.training import devices
 from tf_transformer.training.sessions import Budget, Stopper, is_chief
 from tf_transformer.training.trainer import Result, Trainer
-from tf_transformer.translation.task import TranslationTask
+from tf_transformer.translation.task import NO_FUNCTIONS, Functions, TranslationTask
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ def train_run(
     accept_new_data: bool = False,
     bars: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    functions: Functions = NO_FUNCTIONS,
 ) -> tuple[Run, Result | None]:
     """Trains a run to its end, from its last state if any; logs its scores, writes its card.
 
@@ -52,7 +54,7 @@ def train_run(
     with Stopper(budget) as stopper, lock, devices.lost_workers_explained():
         shown = is_watched(notebook=bars)
         trainer = _trainer(
-            config, output, stopper, num_devices, accept_new_data, shown, callbacks
+            config, output, stopper, num_devices, accept_new_data, shown, callbacks, functions
         )
         result = trainer.train()
         if result:
@@ -70,6 +72,7 @@ def _trainer(
     accept_new_data: bool,
     bars: bool,
     callbacks: Sequence[keras.callbacks.Callback],
+    functions: Functions,
 ) -> Trainer:
     """Prepares devices, run directory and data."""
     # First, since it clears TensorFlow's caches and would clear a tokenizer created before.
@@ -84,10 +87,11 @@ def _trainer(
     with workers.chief_first():
         chief, config = is_chief(), TranslationTask.settled(sized(config))
         is_new, names = not (output / "config.json").exists(), ("config.json", "versions.json")
-        run = open_for_training(output, config, accept_new_data) if chief else Run.open(output)
+        open_it = functools.partial(open_for_training, functions=functions.names)
+        run = open_it(output, config, accept_new_data) if chief else Run.open(output)
         try:
             with ProgressBars(shown=bars) as progress:  # only the chief writes data
-                task = TranslationTask(run, progress, may_encode=chief)
+                task = TranslationTask(run, progress, may_encode=chief, functions=functions)
         except UserError:
             for name in names if is_new and not holds_other_files(output, *names) else ():
                 (output / name).unlink()  # what was refused leaves no run

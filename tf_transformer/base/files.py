@@ -99,13 +99,14 @@ def _open_lock(path: Path) -> IO:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, replaces: bool = False) -> Iterator[Path]:
     """Yields a new folder beside `path`, which gets that name when the block succeeds.
 
-    Missing parents are created. Raises UserError at once if the folder exists, and later if it
-    cannot be written or the disk is full.
+    Missing parents are created. An existing folder is deleted at the end if the new one
+    `replaces` it, else it is a UserError at once. So is later a full disk, or a folder that
+    cannot be written.
     """
-    if path.exists():
+    if path.exists() and not replaces:
         raise UserError(f"{path} exists already. Choose another folder.")
     try:
         for leftover in path.parent.glob(f".{path.name}.*.tmp"):
@@ -115,6 +116,8 @@ def new_folder(path: Path) -> Iterator[Path]:
             yield temporary
             for part in [*temporary.rglob("*"), temporary]:
                 sync(part)
+            if replaces:
+                shutil.rmtree(path, ignore_errors=True)
             os.rename(temporary, path)
             sync(path.parent)
     except OSError as error:

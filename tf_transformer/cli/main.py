@@ -46,13 +46,13 @@ COMMANDS = {
         "train", "tf_transformer.cli.runs", "add_average", "run_average",
         "average the weights of checkpoints"),
     "translate": Command(
-        "translate", "tf_transformer.cli.translate", "add_arguments", "run",
+        "translate", "tf_transformer.cli.translate", "add_translate", "run_translate",
         "translate stdin to stdout, one sentence per line"),
     "generate": Command(
-        "translate", "tf_transformer.cli.generate", "add_arguments", "run",
+        "translate", "tf_transformer.cli.translate", "add_generate", "run_generate",
         "translate text to create training pairs"),
     "attention": Command(
-        "translate", "tf_transformer.cli.attention", "add_arguments", "run",
+        "translate", "tf_transformer.cli.translate", "add_attention", "run_attention",
         "draw the attention weights of a run"),
     "evaluate": Command(
         "evaluate", "tf_transformer.cli.evaluation", "add_evaluate", "run_evaluate",

@@ -45,7 +45,7 @@ def run_curves(options: argparse.Namespace) -> None:
     for curve in curves:
         highest, step = curve.best
         logger.info(
-            f"{curve.label}  dev {curve.score_name}  {sparkline(curve.scores)}  "
+            f"{curve.label}  dev BLEU  {sparkline(curve.scores)}  "
             f"last {curve.scores[-1]:.4g}, highest {highest:.4g} at step {step:,}"
         )
     if output:
@@ -64,7 +64,6 @@ def _curve(run: Run, label: str) -> LearningCurve:
         train=[record["perplexity"] for record in records],
         dev=[record["valid_perplexity"] for record in records],
         scores=[record[score] for record in records],
-        score_name="BLEU",
         best=(best[score], best["step"]),
         old_scores=[record[old] for record in records] if has_old else (),
     )

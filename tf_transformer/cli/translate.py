@@ -1,4 +1,4 @@
-"""The command `translate`."""
+"""Commands that translate: `translate`, `generate` and `attention`."""
 
 import argparse
 import dataclasses
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tf_transformer.base.errors import UserError, quoted
+from tf_transformer.base.files import sha256, write_text
 from tf_transformer.base.output import ProgressBars, single_line
 from tf_transformer.cli.options import (
     MODEL_HELP,
@@ -26,6 +27,9 @@ from tf_transformer.cli.options import (
     decoding_config,
     open_model,
     open_source,
+    picture,
+    require_between,
+    require_new,
     require_writable,
     sampling_config,
     spaced_probs,
@@ -33,12 +37,17 @@ from tf_transformer.cli.options import (
     stdin_chunks,
     write_lines,
 )
-from tf_transformer.cli.parser import given_options, int_from, value_of
-from tf_transformer.config import DecodingConfig
-from tf_transformer.data.text import read_lines, read_text
+from tf_transformer.cli.parser import float_from, given_options, int_from, integer, value_of
+from tf_transformer.config import SEARCH, DecodingConfig
+from tf_transformer.data.text import content_hash, read_lines, read_text
+from tf_transformer.plots import Heatmaps, draw_attention
+from tf_transformer.run import Run
 from tf_transformer.translation.files import require_format, translate_file
 
 logger = logging.getLogger(__name__)
+
+# --- translate -------------------------------------------------------------------------------
+
 
 # Lines of HTML or XML, of PO, and of SRT.
 _MARKUP = re.compile(r'^\s*(?:<[!?/]?[A-Za-z][^<>]*>|msg(?:id|str)\b.*"$|\d\d:\d\d:\S+ --> )')
@@ -46,7 +55,7 @@ _MARKUP = re.compile(r'^\s*(?:<[!?/]?[A-Za-z][^<>]*>|msg(?:id|str)\b.*"$|\d\d:\d
 Suspect: TypeAlias = dict[str, Any]  # a line of --report
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_translate(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `translate`, whose output is data."""
     add = parser.add_argument
     parser.set_defaults(stdout_is_data=True)
@@ -78,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sampling_options(parser)
 
 
-def run(options: argparse.Namespace) -> None:
+def run_translate(options: argparse.Namespace) -> None:
     """Translates stdin to stdout, one sentence per line; empty lines stay empty.
 
     With --text, stdin is a document, which is read to its end.
@@ -232,3 +241,184 @@ def _format(number: int, ranked, options: argparse.Namespace) -> Iterator[str]:
     for translation in ranked:
         words = spaced_probs(translation) if options.word_probs else ""
         yield f"{number}\t{translation.score:.4f}\t{single_line(translation)}{words}\n"
+
+
+# --- generate --------------------------------------------------------------------------------
+
+
+_LEAST_LOG_PROB = -1_000.0  # any translation is more probable
+
+
+def add_generate(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `generate`."""
+    add = parser.add_argument
+    add_run_options(parser, "--ensemble", "--tag")
+    add("--input", required=True, metavar="FILE", help="text to translate, plain or .gz")
+    add("--output", required=True, metavar="FILE", help="table to write, .tsv or .tsv.gz")
+    text = "use the translations as the sources of the pairs, for back-translation (default: "
+    text += "as the targets, for distillation)"
+    add("--back", action="store_true", help=text)
+    tokens, ratio = "data.max_length", "data.max_ratio"
+    text = f"drop pairs with more tokens on a side, including EOS (default: the run's {tokens})"
+    add("--max-tokens", type=value_of(tokens), metavar="N", help=text)
+    text = f"drop pairs with a larger length ratio in tokens (default: the run's {ratio})"
+    add("--max-ratio", type=value_of(ratio), metavar="R", help=text)
+    add(
+        "--min-log-prob",
+        type=float_from(_LEAST_LOG_PROB, 0.0),
+        default=_LEAST_LOG_PROB,
+        metavar="P",
+        help="drop translations with a lower mean log-probability per token, such as -1.5",
+    )
+    lines = "lines translated between saves (default: 10000)"
+    add("--shard-lines", type=int_from(1), default=10_000, metavar="N", help=lines)
+    add_protection_options(parser)
+    add_search_options(parser)
+    add_sampling_options(parser)
+
+
+def run_generate(options: argparse.Namespace) -> None:
+    """Translates a text and writes the pairs as a table for --train.
+
+    Drops and counts pairs that are empty, no text (with U+FFFD or control characters), copied,
+    too long or too different in length. After an interruption, run the same command again: it
+    resumes from the last save.
+    """
+    output = Path(options.output)
+    if not output.name.endswith((".tsv", ".tsv.gz")):
+        raise UserError(f"--output must end in .tsv or .tsv.gz. Received: {options.output}.")
+    require_new("--output", output)
+    sampling = sampling_config(options)
+    runs = [Run.open(path) for path in (options.run, *options.ensemble)]
+    data = runs[0].config.data
+    origin = {
+        "--input": content_hash(Path(options.input)),
+        "run": [sha256(run.weights(options.checkpoint)) for run in runs],
+        "search": search_origin(decoding_config(options, runs[0]), sampled=bool(sampling)),
+        "--tag": options.tag,
+    }
+    files = {"--protect": options.protect, "--glossary": options.glossary}
+    origin |= {
+        name: content_hash(Path(file)) if file and Path(file).is_file() else file
+        for name, file in files.items()
+    }
+    translator = open_model(options)
+
+    from tf_transformer.translation.generation import (
+        Filters,
+        GenerationSettings,
+        generate,
+        summary,
+    )
+
+    filters = Filters(
+        max_tokens=options.max_tokens or data.max_length,
+        max_ratio=options.max_ratio or data.max_ratio,
+        min_log_prob=options.min_log_prob,
+    )
+    settings = GenerationSettings(
+        filters=filters,
+        back=options.back,
+        sampling=sampling,
+        shard_lines=options.shard_lines,
+        origin=origin,
+    )
+    with ProgressBars() as bars:
+        report = functools.partial(bars, "translated")
+        lines = read_lines(Path(options.input))
+        counts = generate(translator, lines, output, settings, report)
+    logger.info("%s: %s", output, summary(counts))
+
+
+def search_origin(decoding: DecodingConfig, *, sampled: bool) -> dict[str, Any]:
+    """Returns the settings of the search that the translations depend on."""
+    return {  # but for the weights, which have a hash
+        name: getattr(decoding, name)
+        for name, setting in SEARCH.items()
+        if not (setting.same_results or (sampled and setting.of_search))
+    }
+
+
+# --- attention -------------------------------------------------------------------------------
+
+
+_KINDS = ("encoder", "decoder", "cross", "alignment")
+
+
+def add_attention(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `attention`."""
+    add_run_options(parser, "--tag")
+    add = parser.add_argument
+    add("sentence", metavar="TEXT", help="sentence of the source language")
+    add("--target", metavar="TEXT", help="its translation (default: the model's)")
+    text = "encoder, decoder or cross: the weights of heads; alignment (default): the mean "
+    text += "over the heads of cross-attention"
+    add("--kind", choices=_KINDS, default="alignment", help=text)
+    text = "layer to draw (default: layer 5 of 6, or the same relative depth in other models)"
+    add("--layer", type=integer, metavar="N", help=text)
+    text = "head to draw; needs --layer (default: all heads)"
+    add("--head", type=integer, metavar="N", help=text)
+    text = "picture to write, .png, .svg or .pdf (default: attention.png, or none with --data)"
+    add("--output", metavar="FILE", help=text)
+    add("--data", metavar="FILE", help="write pieces and weights as JSON")
+
+
+def run_attention(options: argparse.Namespace) -> None:
+    """Draws the attention of a run on a sentence and its translation.
+
+    The picture shows one head, all heads of a layer, or the alignment: the mean of the heads,
+    with aligned words in boxes. Layers and heads are counted from 1.
+    """
+    for name, value in (("TEXT", options.sentence), ("--target", options.target)):
+        if value is not None and not value.strip():
+            raise UserError(f"{name} must not be blank. Received: {value!r}.")
+    if options.data:
+        require_writable("--data", Path(options.data))
+    output = options.output or (None if options.data else "attention.png")
+    path = output and picture(output)
+    translator = open_model(options)
+    layer = _layer(options, translator)
+    target = options.target or translator.translate(options.sentence)
+    attention = translator.attention(options.sentence, target)
+    head = None if options.head is None else options.head - 1
+    maps = attention.heatmaps(options.kind, layer, head)
+    if options.data:
+        write_text(Path(options.data), _json(options, target, layer, maps))
+        logger.info("%s", options.data)
+    if path:
+        draw_attention(maps, path)
+        logger.info("%s", path)
+
+
+def _layer(options: argparse.Namespace, translator) -> int:
+    """Returns the layer, counted from 0; refuses a layer or head that the model lacks."""
+    from tf_transformer.decoding.attention import default_layer
+
+    config = translator.model.config
+    encoder = options.kind == "encoder"
+    layers = config.num_layers if encoder else config.num_decoder_layers
+    for name, number in given_options(options, "layer", "head").items():
+        most = layers if name == "layer" else config.num_heads
+        require_between(f"--{name}", number, 1, most)
+    return default_layer(layers) if options.layer is None else options.layer - 1
+
+
+def _json(options: argparse.Namespace, target: str, layer: int, maps: Heatmaps) -> str:
+    """Returns the JSON that docs/guides/attention.md describes."""
+    content = {
+        "sentence": options.sentence,
+        "target": target,
+        "kind": options.kind,
+        "layer": layer + 1,
+        "rows": maps.rows,
+        "columns": maps.columns,
+        "panels": {
+            title: [[round(float(weight), 6) for weight in row] for row in weights]
+            for title, weights in maps.panels.items()
+        },
+        "links": [
+            {"rows": [rows.start, rows.stop], "columns": [columns.start, columns.stop]}
+            for rows, columns in maps.links
+        ],
+    }
+    return json.dumps(content, ensure_ascii=False) + "\n"

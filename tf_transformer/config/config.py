@@ -396,11 +396,13 @@ class Config:
         """Parses config.json; raises UserError for an unknown or wrongly typed field."""
         try:
             record = parse_json(text)
-            record.pop("texts", None)  # the hashes of a run's text are no setting
-            TASK.check("task", record.pop("task", TASK.default))
+            for facts in ("texts", "functions"):  # of the run, and no settings
+                record.pop(facts, None)
+            task = record.pop("task", TASK.default)
             values = {name: record[name] for name in _NAMES} | flattened(record)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise UserError(f"The configuration is not a valid config.json: {error}.") from None
+        TASK.check("task", task)
         return cls.from_flat(values)
 
     @classmethod

@@ -52,7 +52,7 @@ def _multi30k(vocab_size: int, positions: str, steps: int, averaged: int) -> Con
         steps=steps, batch_tokens=4_096, warmup_steps=2_000, learning_rate_scale=2.53,
         ema_decay=0.999, evaluate_every=1_000, keep_last=averaged, average_last=averaged,
     )  # fmt: skip
-    # A translated caption is hardly longer than its source: docs/lab/decoding.md.
+    # A translated caption is hardly longer than its source: docs/results/text.md.
     decoding = DecodingConfig(beam_size=5, alpha=0.6, max_extra_length=15)
     return Config(model=model, training=training, decoding=decoding)
 

@@ -450,7 +450,7 @@ def _parts(layer) -> Iterator[tuple[str, Any, int]]:
     and a norm [D].
     """
     attentions = [("self_attn", layer.self_attention, layer.self_attention_norm)]
-    if hasattr(layer, "cross_attention"):
+    if layer.cross_attention:
         attentions += [("encoder_attn", layer.cross_attention, layer.cross_attention_norm)]
     for name, attention, norm in attentions:
         yield f"{name}.q_proj", attention.query_dense, 1

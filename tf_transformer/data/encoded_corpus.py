@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,7 +252,7 @@ def write_encoded(
         raise UserError(
             f"{directory} must be new or an encoded corpus. Received: no {INFO_FILE} in it."
         )
-    with new_folder(directory) as temporary:
+    with new_folder(directory, replaces=True) as temporary:
         lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
         counts = dict.fromkeys(("read", "kept", "empty", "too_long", "ratio", "cut"), 0)
         sizes = []
@@ -283,7 +282,6 @@ def write_encoded(
             np.save(temporary / f"{side}_lengths.npy", np.concatenate(lengths[side]))
         info = {"dtype": dtype, "fingerprint": fingerprint, "sizes": sizes}
         _write_info(temporary, info | {"report": dataclasses.asdict(report)})
-        shutil.rmtree(directory, ignore_errors=True)  # the old one, now that there is another
 
 
 # --- Metadata ------------------------------------------------------------------------------

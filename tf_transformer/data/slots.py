@@ -10,7 +10,6 @@ before one that stands for a number or the like. All is a function of seed, step
 """
 
 import logging
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -96,8 +95,7 @@ class SlotSampler:
             logger.warning("slots stand elsewhere than in 1.1.0: not bit for bit as there")
         if found != made_from:
             arrays = mined_spans(corpus, tokenizer.models, progress)
-            shutil.rmtree(folder, ignore_errors=True)
-            with new_folder(folder) as temporary:
+            with new_folder(folder, replaces=True) as temporary:
                 for name, array in zip(names, arrays, strict=True):
                     np.save(temporary / f"{name}.npy", array)
                 (temporary / note.name).write_text(made_from, "utf-8")

@@ -194,7 +194,9 @@ def _without_excluded(logits: tf.Tensor, next_token: NextToken) -> tf.Tensor:
         flat = tf.tensor_scatter_nd_update(flat, positions, impossible)
         logits = tf.reshape(flat, tf.shape(logits))
     if next_token.allowed is not None:
+        shape = logits.shape
         logits = tf.where(next_token.allowed, logits, -float("inf"))
+        logits.set_shape(shape)
     return logits
 
 
@@ -211,9 +213,12 @@ def _force_tokens(
     forced = next_token.forced[..., tf.newaxis]  # [B, W or 1, 1]
     by_beam = forced
     if forced.shape[1] != logits.shape[1]:
-        by_beam = tf.tile(forced, [1, logits.shape[1], 1])  # -> [B, W, 1]
+        by_beam = tf.broadcast_to(forced, tf.shape(normaliser))  # -> [B, W, 1]
     forced_log_probs = tf.gather(logits, by_beam, batch_dims=2) - normaliser  # -> [B, W, 1]
     is_first = tf.range(tokens.shape[-1]) == 0  # [k]
     only = tf.where(is_first, forced_log_probs, -float("inf"))  # -> [B, W, k]
     is_forced = forced != PAD_ID
-    return tf.where(is_forced, forced, tokens), tf.where(is_forced, only, log_probs)
+    outputs = tf.where(is_forced, forced, tokens), tf.where(is_forced, only, log_probs)
+    for output in outputs:  # also if a rule computes tensors of unknown shape
+        output.set_shape(tokens.shape)
+    return outputs

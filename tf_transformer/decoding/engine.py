@@ -20,13 +20,13 @@ from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig, Sampli
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE, symbols_in
-from tf_transformer.decoding.alignment import (
+from tf_transformer.decoding.attention import (
     Alignment,
+    Attention,
     default_layer,
     nearest_pieces,
     word_pairs,
 )
-from tf_transformer.decoding.attention import Attention
 from tf_transformer.decoding.beam_search import (
     Cache,
     Hypotheses,

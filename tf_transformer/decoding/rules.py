@@ -275,15 +275,20 @@ class Rulebook:
         return found
 
     def _beams(self, state: Any, index: Any) -> Iterator[tuple[Rule, Beams]]:
-        for rule, *own in zip(self.rules, state.contexts, state.rule_states, strict=True):
-            yield rule, Beams(state.tokens, index, state.max_lengths, *own, self.ops)
+        rows = zip(self.rules, state.contexts, state.rule_states, strict=True)
+        for rule, context, own in rows:
+            yield rule, Beams(state.tokens, index, state.max_lengths, context, own, self.ops)
 
 
 def _both(one: NextToken, other: NextToken, beams: Beams) -> NextToken:
     """Returns what two rules demand together; the first goes before the other."""
-    ops, forbidden = beams.ops, other.forbidden
+    ops: Any = beams.ops
+    forbidden: Any = other.forbidden
     width = beams.tokens.shape[1]
-    if forbidden is not None and [*getattr(forbidden, "shape", ())][1:2] != [width]:
+    shape = getattr(forbidden, "shape", [None])
+    if getattr(shape, "rank", 0) is None:  # TensorFlow cannot tell how many axes there are
+        forbidden.set_shape([None, width, None])
+    elif forbidden is not None and [*shape][1:2] != [width]:
         zeros = 0 * beams.max_lengths[:, np.newaxis, np.newaxis]  # [B, 1, 1]
         forbidden = np.zeros([width, 1], np.int32) + zeros + forbidden  # [B, W, R]
     return NextToken(
@@ -302,11 +307,11 @@ def _joined(join: Callable, one: Tensor | None, other: Tensor | None) -> Tensor 
 
 def as_rules(given: Any) -> tuple[Rule, ...]:
     """Returns a user's list of rules; UserError if it is none, or one has no hash."""
-    rules = tuple(given) if isinstance(given, list | tuple) else (given,)
-    if others := [one for one in rules if not (isinstance(one, Rule) and one.__hash__)]:
+    rules = tuple(given) if isinstance(given, list | tuple) else (None,)
+    if not all(isinstance(rule, Rule) and rule.__hash__ for rule in rules):
         raise UserError(
             "`rules` must be a list of `tf_transformer.Rule` objects, each with a hash (a "
-            f"dataclass must be frozen). Received: {shortened(repr(others[0]))}."
+            f"dataclass must be frozen). Received: {shortened(repr(given))}."
         )
     return rules
 

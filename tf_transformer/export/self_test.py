@@ -13,7 +13,7 @@ import numpy as np
 from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.alignment import default_layer
+from tf_transformer.decoding.attention import default_layer
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
 
@@ -74,20 +74,6 @@ def agree(expected: Any, received: Any, precision: str = "float32") -> bool:
         absolute = of_weights
     same_shape = np.shape(expected) == np.shape(received)
     return same_shape and np.allclose(received, expected, relative, absolute)
-
-
-def check_classifier(session: ExportEngine, classifier: Any) -> Iterator[Check]:
-    """Yields the answers of a `SentenceClassifier` and of its export."""
-    for text in fitting_texts(classifier.engine.tokenizer, classifier.engine.max_length):
-        label = classifier.classify(text)
-        answer = _ask(session, "serving_default", text=text)
-        named = dict(zip(answer["labels"], answer["probabilities"], strict=True))
-        expected = {
-            "labels": list(classifier.labels),
-            "probabilities": [label.probabilities[name] for name in classifier.labels],
-            "label": max(named, key=named.__getitem__),  # of tied labels, either is right
-        }
-        yield from _compared("serving_default", text, expected, answer)
 
 
 def check_translator(

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, PAD_ID, SETTINGS, UNK_ID, DecodingConfig
 from tf_transformer.data.text import SideName
-from tf_transformer.decoding.alignment import nearest_pieces
+from tf_transformer.decoding.attention import nearest_pieces
 from tf_transformer.decoding.beam_search import Hypotheses, length_penalty
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.text_codec import IDS, TextCodec
@@ -161,7 +161,7 @@ class Signatures:
         """Returns the best translation of each text, strings [B], with its attention.
 
         The weights, of each head and their mean, are those of the cross-attention in the layer
-        that alignments are read from (see `decoding.alignment`).
+        that alignments are read from (see `decoding.attention`).
         """
         source, cut = self._codec.encode(text)
         ids = source.to_tensor(PAD_ID)  # [B, S]

@@ -156,7 +156,7 @@ def _candidates(
     if next_token.must_continue is not None:
         banned |= next_token.must_continue[..., np.newaxis] & (tokens == EOS_ID)
     steps = np.where(banned, -np.inf, best - normaliser)  # [B, W, k]
-    forced = np.broadcast_to(next_token.forced, log_probs.shape)  # [B, W]
+    forced = np.broadcast_to(np.asarray(next_token.forced), log_probs.shape)  # [B, W]
     for at in zip(*np.nonzero(forced), strict=True):
         tokens[at], steps[at] = forced[at], -np.inf
         steps[at][0] = logits[at][forced[at]] - normaliser[at][0]

@@ -24,7 +24,7 @@ from tf_transformer.run import Run
 from tf_transformer.run.best import record_in
 from tf_transformer.run.checkpoints import is_valid, read_progress
 from tf_transformer.run.records import comparable, rank_of, read_results
-from tf_transformer.run.run import best_record, evaluation_of
+from tf_transformer.run.run import best_record, describe_functions, evaluation_of
 
 CARD_FILE = "card.md"
 
@@ -52,13 +52,19 @@ def write_run_card(run: Run, sustained_tflops: float | None = None) -> list[Part
         "Test sets": _tests(run),
         "Cost": _cost(run, sustained_tflops),
         "Versions": [_versions(run)],
-        "Command": [f"```\n{train_command(run.config, run.path)}\n```"],
+        "Command": _command(run),
     }
     parts: list[Part] = [f"# {run.path.name}"]
     for title, content in sections.items():
         parts += [f"## {title}", *content] if content else []
     write_text(run.path / CARD_FILE, joined(parts, MARKDOWN))
     return parts
+
+
+def _command(run: Run) -> list[Part]:
+    if run.functions:
+        return [f"tf_transformer.train in Python, with {describe_functions(run.functions)}."]
+    return [f"```\n{train_command(run.config, run.path)}\n```"]
 
 
 def try_to_write_card(run: Run) -> None:
@@ -128,7 +134,12 @@ def _changes(run: Run) -> list[Part]:
 
 def _scores(run: Run, best: dict[str, Any]) -> str:
     by, evaluations = run.config.training.best_by, len(comparable(run.history()))
-    how = f"{by} (by perplexity, as it is too low to compare)" if rank_of(best, by)[1] else by
+    by_name = run.functions.get("score", by)
+    how = (
+        f"{by_name} (by perplexity, as it is too low to compare)"
+        if rank_of(best, by)[1]
+        else by_name
+    )
     lines = [
         f"- best {how} of {evaluations} evaluations: {best[f'valid_{by}']:.4g} at step "
         f"{best['step']:,}, perplexity {best['valid_perplexity']:.2f}"

@@ -170,4 +170,5 @@ class BestWeights:
         same = [r for r in (marks.record, *history) if r and score_of(r, self.best_by) == score]
         known = {"perplexity": score_of(same[0], "perplexity") if same else -math.inf}
         known |= marks.scores
-        return self._rank_of({f"valid_{name}": abs(known[name]) for name in known})
+        known["perplexity"] = -known["perplexity"]  # back from `score_of`
+        return self._rank_of({f"valid_{name}": value for name, value in known.items()})

@@ -20,8 +20,7 @@ _RESULT = (
     "scores", "seen",
 )  # fmt: skip
 
-# Dev scores below these are noise, in which perplexity still tells better weights; of other
-# scores only 0 is.
+# Dev scores below these are noise, in which perplexity still tells better weights.
 _NOISE = {"bleu": 1.0, "chrf": 1.0}
 
 _LARGEST = 2**53  # whole numbers up to here are exact as floats
@@ -39,10 +38,11 @@ def score_of(record: Record, best_by: str) -> float:
 def rank_of(record: Record, best_by: str) -> tuple[float, float]:
     """Returns what orders evaluations, better ones higher: the score, and 0.0 beside it.
 
-    Where the score is noise it counts as 0.0, and the perplexity decides.
+    Where the score is noise it counts as 0.0, and the perplexity decides. A perplexity is none,
+    nor is a score of the user's own, which may be negative.
     """
     score = score_of(record, best_by)
-    if best_by != "perplexity" and (score <= 0 or score < _NOISE.get(best_by, 0)):
+    if score < _NOISE.get(best_by, -math.inf):
         return 0.0, score_of(record, "perplexity")
     return score, 0.0
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from tf_transformer.base.errors import UserError, quoted, shortened
@@ -53,12 +54,18 @@ class Run:
     """
 
     def __init__(
-        self, path: Path, config: Config, texts: Mapping[Role, str] | None = None
+        self,
+        path: Path,
+        config: Config,
+        texts: Mapping[Role, str] | None = None,
+        functions: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         self.config = config
         # Hashes of the texts of the last session, by role; none for a run never trained.
         self.texts = dict(texts or {})
+        # Names of the score and the rules that `tf_transformer.train` was given, if any.
+        self.functions = dict(functions or {})
         self.tokenizer = path / "tokenizer.model"
         self.origin = path / "origin.json"
         self.data = path / "data"
@@ -87,10 +94,13 @@ class Run:
                 how = f"To make it a run: tf-transformer convert {path} --from marian RUN"
             raise UserError(f"{path} is a {shortened(kind)} model of Hugging Face. {how}")
         try:
-            config, texts = Config.from_json(text), parse_json(text).get("texts", {})
+            config, record = Config.from_json(text), parse_json(text)
+            texts, functions = record.get("texts", {}), record.get("functions", {})
             if not (isinstance(texts, dict) and {*map(type, texts.values())} <= {str}):
                 raise UserError(f"`texts` must hold two hashes. Received: {quoted(texts)}.")
-            return cls(Path(path), config, texts)
+            if not isinstance(functions, dict):
+                raise UserError(f"`functions` must hold names. Received: {quoted(functions)}.")
+            return cls(Path(path), config, texts, functions)
         except UserError as error:
             raise UserError(f"{file}: {error}") from None
 
@@ -114,6 +124,7 @@ class Run:
             before.checkpoints.require_state_beside_best()
             remarks, begun = dict(may_change or {}), before.checkpoints.state_steps()
             run.config, run.texts = before._with_recorded_positions(config), before.texts
+            run.functions = before.functions
             current = before._with_recorded_tokenizer(run.config)
             may_differ = {*settings_with(resume="recorded"), *remarks}
             changes = differences(before.config, current, may_differ)
@@ -153,13 +164,14 @@ class Run:
         if write:
             self._write_config()
 
-    def record_texts(self, texts: Mapping[Role, str]) -> None:
-        """Records the hashes of this session's text."""
-        self.texts = dict(texts)
+    def record_session(self, texts: Mapping[Role, str], functions: Mapping[str, Any]) -> None:
+        """Records the hashes of this session's text, and the names of its functions."""
+        self.texts, self.functions = dict(texts), dict(functions)
         self._write_config()
 
     def _write_config(self) -> None:
-        write_text(self.path / "config.json", self.config.to_json(texts=self.texts))
+        also: dict[str, Any] = {"functions": self.functions} if self.functions else {}
+        write_text(self.path / "config.json", self.config.to_json(texts=self.texts, **also))
 
     def _write_versions(self) -> None:
         """Writes versions.json; in a begun run, announces and records those that changed."""
@@ -332,18 +344,30 @@ def package_versions() -> dict[str, str]:
 # --- Changes between two sessions -------------------------------------------------------------
 
 
-def open_for_training(path: Path, config: Config, accept_new_data: bool = False) -> Run:
+def open_for_training(
+    path: Path,
+    config: Config,
+    accept_new_data: bool = False,
+    functions: Mapping[str, Any] = MappingProxyType({}),
+) -> Run:
     """Opens a run with `Run.create_or_resume`, and compares its text with the recorded hashes.
 
     Text that has moved is accepted. A change of the dev text is announced, and scores on the
     old one no longer choose the best weights. A change of the training text is refused with a
-    UserError, or announced with `accept_new_data`.
+    UserError, or announced with `accept_new_data`. So are other `functions`, names of the score
+    and the rules of `tf_transformer.train`, than those of a begun run.
     """
     before = Run.open(path) if (path / "config.json").exists() else None
     known = before.texts if before else {}
     texts = {role: identity(text_files(config.data, role)) for role in ROLES}
     other = [role for role in ROLES if known.get(role, texts[role]) != texts[role]]
     begun = before is not None and bool(before.checkpoints.state_steps())
+    if before and begun and before.functions != functions:
+        raise UserError(
+            f"{path} was trained with {describe_functions(before.functions)} of Python. "
+            f"Received: {describe_functions(functions)}. To resume, call tf_transformer.train "
+            "with the same score and rules."
+        )
     if before and begun and "train" in other and not accept_new_data:
         raise _other_text(path, before.config.data.train, config.data.train)
     remarks = {
@@ -358,8 +382,16 @@ def open_for_training(path: Path, config: Config, accept_new_data: bool = False)
         run.record_change(ROLES[role], known[role], texts[role])
     if begun and "valid" in other:
         logger.warning("scores on the old dev text no longer choose the best weights")
-    run.record_texts(texts)
+    run.record_session(texts, functions)
     return run
+
+
+def describe_functions(functions: Mapping[str, Any]) -> str:
+    """Describes the names of a score and of rules, such as "score ter, rules Never"."""
+    rules = ", ".join(functions.get("rules", ()))
+    score = functions.get("score", "")
+    parts = [f"the score {score}" * bool(score), f"the rules {rules}" * bool(rules)]
+    return " and ".join(filter(None, parts)) or "no functions"
 
 
 def _other_text(path: Path, *names: Sequence[str]) -> UserError:

@@ -8,8 +8,10 @@ from tf_transformer.data.text import corpora
 from tf_transformer.run import Run
 
 
-def check_training(config: Config) -> None:
+def check_training(config: Config, *, has_score: bool = False) -> None:
     """Refuses a configuration that cannot be trained, before any work begins.
+
+    `has_score` tells whether a function of the user's own scores the dev text.
 
     Raises UserError if files are missing, settings contradict each other, or the model does not
     fit the run of `training.init_from`.
@@ -17,6 +19,11 @@ def check_training(config: Config) -> None:
     from tf_transformer.data.vocabulary import read_model  # imports SentencePiece
 
     training = config.training
+    if training.best_by == "score" and not has_score:
+        raise UserError(
+            "`training.best_by` is score if a function of one's own decides: call "
+            "tf_transformer.train(score=FUNCTION) in Python. Received: no function."
+        )
     if training.init_from:
         _check_source(config)
     elif training.lora_rank or training.freeze:

@@ -4,15 +4,17 @@ import dataclasses
 import functools
 import itertools
 import logging
+import math
+import numbers
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.base.errors import UserError
+from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import replacing
 from tf_transformer.base.output import NamedProgress
 from tf_transformer.config import EOS_ID, Config, DataConfig
@@ -48,6 +50,8 @@ from tf_transformer.data.vocabulary import (
     symbols_of,
 )
 from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.interface import Translation
+from tf_transformer.decoding.rules import Rule
 from tf_transformer.evaluation import DevText, make_metric, score_translations, tokenizer_for
 from tf_transformer.models.token_model import TokenModel
 from tf_transformer.models.transformer import build_model
@@ -61,6 +65,41 @@ logger = logging.getLogger(__name__)
 
 SAMPLES = 5
 MOST_SHAPES = 12  # since XLA compiles each. On Europarl, 4 % more steps than with 20 lengths
+
+
+Score = Callable[[list[str], list[Translation], list[str]], float]
+
+
+class Functions(NamedTuple):
+    """A user's own functions for the dev text: its score, higher is better, and rules."""
+
+    score: Score | None = None  # of sources, their translations and the references
+    rules: tuple[Rule, ...] = ()  # of the search
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """Names of the functions, which the run records; empty without any."""
+        rules = [type(rule).__name__ for rule in self.rules]
+        named = {"score": self.score and self.score_name, "rules": rules}
+        return {what: names for what, names in named.items() if names}
+
+    @property
+    def score_name(self) -> str:
+        """Name of the score."""
+        return getattr(self.score, "__name__", type(self.score).__name__)
+
+    def score_of(self, score: Score, *texts: Any) -> float:
+        """Returns what the score gives; UserError unless it is a finite number."""
+        value = score(*texts)
+        if not (isinstance(value, numbers.Real) and math.isfinite(value)):
+            raise UserError(
+                f"`score` must return a finite number. Received: {quoted(value)} from "
+                f"{self.score_name}."
+            )
+        return float(value)
+
+
+NO_FUNCTIONS = Functions()
 
 
 class TranslationTask:
@@ -111,7 +150,14 @@ class TranslationTask:
         metric = make_metric("bleu", [references], tokenize)
         return DevText(sources, metric)
 
-    def __init__(self, run: Run, progress: NamedProgress, *, may_encode: bool = True) -> None:
+    def __init__(
+        self,
+        run: Run,
+        progress: NamedProgress,
+        *,
+        may_encode: bool = True,
+        functions: Functions = NO_FUNCTIONS,
+    ) -> None:
         """Prepares text, tokenizer, corpora and batches, in this order: each needs the former.
 
         Whatever the run lacks is written into it: parallel text, the tokenizer, the encoded
@@ -119,7 +165,7 @@ class TranslationTask:
         encode reads the corpora that the chief tokenised. Raises UserError if the data cannot
         be read, or differs from those.
         """
-        self.run, self.may_encode = run, may_encode
+        self.run, self.may_encode, self.functions = run, may_encode, functions
         data = self.data = self.effective_data(run, may_write=may_encode)
         dev_files = text_files(run.config.data, "valid") or text_files(data, "valid")
         self.dev_set = run.dev_set(identity(dev_files))
@@ -276,9 +322,11 @@ class TranslationTask:
         translator = Translator(decoding=self.run.config.decoding, engine=engine)
         tokenize = self.run.config.data.bleu_tokenizer
         sources, references = ([pair[side] for pair in self.dev_pairs] for side in (0, 1))
+        functions = self.functions
+        search = functools.partial(translator.translate, rules=functions.rules)
 
         def evaluate() -> Result:
-            translations = translator.translate(sources)
+            translations = search(sources)
             scores = score_translations(translations, references, tokenize=tokenize)
             metrics = {
                 "bleu": scores.bleu.value, "chrf": scores.chrf.value, "exact": scores.exact,
@@ -292,9 +340,19 @@ class TranslationTask:
             ]
             lines.append(f"\ndev {scores.bleu}")
             lines.append(f"dev sentences translated exactly: {100 * scores.exact:.1f} %")
+            if functions.score:
+                texts = (
+                    [*sources],
+                    [*translations],
+                    [*references],
+                )
+                value = functions.score_of(functions.score, *texts)
+                metrics["score"] = value
+                headline += f"  {functions.score_name} {value:.4g}"
+                lines.append(f"dev {functions.score_name} {value:.4g}")
             if self._old_dev:
                 olds, answers = zip(*self._old_dev, strict=True)
-                found = translator.translate(olds)
+                found = search(olds)
                 old = score_translations(found, answers, tokenize=self._old_tokenizer).bleu
                 metrics["old_bleu"] = old.value
                 headline += f"  old dev set {old.value:.2f}"

@@ -32,8 +32,7 @@ from tf_transformer.data.spans import (
 )
 from tf_transformer.data.spans import protection as as_protection
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.alignment import Alignment
-from tf_transformer.decoding.attention import Attention
+from tf_transformer.decoding.attention import Alignment, Attention
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.interface import Engine, TranslatedText, Translation
 from tf_transformer.decoding.rules import Rule, as_rules
@@ -525,7 +524,7 @@ def _check_export(
             f"for a SavedModel. Received: format={quoted(format)}."
         )
     given = {
-        "better_than": gate, "reference": gate,  # a gate has its own
+        "better_than": gate, "source": gate, "reference": gate,  # a gate has its own
         "fixed_length": fixed_length, "no_text": not text,
         "tag": engine.tokenizer.tag,
     }  # fmt: skip
