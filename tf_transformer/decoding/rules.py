@@ -55,7 +55,7 @@ NUMPY = Operations(
 
 
 class Beams(NamedTuple):
-    """What a rule sees of a batch: the tokens so far, and what it keeps itself.
+    """A batch as a rule sees it: the tokens so far, and what it keeps itself.
 
     The tokens of an impossible beam, whose log-probability is -inf, are arbitrary.
     """
@@ -69,7 +69,7 @@ class Beams(NamedTuple):
 
 
 class NextToken(NamedTuple):
-    """What a rule demands of the next token; None adds no operation to the search.
+    """A rule's demands on the next token; None adds no operation to the search.
 
     Whatever the rules demand, PAD and BOS never come. Excluding tokens does not renormalise
     the probabilities of the others.
