@@ -25,7 +25,8 @@ nb_execution_mode = "off"  # the notebooks are executed already
 # Static: TensorFlow is neither installed nor imported. reference/api.md names what to document.
 autoapi_dirs = ["../tf_transformer"]
 _UNDOCUMENTED = (
-    "cli", "conversion", "export", "fast", "litert", "quality", "reports", "serving", "training",
+    "cli", "conversion", "export", "fast", "litert", "quality", "reports", "serving",
+    "training",
 )  # fmt: skip
 autoapi_ignore = [f"*/{package}/*" for package in _UNDOCUMENTED]
 autoapi_generate_api_docs = False
@@ -61,7 +62,7 @@ def show_packages(app):
 
 
 def link_notebooks(app, name, source):
-    """Redirects links to notebooks and notes to their copies, and links in these to the pages."""
+    """Redirects links to notebooks and notes to their copies, and theirs to the pages."""
     text = source[0].replace("](../../notebooks/", "](../notebooks/")
     text = text.replace("](../../benchmarks/NOTES.md", "](../notebooks/measurements.md")
     source[0] = text.replace("](../docs/", "](../")

@@ -3,3 +3,7 @@
 Each folder has a README with its command, its figures and its source. They run from a clone:
 `python -m experiments.heads --help`. They are not in the wheel.
 """
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # no notes of TensorFlow about the machine

@@ -14,8 +14,6 @@ from tabulate import tabulate
 
 from tf_transformer import Run, Translator, UserError, load
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # no notes of TensorFlow about the machine
-
 
 def run(command: Callable[[Sequence[str] | None], int | None], words=None) -> int:
     """Runs a command; returns its exit status. A user's mistake is one line on stderr."""

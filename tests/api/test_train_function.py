@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 from command_line import assert_refused, train_options
 
@@ -16,6 +17,7 @@ import tf_transformer
 from tf_transformer.api.train import full_names
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.training_options import config_of
+from tf_transformer.config import EOS_ID, UNK_ID
 from tf_transformer.decoding.interface import Translation
 from tf_transformer.run import Run
 from tf_transformer.run.run import evaluation_of
@@ -107,6 +109,28 @@ def test_a_score_of_ones_own_chooses_the_weights_and_ends_training(text, trained
     assert_refused(capsys, config, "in Python. Received: no function", status=1)
     again = tf_transformer.train(**text, **more, score=Falling())
     assert [record["step"] for record in again.history] == [2, 4, 6, 8]
+
+
+class OnlyUnknown(tf_transformer.Rule):
+    """Lets only <unk> come, until the end."""
+
+    def next_token(self, beams):
+        allowed = np.isin(np.arange(SIZE["vocab_size"]), [UNK_ID, EOS_ID])
+        return tf_transformer.NextToken(allowed=allowed)
+
+
+def test_rules_act_in_the_search_of_the_dev_text_and_are_recorded(text):
+    found = []
+
+    def unknown(sources, translations, references) -> float:
+        found.extend(translations)
+        return 1.0
+
+    tf_transformer.train(**text, **SIZE, score=unknown, rules=[OnlyUnknown()])
+    assert {token for one in found for token in one.tokens} == {UNK_ID, EOS_ID}
+    assert Run.open("runs/tiny").functions == {"score": "unknown", "rules": ["OnlyUnknown"]}
+    with pytest.raises(UserError, match="score unknown and the rules OnlyUnknown of Python"):
+        tf_transformer.train(**text, **SIZE | {"steps": 6}, score=unknown)
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,9 @@ def test_a_lambda_in_a_keras_file_is_not_run(tmp_path):
         load(tmp_path / "model.keras")
 
 
-@pytest.mark.parametrize("imports", ["tf_transformer, keras", "keras, tf_transformer"])
+@pytest.mark.parametrize(
+    "imports", ["keras, tf_transformer", "tf_transformer, keras; tf_transformer.Transformer"]
+)
 def test_keras_finds_the_classes_of_a_file_after_an_import_of_the_package(imports, tmp_path):
     model = small_model(20)
     model.compile("adam", LabelSmoothedCrossEntropy(), metrics=[Perplexity()])

@@ -14,9 +14,9 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -37,17 +37,8 @@ try:
     from waitress.task import ErrorTask
     from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
+    from tf_transformer.serving import rest
     from tf_transformer.serving.queue import MAX_ROWS, BatchError, QueueFullError, Telemetry
-    from tf_transformer.serving.rest import (
-        BadRequestError,
-        best_translations,
-        format_document,
-        format_response,
-        metadata,
-        model_status,
-        parse_document,
-        parse_request,
-    )
     from tf_transformer.serving.served_model import (
         LoadedVersion,
         NotReadyError,
@@ -68,7 +59,7 @@ class ClientGoneError(Exception):
 
 # By exception: the status, the message (by default its own), and the reason in the metrics.
 _ERRORS: dict[type[BaseException], tuple[int, str, str]] = {
-    BadRequestError: (400, "", "bad request"),
+    rest.BadRequestError: (400, "", "bad request"),
     UnknownVersionError: (404, "", "unknown version"),
     NotReadyError: (503, "The model is being loaded. Try again.", "loading"),
     QueueFullError: (503, "Too many requests are waiting. Try again.", "queue full"),
@@ -124,21 +115,26 @@ def _add_model(
 
     def predict(number=None):
         with model.use(number) as version:
-            request = parse_request(flask.request.get_data(), version.export)
+            request = rest.parse_request(flask.request.get_data(), version.export)
             flask.g.signature = request.signature
             outputs = answer(version, request.signature, request.inputs)
-            found = best_translations(version.counter, request.inputs, outputs)
+            found = rest.best_translations(version.counter, request.inputs, outputs)
         remarks = doubts(found, ({"row": row} for row in itertools.count()))
-        return _reply(format_response(outputs, request.by_row, [*request.warnings, *remarks]))
+        warnings = [*request.warnings, *remarks]
+        return _reply(rest.format_response(outputs, request.by_row, warnings))
 
     def translate_text(number=None):
         gone = flask.request.environ.get("waitress.client_disconnected", lambda: False)
-        with _place(places), model.use(number) as version:
+        with ExitStack() as stack:
+            if not places.acquire(blocking=False):  # before any work
+                raise QueueFullError
+            stack.callback(places.release)
+            version = stack.enter_context(model.use(number))
             with splitting:  # one at a time, so that others never wait for several
                 if gone():
                     raise ClientGoneError
                 body = flask.request.get_data()
-                parts, kept, warnings = parse_document(body, version.translator)
+                parts, kept, warnings = rest.parse_document(body, version.translator)
             compute, cut = functools.partial(answer, version, gone=gone), 0
 
             def search(slotted: list[Slotted]) -> list[list[Translation]]:
@@ -153,19 +149,19 @@ def _add_model(
         if cut:
             warnings.append(f"Sentences that were too long and were cut: {cut}")
         numbers = ({"part": n} for n, part in enumerate(parts) if part.is_sentence)
-        remarks = doubts([best for best, *_ in found.filled], numbers)
-        return _reply(format_document(parts, found, [*warnings, *remarks]))
+        warnings += doubts([best for best, *_ in found.filled], numbers)
+        return _reply(rest.format_document(parts, found, warnings))
 
     def status(number=None):
         states = model.states()
         if number is not None and number not in states:
             raise UnknownVersionError(f"There is no version {number} of {model.name}.")
         chosen = states if number is None else {number: states[number]}
-        return _reply(json.dumps(model_status(chosen)))
+        return _reply(json.dumps(rest.model_status(chosen)))
 
     def describe(number=None):
         with model.use(number) as version:
-            return _reply(json.dumps(metadata(version.export, model.name, version.number)))
+            return _reply(json.dumps(rest.metadata(version.export, model.name, version.number)))
 
     path = f"/v1/models/{model.name}"
     for prefix in (path, f"{path}/versions/<int:number>"):
@@ -189,17 +185,6 @@ def _doubts(
     for reason in itertools.chain.from_iterable(one["reasons"] for one in remarks):
         telemetry.doubtful.labels(reason).inc()
     return remarks
-
-
-@contextmanager
-def _place(places: threading.Semaphore) -> Iterator[None]:
-    """Takes a place for a document; raises QueueFullError, before any work, if none is free."""
-    if not places.acquire(blocking=False):
-        raise QueueFullError
-    try:
-        yield
-    finally:
-        places.release()
 
 
 def _answer(
@@ -242,7 +227,7 @@ def _translations(
 
     found, cut = dict[int, Translation](), 0
     for rows, answer in at_once(batches, compute_rows, version.streams):
-        found |= zip(rows, best_translations(version.counter, *answer), strict=True)
+        found |= zip(rows, rest.best_translations(version.counter, *answer), strict=True)
         cut += int(answer[1]["source_cut"].sum())
     return [found[row] for row in range(len(sentences))], cut
 
