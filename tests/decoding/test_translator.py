@@ -534,7 +534,7 @@ def test_each_span_comes_once_in_the_graph_in_an_export_and_in_litert(keeper, tm
     export = load(quick_export(keeper, tmp_path / "e", *signatures))
     assert export.engine.has_slots and export.translate([*KEPT], **options) == expected
     sent = {"text": column([keeper.protection.protect(text).text for text in KEPT])}
-    answer = export.engine._session.run("serving_default", sent)["translation"].tolist()
+    answer = export.engine.run("serving_default", sent)["translation"].tolist()
     plain = keeper.translate([text.decode() for text in sent["text"]], protect="none")
     assert [text.decode() for text in answer] == plain  # a client's own slots
     drawn = keeper.translate([*KEPT], sample=True, seed=1, **options)

@@ -251,7 +251,6 @@ def test_the_command_asks_the_gate_and_has_a_status_for_its_refusal(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--better-than {1} --reference {2}", "--source is needed for runs that translate"),
         ("--better-than nowhere --source {0} --reference {0}", "must be an export"),
         ("--better-than {1} --source {0} --reference {2}", "must have the same number of line"),
         (

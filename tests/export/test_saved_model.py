@@ -165,7 +165,10 @@ def test_another_file_than_the_one_checked_is_never_read(exported, tmp_path):
 
 @pytest.mark.parametrize(
     ("outputs", "missing"),
-    [(["label"], "translation in `serving_default`"), (["translation"], "in `with_options`")],
+    [
+        (["label"], "translation, score, source_cut in `serving_default`"),
+        (["translation", "score", "source_cut"], "in `with_options`"),
+    ],
 )
 def test_a_harmless_model_of_others_is_refused_in_one_line(tmp_path, outputs, missing):
     write_foreign(tmp_path / "1", lambda text, file: text, *outputs)
@@ -201,7 +204,7 @@ def test_the_guide_translates_over_grpc(exported, session, translator, capsys):
             assert Service().Predict(asked, None).outputs
             warm.add(asked.model_spec.signature_name)
     assert warm == set(session.signatures)
-    (snippet,) = snippets("docs/guides/serving.md")
+    (snippet,) = snippets("docs/guides/operating.md")
     server = grpc.server(futures.ThreadPoolExecutor(8))
     apis.add_PredictionServiceServicer_to_server(Service(), server)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -18,6 +19,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID
 from tf_transformer.data import builtin
 from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.rules import Prefixes
 from tf_transformer.export.saved_model import ExportEngine, column
 from tf_transformer.fast import int8
 from tf_transformer.fast.int8 import Int8Kernel, int8_works, plain_product, rounded_columns
@@ -100,7 +102,8 @@ def test_a_translation_depends_on_its_sentence_alone(translator, texts):
     for text, found in zip(texts, translator.translate(texts), strict=True):
         alone = translator.translate(text)
         assert alone == found
-        assert alone.log_prob == pytest.approx(found.log_prob, abs=0.01)
+        # A difference in the last bit can move a value to the next of int8.
+        assert alone.log_prob == pytest.approx(found.log_prob, rel=0.01)
 
 
 @needs_int8
@@ -153,11 +156,12 @@ def test_a_search_in_int8_finds_what_a_full_pass_in_int8_scores_alike(names):
     models = zip(*(random_pair(MODELS[name]) for name in names), strict=True)
     exact, rounded = (Ensemble(each) if names[1:] else each[0] for each in models)
     prefix, limits = np.array([[7, 8], [9, 0], [0, 0]], "int32"), tf.constant([8, 6, 7])
+    rules = [(Prefixes(), tf.constant(prefix))]
 
     @tf.function(autograph=False)
     def search(source):
         step, cache = rounded.step_function(), rounded.initial_cache(source)
-        return beam_search(step, cache, limits, beam_size=4, prefix=prefix)
+        return beam_search(step, cache, limits, rules, beam_size=4)
 
     found = search(tf.constant(SOURCE))
     tokens = found.tokens[:, 0]
@@ -237,7 +241,8 @@ def test_an_export_is_right_without_vnni_or_fails_in_one_sentence(
     assert re.search(
         "Products in int8 are wrong on this machine.*in float32, or in int8", old[1]
     )
-    assert new[1] == new[0]
+    has_vnni = "vnni" in Path("/proc/cpuinfo").read_text("utf-8")
+    assert new[1] == (new[0] if has_vnni else old[1])
 
 
 def absent(*arguments, **options):

@@ -249,13 +249,12 @@ def open_export(path: Path, *signatures: str) -> ExportEngine:
     """
     engine = ExportEngine(path)
     for name in signatures or ("serving_default",):
-        signature = engine.signatures.get(name)
-        if not signature or {*_OUTPUTS[name]} - signature.outputs.keys():
+        there = engine.signatures[name].outputs if name in engine.signatures else ()
+        if missing := [output for output in _OUTPUTS[name] if output not in there]:
             raise UserError(
                 f"{path} must be an export of this package that takes text and gives "
                 f"`translation`. Received: one with the signatures "
-                f"{', '.join(engine.signatures)}, without {', '.join(_OUTPUTS[name])} in "
-                f"`{name}`."
+                f"{', '.join(engine.signatures)}, without {', '.join(missing)} in `{name}`."
             )
     return engine
 
