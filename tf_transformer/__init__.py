@@ -88,5 +88,5 @@ def _register() -> None:
 
 # Whoever has imported Keras waits no longer for this. Otherwise it would take seconds, and the
 # classes register themselves when one of them is imported.
-if "keras" in sys.modules and sys.modules["keras"].config.backend() == "tensorflow":
+if (_keras := sys.modules.get("keras")) and _keras.config.backend() == "tensorflow":
     _register()
