@@ -16,7 +16,6 @@ from tf_transformer.config import SETTINGS, Config, presets, settings_with
 from tf_transformer.config.config import TASK, WITHOUT_BLANKS, read_settings_file
 from tf_transformer.config.settings import nearest, parse_assignments
 from tf_transformer.data.text import ROLES, SIDES, well_formed, write_pairs
-from tf_transformer.decoding.rules import Rule, as_rules
 from tf_transformer.run import Run
 from tf_transformer.run.run import BLEU_TOKENIZER, PAIRS_FOLDER, require_created_by
 from tf_transformer.training.sessions import Budget, Interrupted
@@ -25,6 +24,7 @@ from tf_transformer.translation.checks import check_training
 if TYPE_CHECKING:
     import keras
 
+    from tf_transformer.decoding.rules import Rule
     from tf_transformer.translation.task import Score
 
 logger = logging.getLogger("tf_transformer")
@@ -47,7 +47,7 @@ def train(
     accept_new_data: bool = False,
     callbacks: Sequence["keras.callbacks.Callback"] = (),
     score: "Score | None" = None,
-    rules: Sequence[Rule] = (),
+    rules: Sequence["Rule"] = (),
     settings: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Any:
@@ -109,6 +109,8 @@ def train(
         >>> isinstance(translator.translate("a b"), str)
         True
     """
+    from tf_transformer.decoding.rules import as_rules  # imports NumPy
+
     text, own_rules = {"train": train, "valid": valid}, tuple(as_rules(rules))
     given = {name: _names_or_sides(name, it) for name, it in text.items() if it is not None}
     sides = {name: value for name, value in given.items() if isinstance(value, tuple)}
