@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
     from tf_transformer.data.batches import text_dataset as text_dataset
     from tf_transformer.data.tokenizer import Tokenizer as Tokenizer
     from tf_transformer.data.vocabulary import train_tokenizer as train_tokenizer
+    from tf_transformer.decoding.interface import Translation as Translation
     from tf_transformer.decoding.rules import NextToken as NextToken
     from tf_transformer.decoding.rules import Rule as Rule
     from tf_transformer.layers import Decoder as Decoder
@@ -46,6 +47,7 @@ _MODULES = {
     "data.batches": ("text_dataset",),
     "data.tokenizer": ("Tokenizer",),
     "data.vocabulary": ("train_tokenizer",),
+    "decoding.interface": ("Translation",),
     "decoding.rules": ("NextToken", "Rule"),
     "base.errors": ("UserError",),
     "layers": (

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from tf_transformer.config import (
     SamplingConfig,
     TrainingConfig,
 )
-from tf_transformer.config.config import read_settings_file
+from tf_transformer.config.config import SearchOptions, read_settings_file
 from tf_transformer.config.presets import preset
 from tf_transformer.config.settings import Setting, parse_assignments
 from tf_transformer.models.transformer import Transformer
@@ -340,3 +341,9 @@ def test_set_may_complete_what_the_file_begins(tmp_path):
     assert (config.training.keep_last, config.training.average_last) == (3, 3)
     with pytest.raises(UserError, match=r"must be at least average_last \(4\)"):
         configure(file=file)
+
+
+def test_editors_know_every_option_of_the_search_with_its_type():
+    fields = (*dataclasses.fields(DecodingConfig), *dataclasses.fields(SamplingConfig))
+    types = {field.name: field.type for field in fields if field.name != "checkpoint"}
+    assert get_type_hints(SearchOptions) == types

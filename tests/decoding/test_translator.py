@@ -1,6 +1,7 @@
 """Text in, text out, with a trained model: what a translation depends on, and its options."""
 
 import copy
+import inspect
 import io
 import json
 import os
@@ -8,6 +9,7 @@ import pickle
 import re
 import signal
 from collections import Counter
+from typing import Unpack, get_overloads, get_type_hints
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from trained import (
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, DecodingConfig
+from tf_transformer.config.config import SearchOptions
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.interface import LONG, Translation, looks_wrong
 from tf_transformer.export.saved_model import column
@@ -32,7 +35,7 @@ from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.loading.translators import load_exported_translator
 from tf_transformer.models.cached_decoding import StepProgram
-from tf_transformer.translation.translator import Translator
+from tf_transformer.translation.translator import TranslationOptions, Translator
 
 
 @pytest.fixture(scope="module")
@@ -582,3 +585,15 @@ def test_an_empty_glossary_is_none(keeper):
     for protect in ("none", "default"):
         found = keeper.translate(text, protect=protect, glossary={})
         assert found == keeper.translate(text, protect=protect)
+
+
+@pytest.mark.parametrize(
+    ("method", "others"),
+    [(Translator.translate, get_type_hints(SearchOptions)), (Translator.translate_text, {})],
+)
+def test_editors_know_every_argument_of_a_method(method, others):
+    taken = {*inspect.signature(method).parameters, *others}
+    for overload in get_overloads(method):
+        named = inspect.signature(overload).parameters
+        assert named["options"].annotation == Unpack[TranslationOptions]
+        assert taken == {*named, *(get_type_hints(TranslationOptions) if others else ())}

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from tf_transformer.base import former
 from tf_transformer.base.architecture import POSITION_KINDS, head_sizes
@@ -367,6 +367,25 @@ class SamplingConfig:
 
     def __post_init__(self) -> None:
         convert_fields(self)
+
+
+class SearchOptions(TypedDict, total=False):
+    """Arguments that replace fields of `DecodingConfig`, and make a `SamplingConfig`."""
+
+    beam_size: int
+    alpha: float
+    max_extra_length: int
+    max_source_length: int
+    batch_tokens: int
+    min_length: int
+    max_length: int
+    no_repeat_ngram: int
+    lookahead: int
+    jit_compile: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
 
 
 # --- All of them ------------------------------------------------------------------------------

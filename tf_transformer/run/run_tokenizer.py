@@ -38,14 +38,14 @@ def sized(config: Config) -> Config:
 def load_tokenizer(
     run: Run,
     lines: Callable[[], Iterator[str]],
-    symbols: Callable[[], Iterable[str]] = tuple,
+    symbols: Iterable[str] = (),
     side_lines: Callable[[SideName], Iterator[str]] | None = None,
 ) -> Tokenizer:
     """Returns the run's tokenizer; if there is none, copies the configured one or trains one.
 
-    `lines` returns the text to train on, `symbols` pieces that are always in the vocabulary,
-    and `side_lines` the text of one side, to train a separate model for each. Raises UserError
-    if the configured one cannot be used, none can be trained, or that of a trained run is gone.
+    `lines` returns the text to train on; `symbols` are always in the vocabulary; `side_lines`
+    returns the text of one side, to train a separate model for each. Raises UserError if the
+    configured one cannot be used, none can be trained, or that of a trained run is gone.
     """
     data, vocab_size = run.config.data, run.config.model.vocab_size
     if run.tokenizer.exists():
@@ -71,10 +71,10 @@ def load_tokenizer(
         # The target's first: once `run.tokenizer` is there, both are.
         paths = (target_model_path(run.tokenizer), run.tokenizer)
         for side, path in zip(SIDES[::-1], paths, strict=True):
-            train_configured_tokenizer(run.config, side_lines(side), path, symbols())
+            train_configured_tokenizer(run.config, side_lines(side), path, symbols)
     else:
         logger.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
-        train_configured_tokenizer(run.config, lines(), run.tokenizer, symbols())
+        train_configured_tokenizer(run.config, lines(), run.tokenizer, symbols)
     return Tokenizer(run.tokenizer)
 
 

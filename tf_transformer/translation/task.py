@@ -7,7 +7,7 @@ import logging
 import math
 import numbers
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,35 +158,35 @@ class TranslationTask:
         may_encode: bool = True,
         functions: Functions = NO_FUNCTIONS,
     ) -> None:
-        """Prepares text, tokenizer, corpora and batches, in this order: each needs the former.
+        """Prepares all that training needs, in steps, each of which needs those before.
 
-        Whatever the run lacks is written into it: parallel text, the tokenizer, the encoded
-        corpora, and last, in config.json, how many positions are trained. A worker that may not
-        encode reads the corpora that the chief tokenised. Raises UserError if the data cannot
-        be read, or differs from those.
+        Whatever the run lacks is written into it: the comments name the files. A worker that
+        may not encode reads the corpora that the chief tokenised. Raises UserError if the data
+        cannot be read, or differs from those.
         """
         self.run, self.may_encode, self.functions = run, may_encode, functions
+        # Text: data/builtin.
         data = self.data = self.effective_data(run, may_write=may_encode)
         dev_files = text_files(run.config.data, "valid") or text_files(data, "valid")
         self.dev_set = run.dev_set(identity(dev_files))
         self.dev_pairs = list(all_pairs(corpora(data.valid, data)))
+        # Ids: tokenizer.model, data/train, data/valid, data/train-forms.
         self.tokenizer = self._load_tokenizer()
-
         self.train = self._encoded("train", progress)
         self.valid = self._encoded("valid", progress)
         self.forms = self._encoded("train", progress, *FORMS) if data.caps else self.train
-
+        # What changes pairs and draws them, each a function of seed and step: data/train-slots.
         rate, seed = data.subword_sampling, run.config.training.seed
         self.sampler = SubwordSampler(self.forms, self.tokenizer, rate, seed) if rate else None
         self.slots = self._slot_sampler(progress) if data.slots else None
         self.mixture = Mixture(self.train.sizes, data.mix, seed) if data.mix else None
-        most_shapes = MOST_SHAPES if run.config.training.jit_compile else None
-        draws = {"mixture": self.mixture, "augmentation": self._augmentation()}
-        self.plan = self._plan(self._training_lengths(), **draws, most_shapes=most_shapes)
-        self.valid_plan = self._plan(_lengths(self.valid))
+        # Batches.
+        self.plan, self.valid_plan = self._training_plan(), self._plan(_lengths(self.valid))
         self.shapes, self.steps_per_epoch = self.plan.shapes, self.plan.steps_per_epoch
         self.validation_steps = self.valid_plan.steps_per_epoch
+        # How many positions are trained: data/longest-joined, config.json.
         record_positions(run, self._record_longest(), is_chief=may_encode)
+        # What the weights of another run were scored on.
         source = run.config.training.init_from
         before = Run.open(source) if source else run
         self._old_dev = _old_dev_pairs(run, before, self.dev_pairs, may_encode)
@@ -196,31 +196,14 @@ class TranslationTask:
     def _load_tokenizer(self) -> Tokenizer:
         """Loads or trains the tokenizer; UserError if it splits a symbol, or cannot join."""
         by_side = self._side_text if self.data.separate_vocabularies else None
-        tokenizer = load_tokenizer(self.run, self._vocabulary_text, self._symbols, by_side)
-        require_whole(kept_whole(self.data), self.run.tokenizer)
+        symbols = kept_whole(self.data)
+        tokenizer = load_tokenizer(
+            self.run, self._vocabulary_text, symbol_pieces(symbols), by_side
+        )
+        require_whole(symbols, self.run.tokenizer)
         for model in tokenizer.models.values() if self.data.join else ():
             require_joinable(model)
         return tokenizer
-
-    def _record_longest(self) -> list[int]:
-        """Returns the lengths of the longest source and target; records a joined source."""
-        sides = self.forms.source_lengths, self.forms.target_lengths
-        longest = [int(side.max()) for side in sides]
-        if self.data.join:
-            stretch = self.sampler.stretch if self.sampler else 1  # of the lengths in the plan
-            joined = [int(length / stretch) for length in self.plan.longest]
-            longest = [max(both) for both in zip(longest, joined, strict=True)]
-            if self.may_encode:
-                with replacing(self.run.longest_joined, if_changed=True) as file:
-                    file.write_text(str(longest[0]))
-        return longest
-
-    def _augmentation(self) -> Augmentation | None:
-        if not (self.data.join or self.data.caps):
-            return None
-        texts = corpora(self.data.train, self.data)
-        tags = map(len, self.tokenizer.ids([text.tag for text in texts]))
-        return Augmentation(self.data, self.train.sizes, list(tags))
 
     def _vocabulary_text(self) -> Iterator[str]:
         return itertools.chain.from_iterable(map(self._side_text, SIDES))
@@ -237,31 +220,15 @@ class TranslationTask:
             chosen = itertools.islice(pairs, form - 1, None, step)
             yield from (pair[2 + index] for pair in chosen)
 
-    def _symbols(self) -> Iterable[str]:
-        """Returns pieces that are always in the vocabulary: symbols and tags."""
-        return symbol_pieces(kept_whole(self.data))
-
-    def _slot_sampler(self, progress: NamedProgress) -> SlotSampler:
-        return SlotSampler.mined(
-            self.forms,
-            self.tokenizer,
-            self.run.data / "train-slots",
-            self.data.slots,
-            self.run.config.training.seed,
-            functools.partial(progress, "aligning words"),
-        )
-
     def _encoded(self, role: Role, progress: NamedProgress, *forms: int) -> EncodedCorpus:
-        texts = corpora(getattr(self.data, role), self.data)
-        name = f"{role}-forms" if forms else role
+        data, name = self.data, f"{role}-forms" if forms else role
+        texts, symbols = corpora(getattr(data, role), data), symbols_of(data)
         folder = self.run.data / name
-        paths, models = text_files(self.data, role), self.tokenizer.models.values()
-        tags = "".join(f" {number}:{text.tag}" for number, text in enumerate(texts) if text.tag)
-        symbols = symbols_of(self.data)
-        tags += f" forms but of {symbols}" if forms else ""
-        made_from = fingerprint(
-            paths, models, f"{self.data.max_length} {self.data.max_ratio}" + tags
-        )
+        settings = f"{data.max_length} {data.max_ratio}"
+        settings += "".join(f" {i}:{text.tag}" for i, text in enumerate(texts) if text.tag)
+        settings += f" forms but of {symbols}" * bool(forms)
+        models = self.tokenizer.models.values()
+        made_from = fingerprint(text_files(data, role), models, settings)
         try:
             corpus = EncodedCorpus.open(folder)
             if corpus.fingerprint == made_from:
@@ -278,33 +245,67 @@ class TranslationTask:
             logger.warning("data/%s is encoded again: %s", name, reason)
         if not (folder / INFO_FILE).exists():
             shutil.rmtree(folder, ignore_errors=True)
-        report = functools.partial(progress, f"tokenising {name}")
         pairs = [pairs_in_form(text, form, symbols) for form in forms for text in texts]
         return encode_corpus(
             pairs or [text.pairs() for text in texts],
             self.tokenizer,
-            max_length=self.data.max_length,
-            max_ratio=self.data.max_ratio,
+            max_length=data.max_length,
+            max_ratio=data.max_ratio,
             directory=folder,
             fingerprint=made_from,
-            progress=report,
+            progress=functools.partial(progress, f"tokenising {name}"),
         )
 
-    def _training_lengths(self) -> list[np.ndarray]:
-        if self.sampler is None:
-            return _lengths(self.forms)
-        limit = self.data.max_length
-        return [self.sampler.lengths(side, limit) for side in SIDES]
+    def _slot_sampler(self, progress: NamedProgress) -> SlotSampler:
+        return SlotSampler.mined(
+            self.forms,
+            self.tokenizer,
+            self.run.data / "train-slots",
+            self.data.slots,
+            self.run.config.training.seed,
+            functools.partial(progress, "aligning words"),
+        )
 
-    def _plan(self, lengths: list[np.ndarray], **options: Any) -> BatchPlan:
+    def _training_plan(self) -> BatchPlan:
+        data, lengths, augmentation = self.data, _lengths(self.forms), None
+        if self.sampler:
+            lengths = [self.sampler.lengths(side, data.max_length) for side in SIDES]
+        if data.join or data.caps:
+            tags = self.tokenizer.ids([text.tag for text in corpora(data.train, data)])
+            augmentation = Augmentation(data, self.train.sizes, [*map(len, tags)])
+        most_shapes = MOST_SHAPES if self.run.config.training.jit_compile else None
+        return self._plan(lengths, self.mixture, augmentation, most_shapes)
+
+    def _plan(
+        self,
+        lengths: list[np.ndarray],
+        mixture: Mixture | None = None,
+        augmentation: Augmentation | None = None,
+        most_shapes: int | None = None,
+    ) -> BatchPlan:
         training = self.run.config.training
         return BatchPlan(
             *lengths,
             batch_tokens=training.batch_tokens,
             max_length=self.data.max_length,
             seed=training.seed,
-            **options,
+            mixture=mixture,
+            augmentation=augmentation,
+            most_shapes=most_shapes,
         )
+
+    def _record_longest(self) -> list[int]:
+        """Returns the lengths of the longest source and target; records a joined source."""
+        sides = self.forms.source_lengths, self.forms.target_lengths
+        longest = [int(side.max()) for side in sides]
+        if self.data.join:
+            stretch = self.sampler.stretch if self.sampler else 1  # of the lengths in the plan
+            joined = [int(length / stretch) for length in self.plan.longest]
+            longest = [max(both) for both in zip(longest, joined, strict=True)]
+            if self.may_encode:
+                with replacing(self.run.longest_joined, if_changed=True) as file:
+                    file.write_text(str(longest[0]))
+        return longest
 
     def describe(self) -> str:
         """Describes the corpora and their batches, for the console."""
@@ -341,11 +342,7 @@ class TranslationTask:
             lines.append(f"\ndev {scores.bleu}")
             lines.append(f"dev sentences translated exactly: {100 * scores.exact:.1f} %")
             if functions.score:
-                texts = (
-                    [*sources],
-                    [*translations],
-                    [*references],
-                )
+                texts = [*sources], [*translations], [*references]  # copies
                 value = functions.score_of(functions.score, *texts)
                 metrics["score"] = value
                 headline += f"  {functions.score_name} {value:.4g}"
@@ -372,19 +369,19 @@ class TranslationTask:
         self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
         """Returns an endless dataset of batches, starting at `start_step`."""
-        share: dict[str, Any] = {"replicas": replicas, "num_replicas": num_replicas}
-        share["start_step"] = start_step
-        if self.slots:
-            share["slots"] = self.slots
-        return make_dataset(self.forms, self.plan, self.sampler, **share)
+        return make_dataset(
+            self.forms, self.plan, self.sampler, self.slots,
+            start_step=start_step, replicas=replicas, num_replicas=num_replicas,
+        )  # fmt: skip
 
     def validation_data(
         self, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
         """Returns the batches of one pass over the dev set."""
-        share: dict[str, Any] = {"replicas": replicas, "num_replicas": num_replicas}
-        steps = self.validation_steps
-        return make_dataset(self.valid, self.valid_plan, num_steps=steps, **share)
+        return make_dataset(
+            self.valid, self.valid_plan, num_steps=self.validation_steps,
+            replicas=replicas, num_replicas=num_replicas,
+        )  # fmt: skip
 
 
 def _lengths(corpus: EncodedCorpus) -> list[np.ndarray]:

@@ -5,7 +5,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 import keras
 
@@ -20,6 +20,7 @@ from tf_transformer.base.errors import (
 )
 from tf_transformer.config import SAMPLING, SEARCH, DecodingConfig, SamplingConfig
 from tf_transformer.config.combinations import check
+from tf_transformer.config.config import SearchOptions
 from tf_transformer.config.settings import Bounds, Setting, nearest
 from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
 from tf_transformer.data.spans import (
@@ -57,6 +58,17 @@ _OTHER_PIECES = (
     "word probabilities of other pieces than the search's, since an export scores text: "
     "%d translations; load the run for the search's"
 )
+
+
+class TranslationOptions(SearchOptions, total=False):
+    """Options of `Translator.translate`, besides those that say what it returns."""
+
+    sample: bool
+    word_probs: bool
+    progress: Progress | None
+    protect: str | Path | None
+    glossary: Mapping[str, str] | str | Path | Glossary | None
+    rules: Sequence[Rule]
 
 
 class Translator:
@@ -164,24 +176,20 @@ class Translator:
     # fmt: off
     @overload
     def translate(self, texts: str, *, n_best: None = None, prefix: str | None = None,
-                  sample: bool = False, progress: Progress | None = None,
-                  rules: Sequence[Rule] = (), **options: Any) -> Translation: ...
+                  **options: Unpack[TranslationOptions]) -> Translation: ...
     @overload
     def translate(self, texts: str, *, n_best: int, prefix: str | None = None,
-                  sample: bool = False, progress: Progress | None = None,
-                  rules: Sequence[Rule] = (), **options: Any) -> list[Translation]: ...
+                  **options: Unpack[TranslationOptions]) -> list[Translation]: ...
     @overload
     def translate(self, texts: Strings, *, n_best: None = None, prefix: Strings | None = None,
-                  sample: bool = False, progress: Progress | None = None,
-                  rules: Sequence[Rule] = (), **options: Any) -> list[Translation]: ...
+                  **options: Unpack[TranslationOptions]) -> list[Translation]: ...
     @overload
     def translate(self, texts: Strings, *, n_best: int, prefix: Strings | None = None,
-                  sample: bool = False, progress: Progress | None = None,
-                  rules: Sequence[Rule] = (), **options: Any) -> list[list[Translation]]: ...
+                  **options: Unpack[TranslationOptions]) -> list[list[Translation]]: ...
     # fmt: on
     def translate(
         self, texts, *, n_best=None, prefix=None, sample=False, word_probs=False,
-        progress=None, protect=None, glossary=None, rules=(), **options
+        progress=None, protect=None, glossary=None, rules=(), **options: Unpack[SearchOptions]
     ):  # fmt: skip
         """Translates a sentence, or a list of sentences.
 
@@ -288,11 +296,15 @@ class Translator:
 
     # fmt: off
     @overload
-    def translate_text(self, texts: str, **options: Any) -> TranslatedText: ...
+    def translate_text(self, texts: str, *, language: str | None = None, context: int = 1,
+                       **options: Unpack[TranslationOptions]) -> TranslatedText: ...
     @overload
-    def translate_text(self, texts: Strings, **options: Any) -> list[TranslatedText]: ...
+    def translate_text(self, texts: Strings, *, language: str | None = None, context: int = 1,
+                       **options: Unpack[TranslationOptions]) -> list[TranslatedText]: ...
     # fmt: on
-    def translate_text(self, texts, *, language=None, context=1, **options):
+    def translate_text(
+        self, texts, *, language=None, context=1, **options: Unpack[TranslationOptions]
+    ):
         """Translates a document, or a list of documents, sentence by sentence.
 
         Lines, space, marks of lists, code between fences, and lone addresses and numbers stay
@@ -390,8 +402,7 @@ class Translator:
         *references: Strings,
         lowercase: bool = False,
         tokenize: str | None = None,
-        progress: Progress | None = None,
-        **options: Any,
+        **options: Unpack[TranslationOptions],
     ) -> Scores:
         """Translates sentences and scores the translations.
 
@@ -402,8 +413,7 @@ class Translator:
             tokenize: sacreBLEU's tokeniser; "none" for text that is already tokenised; None for
                 the setting data.bleu_tokenizer of the run or export, or 13a without one; 13a
                 is replaced for text without blanks between words.
-            progress: called with the number of sentences done so far.
-            **options: search settings; see `translate`.
+            **options: those of `translate`, but for `n_best` and `prefix`.
 
         Raises:
             ValueError: if `source` and `references` differ in length or are empty.
@@ -416,7 +426,7 @@ class Translator:
                 "`source` and each of `references` must have the same number of sentences, at "
                 f"least one. Received: {counts}."
             )
-        found = self.translate(sources, n_best=None, progress=progress, **options)
+        found = self.translate(sources, n_best=None, **options)
         tokens = tokenize or tokenizer_for(self.bleu_tokenizer, sets[0])
         return score_translations(found, *sets, lowercase=lowercase, tokenize=tokens)
 
@@ -469,7 +479,7 @@ class Translator:
         gate: Gate | None = None,
         format: Literal["savedmodel", "litert"] = "savedmodel",
         fixed_length: int | None = None,
-        **options: Any,
+        **options: Unpack[SearchOptions],
     ) -> Path:
         """Writes a model for TF Serving or LiteRT, after testing it; returns OUTPUT/VERSION.
 
