@@ -35,12 +35,13 @@ from harness.sentences import evenly_spaced
 
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
-from tf_transformer.data.alignment_model import mined_spans
 from tf_transformer.data.encoded_corpus import encode_corpus
-from tf_transformer.data.spans import Glossary, Protection, Slotted
 from tf_transformer.data.text import SIDES, read_lines, read_pairs, resolve_prefix
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.evaluation import bleu
+from tf_transformer.terms.alignment_model import mined_spans
+from tf_transformer.terms.glossary import Glossary
+from tf_transformer.terms.protection import Protection, Slotted
 
 KINDS = ("term", "tag", "number", "address")
 _MOST = 4  # spans of a line

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tf_transformer.config import DecodingConfig
-from tf_transformer.data.spans import SLOTS
+from tf_transformer.config import SLOTS, DecodingConfig
 from tf_transformer.data.vocabulary import symbol_pieces, train_tokenizer
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.interface import Translation

@@ -253,7 +253,7 @@ def paired_bootstrap(metric: Metric, baseline: Sequence[str], outputs: Sequence[
 
 
 @dataclass(frozen=True)
-class Tested:
+class Significance:
     """Interval of a system's score, and p-values of its difference from the first system.
 
     The 95 % confidence interval is by bootstrap resampling of sentences. The p-values are None
@@ -266,14 +266,14 @@ class Tested:
     randomisation: float | None = None  # approximate randomisation (Riezler and Maxwell 2005)
 
 
-def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Tested]:
+def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Significance]:
     """Tests the difference of each system from the first, by sacreBLEU and with its seed.
 
     The metric holds its references; a system is its translations, one per sentence.
     """
     sampled = _paired(metric, systems, "bs", SAMPLES)
     shuffled = _paired(metric, systems, "ar", TRIALS)
-    tested: list[Tested] = []
+    tested: list[Significance] = []
     for by_samples, by_trials in zip(sampled, shuffled, strict=True):
         values: tuple[float | None, float | None] = (None, None)
         if tested:  # sacreBLEU's bootstrap is one-sided
@@ -281,7 +281,7 @@ def paired_tests(metric: Metric, systems: Sequence[Sequence[str]]) -> list[Teste
         if tested and by_samples.score == sampled[0].score:
             values = 1.0, 1.0  # see `paired_bootstrap`
         mean, half_width = by_samples.mean or 0.0, by_samples.ci or 0.0
-        tested.append(Tested(*interval_in_percent(mean, half_width), *values))
+        tested.append(Significance(*interval_in_percent(mean, half_width), *values))
     return tested
 
 

@@ -76,11 +76,11 @@ def test_candidates_equal_those_of_separate_searches(greedy, trained_run):
     )
     assert len(tuning.tried) == 2
     for each in tuning.tried:
-        beam_size = each.choice.beam_size
+        beam_size = each.settings.beam_size
         texts = load_translator(greedy, "best").translate(sources, beam_size=beam_size)
         assert each.hypotheses == texts
         assert each.bleu.value == pytest.approx(bleu(texts, references).value)
-    assert tuning.present.choice.beam_size == 1
+    assert tuning.present.settings.beam_size == 1
     kept = dataclasses.replace(tuning, p_value=0.2)
     assert kept.chosen is kept.present
     assert dataclasses.replace(tuning, p_value=0.01).chosen is tuning.best

@@ -88,7 +88,7 @@ def test_tokenizers_are_trained_read_and_written_without_sentencepieces_module(t
     code = f"""
 import sys
 sys.modules["sentencepiece.sentencepiece_model_pb2"] = None  # importing it fails
-import tf_transformer.conversion.marian_vocabulary, tf_transformer.data.alignment_model
+import tf_transformer.conversion.marian_vocabulary, tf_transformer.terms.alignment_model
 import tf_transformer.data.subword_sampling, tf_transformer.loading.load
 from tf_transformer.data import vocabulary
 vocabulary.train_tokenizer({TEXT!r}, {str(path)!r}, vocab_size=290, symbols=["<1>"])

@@ -88,7 +88,7 @@ def test_the_normalization_shown_is_that_of_the_tokenizer(run, there):
 
 def test_text_that_has_changed_since_the_last_session_is_named(run):
     assert "Since the last session" not in card_of(run)
-    run.texts["train"] = "another hash"
+    run.text_hashes["train"] = "another hash"
     assert "\nSince the last session, the training text has changed.\n" in card_of(run)
 
 

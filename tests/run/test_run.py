@@ -251,11 +251,13 @@ def test_versions_that_changed_between_sessions_are_announced_and_recorded(start
 
 
 def test_the_hashes_of_the_text_stand_in_the_configuration(run):
-    assert Run.open(run.path).texts == {}
+    assert Run.open(run.path).text_hashes == {}
     run.record_session({"train": "one", "valid": "two"}, {})
     run.change_settings({"decoding.alpha": 1.0}, "for this test")
     again = Run.create_or_resume(run.path, run.config)
-    assert again.texts == Run.open(run.path).texts == {"train": "one", "valid": "two"}
+    assert (
+        again.text_hashes == Run.open(run.path).text_hashes == {"train": "one", "valid": "two"}
+    )
 
 
 @pytest.mark.parametrize("texts", [5, None, [], {"train": 5}])
@@ -401,7 +403,7 @@ def test_changed_dev_text_is_announced_and_recorded(tmp_path, texts, caplog):
 def test_another_tokenizer_of_bleu_makes_earlier_scores_incomparable(tmp_path, texts, caplog):
     """It may change when a run is resumed, as one of 1.0.0 on text without blanks does."""
     run = begun(tmp_path / "run", texts)
-    text = run.texts["valid"]
+    text = run.text_hashes["valid"]
     run.write_history([evaluation(step, dev_set=text) for step in (20, 40)])
     zh = config_of(texts).replace({"data.bleu_tokenizer": "zh", "training.patience": 1})
     resumed = open_for_training(run.path, zh)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tf_transformer.base.output import Part, ProgressBars, single_line
+from tf_transformer.base.output import ProgressBars, ReportPart, single_line
 from tf_transformer.config.config import DataConfig
 from tf_transformer.data.vocabulary import usable_tag
 from tf_transformer.evaluation import SACREBLEU, make_metric, tokenizer_for
@@ -30,7 +30,7 @@ def compare_systems(
     metrics: Sequence[str] = tuple(SACREBLEU),
     tokenize: str | None = None,
     most: int = 5,
-) -> list[Part]:
+) -> list[ReportPart]:
     """Compares each system with the first; returns a report in Markdown, for `output.joined`.
 
     By path, `texts` has the translations of the systems that are files, and `runs` the runs of

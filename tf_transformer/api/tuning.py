@@ -33,7 +33,7 @@ ALPHAS = tuple(tenths / 10 for tenths in range(21))
 
 
 @dataclass(frozen=True)
-class Choice:
+class TrialSettings:
     """Checkpoint and search settings to compare."""
 
     checkpoint: str
@@ -44,28 +44,28 @@ class Choice:
         return f"{self.checkpoint}, beam {self.beam_size}, alpha {self.alpha:g}"
 
     @classmethod
-    def of(cls, run: Run) -> "Choice":
+    def of(cls, run: Run) -> "TrialSettings":
         """Returns the current settings of a run."""
         names = (field.name for field in dataclasses.fields(cls))
         return cls(**{name: getattr(run.config.decoding, name) for name in names})
 
-    def settings(self) -> dict[str, Any]:
-        """Returns the choice as settings, by their full names."""
+    def as_changes(self) -> dict[str, Any]:
+        """Returns the settings to change in a run, by their full names."""
         return {f"decoding.{name}": value for name, value in dataclasses.asdict(self).items()}
 
 
 @dataclass(frozen=True)
-class Scored:
-    """A choice with its translations of the dev text and their BLEU."""
+class Trial:
+    """Settings with the translations of the dev text by them, and their BLEU."""
 
-    choice: Choice
+    settings: TrialSettings
     hypotheses: list[Translation]
     bleu: BleuAndLength
 
     def __str__(self) -> str:
         bleu = self.bleu
         return (
-            f"{self.choice}: BLEU {bleu.value:.2f}, brevity penalty "
+            f"{self.settings}: BLEU {bleu.value:.2f}, brevity penalty "
             f"{bleu.brevity_penalty:.3f}, length {bleu.length_ratio:.3f} of the reference"
         )
 
@@ -74,26 +74,26 @@ class Scored:
 class Tuning:
     """Result of a tuning."""
 
-    tried: list[Scored]
-    present: Scored  # with the run's current settings
-    best: Scored  # with the highest BLEU
+    tried: list[Trial]
+    present: Trial  # with the run's current settings
+    best: Trial  # with the highest BLEU
     p_value: float  # one-sided significance of the best's lead over the present
     signature: str  # of BLEU
 
     @property
-    def chosen(self) -> Scored:
+    def chosen(self) -> Trial:
         """The best if it is significantly better, else the present one."""
         return self.best if self.p_value < SIGNIFICANT else self.present
 
     def table(self) -> Table:
         """Returns BLEU and brevity penalty by alpha, a column per checkpoint and beam size."""
-        columns: dict[str, list[Scored]] = {}
-        for each in self.tried:
-            label = f"{each.choice.checkpoint}, beam {each.choice.beam_size}"
-            columns.setdefault(label, []).append(each)
+        columns: dict[str, list[Trial]] = {}
+        for trial in self.tried:
+            label = f"{trial.settings.checkpoint}, beam {trial.settings.beam_size}"
+            columns.setdefault(label, []).append(trial)
         rows = [
-            [f"{row[0].choice.alpha:g}"]
-            + [f"{each.bleu.value:.2f} ({each.bleu.brevity_penalty:.3f})" for each in row]
+            [f"{row[0].settings.alpha:g}"]
+            + [f"{trial.bleu.value:.2f} ({trial.bleu.brevity_penalty:.3f})" for trial in row]
             for row in zip(*columns.values(), strict=True)
         ]
         return Table(["alpha", *columns], rows)
@@ -114,7 +114,7 @@ def compare_settings(
     One search serves all `alphas`. The tag stands before each source; "" if the sources already
     have their tags.
     """
-    current = Choice.of(run)
+    current = TrialSettings.of(run)
     alphas = sorted({current.alpha, *alphas})
     tokenize = tokenizer_for(run.config.data.bleu_tokenizer, references)
     metric = make_metric("bleu", [references], tokenize)
@@ -126,10 +126,10 @@ def compare_settings(
             report = functools.partial(progress, f"{checkpoint}, beam {beam_size}")
             ranked = engine.translate(sources, decoding, alphas=alphas, progress=report)
             for alpha, column in zip(alphas, zip(*ranked, strict=True), strict=True):
-                choice = Choice(checkpoint, beam_size, alpha)
-                tried.append(Scored(choice, [*column], bleu_and_length(metric, column)))
-    present = next(each for each in tried if each.choice == current)
-    best = max(tried, key=lambda each: (each.bleu.value, each is present))
+                settings = TrialSettings(checkpoint, beam_size, alpha)
+                tried.append(Trial(settings, [*column], bleu_and_length(metric, column)))
+    present = next(trial for trial in tried if trial.settings == current)
+    best = max(tried, key=lambda trial: (trial.bleu.value, trial is present))
     p_value = paired_bootstrap(metric, present.hypotheses, best.hypotheses)
     return Tuning(tried, present, best, p_value, str(metric.get_signature()))
 
@@ -175,7 +175,7 @@ def tune(
         if tuning.chosen is tuning.present:
             logger.info("%s keeps its settings", run.path)
         else:
-            run.change_settings(tuning.chosen.choice.settings(), f"tuned on {name}")
+            run.change_settings(tuning.chosen.settings.as_changes(), f"tuned on {name}")
     return tuning
 
 
@@ -202,6 +202,6 @@ def _dev_text(run: Run, text: tuple[str, str] | None) -> tuple[str, list[tuple[s
         return text[0], read_some_pairs(*text)
     data = TranslationTask.effective_data(run)
     texts = corpora(data.valid, data)
-    for each in texts:
-        each.check()
-    return ", ".join(str(each.source) for each in texts), list(all_pairs(texts))
+    for corpus in texts:
+        corpus.check()
+    return ", ".join(str(corpus.source) for corpus in texts), list(all_pairs(texts))

@@ -106,10 +106,10 @@ class Table:
         return lines
 
 
-Part: TypeAlias = str | Table  # of a report: a paragraph, code between ```, or a table
+ReportPart: TypeAlias = str | Table  # of a report: a paragraph, code between ```, or a table
 
 
-def joined(parts: Sequence[Part], style: str = "simple") -> str:
+def joined(parts: Sequence[ReportPart], style: str = "simple") -> str:
     """Joins the parts of a report by empty lines; the text ends with a line break."""
     texts = [part.text(style) if isinstance(part, Table) else part for part in parts]
     return "\n\n".join(text.strip("\n") for text in texts) + "\n"

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TextIO
 
 from tf_transformer.base.errors import UserError, one_line
-from tf_transformer.base.output import Part, Table, joined
+from tf_transformer.base.output import ReportPart, Table, joined
 from tf_transformer.base.system import import_tensorflow
 from tf_transformer.cli.process import abandon_output, flush_output
 
@@ -202,7 +202,7 @@ def _shown(text: str, stream: TextIO, colour: int | None, hanging: str = _HANGIN
     return text if plain or colour is None else f"\033[{colour}m{text}\033[0m"
 
 
-def print_report(*parts: Part, style: str = "simple") -> None:
+def print_report(*parts: ReportPart, style: str = "simple") -> None:
     """Prints a report to stdout: as it is in a file, fitted to the width of a terminal.
 
     Between its paragraphs, code and tables is an empty line; `style` is that of the tables.
@@ -211,7 +211,7 @@ def print_report(*parts: Part, style: str = "simple") -> None:
     sys.stdout.write(joined(shown, style))
 
 
-def fitted(part: Part, columns: int, style: str = "simple") -> str:
+def fitted(part: ReportPart, columns: int, style: str = "simple") -> str:
     """Fits a part of a report to a terminal.
 
     Paragraphs are wrapped between words; code is unchanged, for pasting. A table that is too

@@ -17,7 +17,13 @@ from tf_transformer.cli.options import (
     refuse_unsuited,
     require_writable,
 )
-from tf_transformer.cli.parser import Replaced, float_from, given_options, int_from, options_of
+from tf_transformer.cli.parser import (
+    RemovedOption,
+    float_from,
+    given_options,
+    int_from,
+    options_of,
+)
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import read_some_pairs
 from tf_transformer.export.versions import check_readable, find_export
@@ -38,7 +44,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     runs = f"{RUN_HELP}; several form an ensemble"
     add_run_options(parser, "--tag", nargs="+", help=runs)
     average = "tf-transformer average RUN --last N, then export it with --checkpoint average"
-    add("--average", action=Replaced, const=average)
+    add("--average", action=RemovedOption, const=average)
     text = "precision of weights and computation (default: float32); bfloat16 halves the size, "
     text += "int8 quarters it; both may change translations, so evaluate them"
     add("--precision", default="float32", choices=DECODING_PRECISIONS, help=text)

@@ -26,13 +26,13 @@ from tf_transformer.cli.parser import (
 )
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.config import DECODING_PRECISIONS
-from tf_transformer.data.spans import Protection, protection, require_slots
 from tf_transformer.data.text import arriving_lines, read_lines
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import find_export
 from tf_transformer.loading.load import Source, of_export, of_run
 from tf_transformer.plots import SUFFIXES, new_figure
 from tf_transformer.run import Run
+from tf_transformer.terms.protection import Protection, protection, require_slots
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from tf_transformer.translation.translator import Translator

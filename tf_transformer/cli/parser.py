@@ -53,7 +53,7 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(2, f"error: {one_line(message)}{end} See {self.prog} --help.\n")
 
 
-class Once(argparse.Action):
+class StoreOnce(argparse.Action):
     """Stores a value; refuses a second one instead of replacing the first."""
 
     def __call__(self, parser, namespace, values, option_string=None) -> None:
@@ -64,7 +64,7 @@ class Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-class Replaced(argparse.Action):
+class RemovedOption(argparse.Action):
     """An option of the release before; refuses it and says what to type: its `const`."""
 
     def __init__(self, option_strings, dest, const) -> None:

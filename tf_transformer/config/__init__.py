@@ -8,6 +8,7 @@ from tf_transformer.config.config import (
     SAMPLING,
     SEARCH,
     SETTINGS,
+    SLOTS,
     UNK_ID,
     Config,
     DataConfig,
@@ -23,6 +24,6 @@ from tf_transformer.config.settings import MAX_COUNT, MAX_TOKENS
 __all__ = [
     "BOS_ID", "Config", "DataConfig", "DecodingConfig", "EOS_ID", "MAX_COUNT", "MAX_TOKENS",
     "ModelConfig", "NORMALIZATIONS", "PAD_ID", "SAMPLING", "SEARCH", "SETTINGS",
-    "SamplingConfig", "TrainingConfig", "UNK_ID", "settings_with",
+    "SLOTS", "SamplingConfig", "TrainingConfig", "UNK_ID", "settings_with",
 ]
 # fmt: on

@@ -28,6 +28,7 @@ from tf_transformer.config.settings import (
 )
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+SLOTS = tuple(f"<{number}>" for number in range(1, 10))  # pieces that stand for spans
 
 # Gain of query, key and value kernels: as if they were one Xavier kernel [D, 3 D].
 DEFAULT_GAIN = 2**-0.5

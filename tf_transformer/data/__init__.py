@@ -1,1 +1,1 @@
-"""Parallel text to batches: corpora, tokenisation, plans, spans and slots."""
+"""Parallel text to batches: corpora, documents, tokenisation, plans."""

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -25,12 +25,26 @@ from tf_transformer.base.errors import Strings, names_arguments, pairs
 from tf_transformer.config import BOS_ID, PAD_ID, DataConfig, TrainingConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.plan import Batch, BatchPlan
-from tf_transformer.data.slots import SlotSampler
 from tf_transformer.data.subword_sampling import StepAndReplica, SubwordSampler
 from tf_transformer.data.text import SideName
 from tf_transformer.data.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
+
+
+class PairEdits(Protocol):
+    """Changes of both sides of training pairs, such as slots: `terms.slot_sampler`."""
+
+    def put(
+        self,
+        side: SideName,
+        rows: np.ndarray,
+        indices: np.ndarray,
+        step: int,
+        tags: np.ndarray | int = 0,
+    ) -> np.ndarray:
+        """Returns padded sentences with the changes; see `EncodedCorpus.padded`."""
+
 
 _BATCHES_AHEAD = 2  # prepared while an earlier one is trained on
 
@@ -39,7 +53,7 @@ def make_dataset(
     corpus: EncodedCorpus,
     plan: BatchPlan,
     sampler: SubwordSampler | None = None,
-    slots: SlotSampler | None = None,
+    slots: PairEdits | None = None,
     fill: bool = True,
     **options,
 ) -> tf.data.Dataset:
@@ -127,7 +141,7 @@ def padded_rows(
     batch: Batch,
     at: StepAndReplica,
     tags: np.ndarray | int = 0,
-    slots: SlotSampler | None = None,
+    slots: PairEdits | None = None,
 ) -> np.ndarray:
     """Returns the ids of a side of a batch, [num_rows, length].
 

@@ -65,14 +65,14 @@ WIDE = "\u2e80"  # the first of the characters of East Asia, which put no space 
 _SEEN, _AHEAD, _BEHIND = 2_000, 500, 100
 
 
-class Span(NamedTuple):
+class Passage(NamedTuple):
     """A piece of a document: a sentence to translate, or what is kept."""
 
     text: str
     is_sentence: bool
 
 
-def take_apart(text: str, language: str, context: int = 1) -> list[Span]:
+def take_apart(text: str, language: str, context: int = 1) -> list[Passage]:
     """Returns the parts of a document in a language, such as "de"; none of them is empty.
 
     Unknown languages have the rules of English; UserError if it is no code of two or three
@@ -85,22 +85,22 @@ def take_apart(text: str, language: str, context: int = 1) -> list[Span]:
             f"{quoted(language)}{_UNNAMED * (language in SIDES)}."
         )
     lines = text.splitlines(keepends=True)
-    parts: list[Span] = []
+    parts: list[Passage] = []
     for line, is_code in zip(lines, _code(lines), strict=True):
         kept = is_code or line.isspace()
-        parts += [Span(line, False)] if kept else _line(line, code[0], context)
+        parts += [Passage(line, False)] if kept else _line(line, code[0], context)
     return [part for part in parts if part.text]
 
 
 def put_together(
-    parts: Iterable[Span], translations: Iterable[str]
-) -> Iterator[tuple[Span, str]]:
+    parts: Iterable[Passage], translations: Iterable[str]
+) -> Iterator[tuple[Passage, str]]:
     """Yields the parts with what stands for them: a translation, or their own text.
 
     Takes as many of the translations as there are sentences, and makes each a line. Between
     sentences without space, as in Chinese, a translation begins with one where it needs one.
     """
-    found, before, shown = iter(translations), Span("", False), ""
+    found, before, shown = iter(translations), Passage("", False), ""
     for part in parts:
         follows = before.is_sentence and part.is_sentence
         space = " " * (follows and _is_wide(before.text) > _is_wide(shown))
@@ -128,18 +128,18 @@ def _code(lines: list[str]) -> Iterator[bool]:
             end = fence[1]
 
 
-def _line(line: str, language: str, context: int) -> Iterator[Span]:
+def _line(line: str, language: str, context: int) -> Iterator[Passage]:
     rest = _MARKS.sub("", line, count=1)
     if len(rest) < len(line):
-        yield Span(line.removesuffix(rest), False)
+        yield Passage(line.removesuffix(rest), False)
     for cell in (_ROW if rest.startswith("|") else _TABS).split(rest):
         yield from _cell(cell, language, context)
 
 
-def _cell(cell: str, language: str, context: int) -> Iterator[Span]:
+def _cell(cell: str, language: str, context: int) -> Iterator[Passage]:
     """Yields the sentences of a line, or of a cell of a table, with the space around them."""
     if not _is_text(cell.strip()):
-        yield Span(cell, False)
+        yield Passage(cell, False)
         return
     cuts = _cuts(cell, language) if _MARK.search(cell) else ()
     found = (_CLOSE.match(cell, cut) for cut in cuts if not _goes_on(cell, cut, language))
@@ -148,9 +148,9 @@ def _cell(cell: str, language: str, context: int) -> Iterator[Span]:
         piece = cell[ends[first] : ends[min(first + context, len(ends) - 1)]]
         sentence = piece.strip()
         start = piece.index(sentence)
-        yield Span(piece[:start], False)
-        yield Span(sentence, _is_text(sentence))
-        yield Span(piece[start + len(sentence) :], False)
+        yield Passage(piece[:start], False)
+        yield Passage(sentence, _is_text(sentence))
+        yield Passage(piece[start + len(sentence) :], False)
 
 
 def _cuts(text: str, language: str) -> Iterator[int]:

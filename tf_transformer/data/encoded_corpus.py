@@ -54,7 +54,7 @@ class FilterReport:
         return f"{kept}; dropped: {dropped}" if dropped else kept
 
 
-class Side:
+class EncodedSide:
     """Sentences of one side, as slices of a flat array of ids."""
 
     def __init__(self, directory: Path, name: str, dtype: str):
@@ -111,7 +111,7 @@ class EncodedCorpus:
     """
 
     def __init__(self, directory: Path, info: dict[str, Any]) -> None:
-        self._sides = {name: Side(directory, name, info["dtype"]) for name in SIDES}
+        self._sides = {name: EncodedSide(directory, name, info["dtype"]) for name in SIDES}
         self.source_lengths, self.target_lengths = map(self.lengths, SIDES)
         self.report = FilterReport(**info["report"])
         self.fingerprint, self.sizes = info["fingerprint"], info["sizes"]

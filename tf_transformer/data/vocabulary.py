@@ -20,11 +20,18 @@ import sentencepiece
 
 from tf_transformer.base.errors import UserError, names_arguments, quoted
 from tf_transformer.base.files import replacing
-from tf_transformer.config import BOS_ID, EOS_ID, NORMALIZATIONS, PAD_ID, UNK_ID, DataConfig
+from tf_transformer.config import (
+    BOS_ID,
+    EOS_ID,
+    NORMALIZATIONS,
+    PAD_ID,
+    SLOTS,
+    UNK_ID,
+    DataConfig,
+)
 from tf_transformer.config.config import SETTINGS
 from tf_transformer.config.settings import require_words, split_tags
 from tf_transformer.data.sentencepiece_model import ModelProto, PieceType
-from tf_transformer.data.spans import SLOTS
 from tf_transformer.data.text import Reservoir, corpora, read_errors, well_formed
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space

@@ -17,10 +17,10 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import InOneProcess
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.data.documents import WIDE
-from tf_transformer.data.spans import CHANGES, KINDS, differences
 from tf_transformer.data.text import is_visible
 from tf_transformer.decoding.rules import Rule
 from tf_transformer.decoding.streams import Progress
+from tf_transformer.terms.spans import CHANGES, KINDS, differences
 
 logger = logging.getLogger(__name__)
 

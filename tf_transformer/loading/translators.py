@@ -15,7 +15,6 @@ from tf_transformer.base.former import CLASSES, gone
 from tf_transformer.config import DecodingConfig
 from tf_transformer.config.settings import split_tags
 from tf_transformer.data import builtin
-from tf_transformer.data.spans import Protection
 from tf_transformer.data.text import always_tagged
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
@@ -32,6 +31,7 @@ from tf_transformer.models.transformer import Transformer, build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.run.run_tokenizer import trained_pieces
+from tf_transformer.terms.protection import Protection
 from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from sacrebleu.metrics import CHRF
 from sacrebleu.metrics.base import Metric
 
 from tf_transformer.base.errors import shortened
-from tf_transformer.base.output import Part, Table
+from tf_transformer.base.output import ReportPart, Table
 from tf_transformer.evaluation import (
     Spread,
     bleu_and_length,
@@ -72,7 +72,7 @@ def compare_outputs(
     references: Sequence[_Texts],
     most: int = 5,
     tokenize: str = "13a",
-) -> list[Part]:
+) -> list[ReportPart]:
     """Compares two systems or more with the first, the baseline.
 
     For a system with several seeds, tests and sentences use the seed whose score by the first
@@ -87,7 +87,7 @@ def compare_outputs(
     }  # fmt: skip
     typical = [_nearest_to_mean(seeds) for seeds in next(iter(values.values()))]
     outputs = [system.outputs[seed] for system, seed in zip(systems, typical, strict=True)]
-    parts: list[Part] = []
+    parts: list[ReportPart] = []
     for name, metric in metrics.items():
         parts += _scores(name, metric, systems, values[name], outputs)
     parts += _sentences([system.name for system in systems], outputs, sources, references,
@@ -106,7 +106,7 @@ def _scores(
     systems: Sequence[System],
     values: Sequence[Sequence[float]],
     outputs: Sequence[_Texts],
-) -> list[Part]:
+) -> list[ReportPart]:
     spreads = [Spread.of(seeds) for seeds in values]
     tests = paired_tests(metric, outputs)
     rows: list[list[str]] = []
@@ -137,7 +137,7 @@ def _sentences(
     references: Sequence[_Texts],
     most: int,
     tokenize: str,
-) -> list[Part]:
+) -> list[ReportPart]:
     """Counts the sentences that each system translates better or worse than the first."""
     texts = {"source": sources} if sources else {}
     texts |= {"reference": references[0], names[0]: outputs[0]}
@@ -145,7 +145,7 @@ def _sentences(
     before = _sentence_chrf(outputs[0], references)
     bleu = make_metric("bleu", references, tokenize)
     rows: list[list[str]] = []
-    largest: list[Part] = []
+    largest: list[ReportPart] = []
     for name, output in zip(names, outputs, strict=True):
         row = [name, f"{bleu_and_length(bleu, output).length_ratio:.3f}", "", "", "", ""]
         if rows:
@@ -168,7 +168,7 @@ def _sentences(
 
 def _largest(
     name: str, gains: Sequence[float], texts: Mapping[str, _Texts], most: int
-) -> list[Part]:
+) -> list[ReportPart]:
     """Shows the sentences of the largest gains, then of the largest losses."""
     by_gain = sorted(range(len(gains)), key=lambda line: gains[line], reverse=True)
     chosen = [line for line in by_gain[:most] if gains[line] > _EQUAL]
@@ -189,7 +189,7 @@ def _sentence_chrf(outputs: _Texts, references: Sequence[_Texts]) -> list[float]
     return [metric.sentence_score(output, list(targets)).score for output, targets in pairs]
 
 
-def _settings(systems: Sequence[System]) -> list[Part]:
+def _settings(systems: Sequence[System]) -> list[ReportPart]:
     known = [system for system in systems if system.settings]
     rows = []
     for name in known[0].settings if known else ():

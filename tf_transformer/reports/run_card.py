@@ -8,7 +8,7 @@ from typing import Any
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import parse_json, write_text
-from tf_transformer.base.output import MARKDOWN, Part, Table, joined
+from tf_transformer.base.output import MARKDOWN, ReportPart, Table, joined
 from tf_transformer.config import SETTINGS, Config, settings_with
 from tf_transformer.config.presets import TABLE3, train_command
 from tf_transformer.data.encoded_corpus import EncodedCorpus
@@ -31,7 +31,7 @@ CARD_FILE = "card.md"
 logger = logging.getLogger(__name__)
 
 
-def write_run_card(run: Run, sustained_tflops: float | None = None) -> list[Part]:
+def write_run_card(run: Run, sustained_tflops: float | None = None) -> list[ReportPart]:
     """Writes RUN/card.md from the files of a run, even during training; returns its parts.
 
     With the sustained rate of one device, the cost is also estimated as in the paper. Raises
@@ -43,7 +43,7 @@ def write_run_card(run: Run, sustained_tflops: float | None = None) -> list[Part
             f"{run.path} has no evaluation yet, so there is no card. Train the run until its "
             "first evaluation."
         )
-    sections: dict[str, list[Part]] = {
+    sections: dict[str, list[ReportPart]] = {
         "Model": _model(run),
         "Departures from the paper": _departures(run),
         "Data": _data(run),
@@ -54,14 +54,14 @@ def write_run_card(run: Run, sustained_tflops: float | None = None) -> list[Part
         "Versions": [_versions(run)],
         "Command": _command(run),
     }
-    parts: list[Part] = [f"# {run.path.name}"]
+    parts: list[ReportPart] = [f"# {run.path.name}"]
     for title, content in sections.items():
         parts += [f"## {title}", *content] if content else []
     write_text(run.path / CARD_FILE, joined(parts, MARKDOWN))
     return parts
 
 
-def _command(run: Run) -> list[Part]:
+def _command(run: Run) -> list[ReportPart]:
     if run.functions:
         return [f"tf_transformer.train in Python, with {describe_functions(run.functions)}."]
     return [f"```\n{train_command(run.config, run.path)}\n```"]
@@ -75,14 +75,14 @@ def try_to_write_card(run: Run) -> None:
         logger.warning("warning  no card was written: %s", error)
 
 
-def _model(run: Run) -> list[Part]:
+def _model(run: Run) -> list[ReportPart]:
     config = run.config
     model, training = config.model, config.training
     kind = f"a Transformer of {model.num_layers} + {model.num_decoder_layers} layers"
     norm = "before each sublayer" if model.norm_first else "after each sublayer"
     done = max((record["step"] for record in run.history()), default=0)
     updates = f"{done:,}" if done == training.steps else f"{done:,} of {training.steps:,}"
-    parts: list[Part] = [
+    parts: list[ReportPart] = [
         f"Preset {config.preset or 'none'}: {kind}, d_model {model.d_model}, "
         f"d_ff {model.d_ff}, {model.num_heads} heads, {model.vocab_size:,} word pieces, "
         f"{parameter_count(model):,} parameters; {model.positions} positions, norms "
@@ -95,12 +95,12 @@ def _model(run: Run) -> list[Part]:
     return [*parts, "\n".join(lines)] if lines else parts
 
 
-def _data(run: Run) -> list[Part]:
+def _data(run: Run) -> list[ReportPart]:
     data = run.config.data
     files = data_files(data)
     if not files:
         return ["The built-in English-German corpus of this package."]
-    parts: list[Part] = [f"{data.source} to {data.target}."] if data.source else []
+    parts: list[ReportPart] = [f"{data.source} to {data.target}."] if data.source else []
     rows = []
     for file in files:
         lines = file.lines()
@@ -117,13 +117,13 @@ def changed_text(run: Run) -> list[Role]:
     changed: list[Role] = []
     for role in ROLES:
         with suppress(UserError):  # a file is missing
-            known, files = run.texts.get(role), text_files(run.config.data, role)
+            known, files = run.text_hashes.get(role), text_files(run.config.data, role)
             if known and identity(files) != known:
                 changed.append(role)
     return changed
 
 
-def _changes(run: Run) -> list[Part]:
+def _changes(run: Run) -> list[ReportPart]:
     """Tabulates settings that later sessions changed; other sections show the final values."""
     rows = [
         [f"{change['step']:,}", change["what"], change["from"], change["to"]]
@@ -155,7 +155,7 @@ def _scores(run: Run, best: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _tests(run: Run) -> list[Part]:
+def _tests(run: Run) -> list[ReportPart]:
     """Tabulates the scores from `evaluate --record`, with counts of lines seen in training."""
     rows = []
     for result in read_results(run.results):
@@ -195,7 +195,7 @@ def _seen(record: dict[str, Any]) -> str:
     return ", ".join(f"{number:,}" for number in largest)
 
 
-def _cost(run: Run, sustained_tflops: float | None) -> list[Part]:
+def _cost(run: Run, sustained_tflops: float | None) -> list[ReportPart]:
     """Tabulates the cost up to each evaluation, and compares it with the paper's Table 2."""
     devices, lengths = _devices(run), None
     how = "counted from the model and the lengths in the run's data/."
@@ -313,7 +313,7 @@ def additions(config: Config, measured: Mapping[str, Any] | None = None) -> dict
     }
 
 
-def _departures(run: Run) -> list[Part]:
+def _departures(run: Run) -> list[ReportPart]:
     """Tabulates departures, then the settings that the paper lacks."""
     differing = departures(run.config)
     rows = [

@@ -57,13 +57,13 @@ class Run:
         self,
         path: Path,
         config: Config,
-        texts: Mapping[Role, str] | None = None,
+        text_hashes: Mapping[Role, str] | None = None,
         functions: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         self.config = config
         # Hashes of the texts of the last session, by role; none for a run never trained.
-        self.texts = dict(texts or {})
+        self.text_hashes = dict(text_hashes or {})
         # Names of the score and the rules that `tf_transformer.train` was given, if any.
         self.functions = dict(functions or {})
         self.tokenizer = path / "tokenizer.model"
@@ -95,12 +95,12 @@ class Run:
             raise UserError(f"{path} is a {shortened(kind)} model of Hugging Face. {how}")
         try:
             config, record = Config.from_json(text), parse_json(text)
-            texts, functions = record.get("texts", {}), record.get("functions", {})
-            if not (isinstance(texts, dict) and {*map(type, texts.values())} <= {str}):
-                raise UserError(f"`texts` must hold two hashes. Received: {quoted(texts)}.")
+            hashes, functions = record.get("texts", {}), record.get("functions", {})
+            if not (isinstance(hashes, dict) and {*map(type, hashes.values())} <= {str}):
+                raise UserError(f"`texts` must hold two hashes. Received: {quoted(hashes)}.")
             if not isinstance(functions, dict):
                 raise UserError(f"`functions` must hold names. Received: {quoted(functions)}.")
-            return cls(Path(path), config, texts, functions)
+            return cls(Path(path), config, hashes, functions)
         except UserError as error:
             raise UserError(f"{file}: {error}") from None
 
@@ -123,7 +123,8 @@ class Run:
             before = cls.open(path)
             before.checkpoints.require_state_beside_best()
             remarks, begun = dict(may_change or {}), before.checkpoints.state_steps()
-            run.config, run.texts = before._with_recorded_positions(config), before.texts
+            run.config = before._with_recorded_positions(config)
+            run.text_hashes = before.text_hashes
             run.functions = before.functions
             current = before._with_recorded_tokenizer(run.config)
             may_differ = {*settings_with(resume="recorded"), *remarks}
@@ -164,14 +165,16 @@ class Run:
         if write:
             self._write_config()
 
-    def record_session(self, texts: Mapping[Role, str], functions: Mapping[str, Any]) -> None:
+    def record_session(self, hashes: Mapping[Role, str], functions: Mapping[str, Any]) -> None:
         """Records the hashes of this session's text, and the names of its functions."""
-        self.texts, self.functions = dict(texts), dict(functions)
+        self.text_hashes, self.functions = dict(hashes), dict(functions)
         self._write_config()
 
     def _write_config(self) -> None:
         also: dict[str, Any] = {"functions": self.functions} if self.functions else {}
-        write_text(self.path / "config.json", self.config.to_json(texts=self.texts, **also))
+        write_text(
+            self.path / "config.json", self.config.to_json(texts=self.text_hashes, **also)
+        )
 
     def _write_versions(self) -> None:
         """Writes versions.json; in a begun run, announces and records those that changed."""
@@ -358,9 +361,9 @@ def open_for_training(
     and the rules of `tf_transformer.train`, than those of a begun run.
     """
     before = Run.open(path) if (path / "config.json").exists() else None
-    known = before.texts if before else {}
-    texts = {role: identity(text_files(config.data, role)) for role in ROLES}
-    other = [role for role in ROLES if known.get(role, texts[role]) != texts[role]]
+    old = before.text_hashes if before else {}
+    hashes = {role: identity(text_files(config.data, role)) for role in ROLES}
+    other = [role for role in ROLES if old.get(role, hashes[role]) != hashes[role]]
     begun = before is not None and bool(before.checkpoints.state_steps())
     if before and begun and before.functions != functions:
         raise UserError(
@@ -371,7 +374,7 @@ def open_for_training(
     if before and begun and "train" in other and not accept_new_data:
         raise _other_text(path, before.config.data.train, config.data.train)
     remarks = {
-        f"data.{role}": "other text" if role in other else "the same text" for role in known
+        f"data.{role}": "other text" if role in other else "the same text" for role in old
     }
     remarks[BLEU_TOKENIZER] = "earlier scores no longer choose the best weights"
     run = Run.create_or_resume(path, config, remarks)
@@ -379,10 +382,10 @@ def open_for_training(
         logger.warning("the training text has changed: a new tokenizer will be trained")
         run.tokenizer.unlink(missing_ok=True)
     for role in other if begun else ():
-        run.record_change(ROLES[role], known[role], texts[role])
+        run.record_change(ROLES[role], old[role], hashes[role])
     if begun and "valid" in other:
         logger.warning("scores on the old dev text no longer choose the best weights")
-    run.record_session(texts, functions)
+    run.record_session(hashes, functions)
     return run
 
 
@@ -447,7 +450,7 @@ def what_is_unfinished(run: Run, steps: int) -> str:
     evaluated = record_in(average)
     reached = max((each["step"] for each in ([evaluated] if evaluated else history)), default=0)
     # Without files it is the built-in dev set, which only the records name.
-    text, last = run.texts.get("valid"), history[-1]["dev_set"] if history else ""
+    text, last = run.text_hashes.get("valid"), history[-1]["dev_set"] if history else ""
     dev_set = run.dev_set(text) if text else last
     best = BestWeights(run.checkpoints, training.best_by, dev_set)
     if reached < steps and not best.patience_used_up(history, training.patience):

@@ -15,13 +15,15 @@ from google.protobuf.json_format import MessageToDict
 
 from tf_transformer.base.errors import UserError, quoted, shortened
 from tf_transformer.base.files import parse_json
-from tf_transformer.data.documents import NO_JOIN, Span, put_together, take_apart
-from tf_transformer.data.spans import Glossary, KeptTranslations, Protection
+from tf_transformer.data.documents import NO_JOIN, Passage, put_together, take_apart
 from tf_transformer.decoding.beam_search import length_penalty
 from tf_transformer.decoding.interface import Translation, set_sources
 from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import MAX_ROWS, TokenCounter
+from tf_transformer.terms.glossary import Glossary
+from tf_transformer.terms.kept import KeptTranslations
+from tf_transformer.terms.protection import Protection
 from tf_transformer.translation.translator import Translator
 
 _LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max
@@ -58,7 +60,7 @@ class PredictRequest:
 
 def parse_document(
     body: bytes, translator: Translator
-) -> tuple[list[Span], Protection, list[str]]:
+) -> tuple[list[Passage], Protection, list[str]]:
     """Returns the parts, what to keep in them, and warnings of a translateText call.
 
     Raises BadRequestError.
@@ -86,7 +88,7 @@ def parse_document(
     return parts, kept, [NO_JOIN] if context > 1 and not translator.joins else []
 
 
-def format_document(parts: list[Span], found: KeptTranslations, warnings: list[Any]) -> str:
+def format_document(parts: list[Passage], found: KeptTranslations, warnings: list[Any]) -> str:
     """Returns the answer to a translateText call, with what was sent to the model and found."""
     shown = list(put_together(parts, [best for best, *_ in found.filled]))
     pairs: list[Any] = [

@@ -23,11 +23,12 @@ from typing import Any
 
 from tf_transformer.base.errors import missing_extra, quoted
 from tf_transformer.data import builtin
-from tf_transformer.data.spans import Slotted, translate_kept
 from tf_transformer.decoding.interface import ClosedError, Translation
 from tf_transformer.decoding.streams import at_once
 from tf_transformer.export.saved_model import column
 from tf_transformer.run.checkpoints import Arrays
+from tf_transformer.terms.kept import translate_kept
+from tf_transformer.terms.protection import Slotted
 
 try:
     import flask

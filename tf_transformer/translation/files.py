@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 
 from tf_transformer.base.errors import UserError, missing_extra
 from tf_transformer.base.files import replacing
-from tf_transformer.data.spans import differences
+from tf_transformer.terms.spans import differences
 
 Languages = tuple[str, str]
 Translate = Callable[[list[str]], Sequence[str]]

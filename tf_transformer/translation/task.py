@@ -28,7 +28,6 @@ from tf_transformer.data.encoded_corpus import (
     fingerprint,
 )
 from tf_transformer.data.plan import BatchPlan, Mixture
-from tf_transformer.data.slots import SlotSampler
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import (
     ROLES,
@@ -57,6 +56,7 @@ from tf_transformer.models.token_model import TokenModel
 from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.run.run_tokenizer import load_tokenizer
+from tf_transformer.terms.slot_sampler import SlotSampler
 from tf_transformer.training.fine_tuning import begin, record_positions
 from tf_transformer.training.trainer import Result
 from tf_transformer.translation.translator import Translator

@@ -23,15 +23,6 @@ from tf_transformer.config.combinations import check
 from tf_transformer.config.config import SearchOptions
 from tf_transformer.config.settings import Bounds, Setting, nearest
 from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
-from tf_transformer.data.spans import (
-    Glossary,
-    Protection,
-    Slotted,
-    as_glossary,
-    require_slots,
-    translate_kept,
-)
-from tf_transformer.data.spans import protection as as_protection
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.attention import Alignment, Attention
 from tf_transformer.decoding.engine import GraphEngine
@@ -48,6 +39,10 @@ from tf_transformer.litert.export import export_lite
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.records import Record
+from tf_transformer.terms.glossary import Glossary, as_glossary
+from tf_transformer.terms.kept import translate_kept
+from tf_transformer.terms.protection import Protection, Slotted, require_slots
+from tf_transformer.terms.protection import protection as as_protection
 
 logger = logging.getLogger(__name__)
 

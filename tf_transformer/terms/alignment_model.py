@@ -1,4 +1,4 @@
-"""Spans that belong together in the pairs of an encoded corpus, found by IBM Model 1.
+"""AlignedSpans that belong together in the pairs of an encoded corpus, found by IBM Model 1.
 
 Brown et al. (1993), "The Mathematics of Statistical Machine Translation", Model 1, estimated in
 both directions: words whose link has a probability above one half in each are aligned. Words
@@ -29,7 +29,7 @@ _BASE = np.uint64(0x9E3779B97F4A7C15)  # of the hashes, which are polynomials mo
 
 # int32 [spans, 5]: start and end in the ids of the source and of the target, and a sum: 1 if
 # the words follow a space on both sides, 2 if they are equal.
-Spans: TypeAlias = np.ndarray
+AlignedSpans: TypeAlias = np.ndarray
 
 
 class _Words(NamedTuple):
@@ -79,7 +79,7 @@ def mined_spans(
     corpus: EncodedCorpus,
     models: Mapping[str, bytes],
     progress: Callable[[int], None] | None = None,
-) -> tuple[np.ndarray, Spans]:
+) -> tuple[np.ndarray, AlignedSpans]:
     """Finds the words that belong together in each pair of a corpus.
 
     Args:
@@ -220,7 +220,7 @@ def _estimated(words: list[_Words]) -> _Model:
     return _Model(last[:2], np.append(frequent, False), last[2], *tables)
 
 
-def _aligned(source: _Words, target: _Words, model: _Model) -> tuple[Spans, np.ndarray]:
+def _aligned(source: _Words, target: _Words, model: _Model) -> tuple[AlignedSpans, np.ndarray]:
     """Returns the spans of aligned words of some pairs, and the pair of each."""
     number = int(max(source.pairs.max(initial=-1), target.pairs.max(initial=-1))) + 1
     links = _links(source, target, number)

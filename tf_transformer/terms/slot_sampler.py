@@ -3,8 +3,8 @@
     A dog barks at Tom.      ->   A dog<2> barks at <4>.
     Ein Hund bellt Tom an.   ->   Ein <2> bellt <4> an.
 
-So the model learns to translate around what `spans` protects. A term of a glossary stays in the
-source, each word with its slot, so that the model knows what the words around it must agree
+So the model learns to translate around what `protection` keeps. A term of a glossary stays in
+the source, each word with its slot, so that the model knows what the words around it must agree
 with. Words stay on both sides between two slots that stand for an opening and a closing tag, or
 before one that stands for a number or the like. All is a function of seed, step and pair.
 """
@@ -18,13 +18,12 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from tf_transformer.base.files import new_folder
-from tf_transformer.config import PAD_ID
-from tf_transformer.data.alignment_model import Spans, mined_spans
+from tf_transformer.config import PAD_ID, SLOTS
 from tf_transformer.data.encoded_corpus import EncodedCorpus
-from tf_transformer.data.spans import SLOTS
 from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE
+from tf_transformer.terms.alignment_model import AlignedSpans, mined_spans
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ _IN_ORDER = 0.75  # probability that a pair has the first slots, as texts to tra
 class _Edit(NamedTuple):
     """A change of words that follow each other on both sides."""
 
-    words: list[list[int]]  # rows of `Spans`
+    words: list[list[int]]  # rows of `AlignedSpans`
     kind: str  # "replaced", "term" or "around"
     before: int  # slots before words that stay
     slots: list[int]  # from 0
@@ -63,7 +62,7 @@ class SlotSampler:
         self,
         corpus: EncodedCorpus,
         starts: np.ndarray,
-        spans: Spans,
+        spans: AlignedSpans,
         tokenizer: Tokenizer,
         rate: float,
         seed: int,

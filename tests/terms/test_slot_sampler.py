@@ -6,16 +6,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tf_transformer.config import PAD_ID
+from tf_transformer.config import PAD_ID, SLOTS
 from tf_transformer.data.batches import make_dataset
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.plan import BatchPlan
-from tf_transformer.data.slots import SlotSampler
-from tf_transformer.data.spans import SLOTS
 from tf_transformer.data.subword_sampling import SubwordSampler
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import symbol_pieces, train_tokenizer
+from tf_transformer.terms.slot_sampler import SlotSampler
 
 LENGTH = 64
 RANDOM = np.random.default_rng(0)

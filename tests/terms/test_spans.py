@@ -6,7 +6,9 @@ import time
 import pytest
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.data.spans import Glossary, Protection, differences, protection
+from tf_transformer.terms.glossary import Glossary
+from tf_transformer.terms.protection import Protection, protection
+from tf_transformer.terms.spans import differences
 
 DEFAULT = protection()
 
