@@ -209,7 +209,7 @@ def test_the_guide_names_every_option_of_serve():
     parser = command_parser("serve")
     options = {name for action in parser._actions for name in action.option_strings}
     options -= {"-h", "--help", "--name", "--traceback"}
-    page = (ROOT / "docs" / "guides" / "serving.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "operating.md").read_text("utf-8")
     assert not [name for name in options if f"`{name}" not in page]
 
 
@@ -254,7 +254,7 @@ def test_the_limits_of_containers_agree_with_each_other_and_the_guide():
     assert service["serving"]["stop_grace_period"] == "45s"
     assert pod["terminationGracePeriodSeconds"] == 45
     assert "--cpus 2 --memory 6g --stop-timeout 45" in launch_files()["docker-run.sh"]
-    page = (ROOT / "docs" / "guides" / "serving.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "operating.md").read_text("utf-8")
     for said in ("| 6 GB of memory |", "| 2 CPUs, and ", "| 45 s to shut down |"):
         assert said in page
     for one in service.values():
@@ -339,7 +339,7 @@ def test_alerts_are_about_metrics_that_the_server_has(port):
     (job,) = config["scrape_configs"]
     (file,) = config["rule_files"]
     (group,) = yaml.safe_load((folder / file).read_text("utf-8"))["groups"]
-    guide = (ROOT / "docs" / "guides" / "serving.md").read_text("utf-8")
+    guide = (ROOT / "docs" / "guides" / "operating.md").read_text("utf-8")
     for rule in group["rules"]:
         assert rule["alert"] in guide
         pattern = r"\b(up|(?:process|tf_transformer)_\w+)(?:\{([^}]*)\})?"
