@@ -192,7 +192,7 @@ LAYERS = "docs/guides/layers.md"
 TERMS = "docs/guides/terms.md"
 ELSEWHERE = {
     "README.md", "docs/guides/decoding.md", "docs/guides/exporting.md",
-    "docs/guides/serving.md", "experiments/heads/README.md",
+    "docs/guides/serving.md", "docs/explanation/trees.md", "experiments/heads/README.md",
 }  # fmt: skip
 
 

@@ -88,5 +88,6 @@ def _register() -> None:
 
 # Whoever has imported Keras waits no longer for this. Otherwise it would take seconds, and the
 # classes register themselves when one of them is imported.
-if "keras" in sys.modules and sys.modules["keras"].config.backend() == "tensorflow":
+_KERAS = getattr(sys.modules.get("keras"), "config", None)  # if it is imported, and whole
+if _KERAS and _KERAS.backend() == "tensorflow":
     _register()

@@ -48,17 +48,12 @@ def main(words: Sequence[str] | None = None) -> None:
     origin = tf_transformer.Run.open(options.run)
     output = Path(options.output or origin.path / "heads")
     model = origin.config.model
-    number = (model.num_layers + (model.decoder_layers or model.num_layers) * 2) * (
-        model.num_heads
-    )
-    if options.write and not 0 <= (-1 if options.keep is None else options.keep) <= number:
-        raise UserError(
-            f"--write needs --keep, from 0 to {number}. Received: {options.keep or 'none'}."
-        )
+    layers = model.num_layers + 2 * (model.decoder_layers or model.num_layers)
+    most = layers * model.num_heads
+    if options.write and options.keep not in range(most + 1):
+        raise UserError(f"--write needs --keep, from 0 to {most}. Received: {options.keep}.")
     if options.write and Path(options.write).exists():
-        raise UserError(
-            f"{options.write} exists already. Remove it, or choose another --write."
-        )
+        raise UserError(f"{options.write} exists already. Choose another --write.")
     new_figure(1, 1)  # fails early without matplotlib
     sources, references = read_pairs(options.source, options.reference)
     translator = open_translator(origin, options)

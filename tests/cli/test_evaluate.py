@@ -151,19 +151,9 @@ def test_evaluate_and_compare_use_that_of_the_run_unless_told_otherwise(folder, 
     assert "|tok:13a|" in capsys.readouterr().out
 
 
-def test_tune_and_the_studies_use_that_of_the_run(folder, capsys):
-    pytest.importorskip("matplotlib")
-    assert main(["evaluate", "run", *FILES, "--output", "out"]) == 0
+def test_tune_uses_that_of_the_run(folder, capsys):
     assert main(["tune", "run", *FILES, "--checkpoint", "best", "--alpha", "0.6"]) == 0
     assert "tok:char" in capsys.readouterr().out
-    assert main(["heads", "run", *FILES]) == 0
-    study = json.loads(Path("run/heads/heads.json").read_text("utf-8"))
-    assert f"{study['curve'][0]['bleu']:.2f}" == characters("out")
-    assert "tok:char" in json.dumps(study)
-    capsys.readouterr()
-    options = ["--width", "99", "--least", "1"]
-    assert main(["lengths", "run", *FILES, *options]) == 0
-    assert f" {characters('out')} " in capsys.readouterr().out
 
 
 def test_training_its_records_and_the_gate_of_exports_use_it(folder):

@@ -252,7 +252,7 @@ def test_versions_that_changed_between_sessions_are_announced_and_recorded(start
 
 def test_the_hashes_of_the_text_stand_in_the_configuration(run):
     assert Run.open(run.path).texts == {}
-    run.record_texts({"train": "one", "valid": "two"})
+    run.record_session({"train": "one", "valid": "two"}, {})
     run.change_settings({"decoding.alpha": 1.0}, "for this test")
     again = Run.create_or_resume(run.path, run.config)
     assert again.texts == Run.open(run.path).texts == {"train": "one", "valid": "two"}

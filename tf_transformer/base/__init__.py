@@ -1,1 +1,1 @@
-"""What needs nothing else of this package: errors, files, output, processes and memory."""
+"""Foundations without the rest of the package: errors, files, output, processes, memory."""

@@ -249,12 +249,6 @@ def picture(output: str) -> Path:
     return path
 
 
-def require_between(name: str, value: int, low: int, high: int, which: str = "") -> None:
-    """Raises UserError if the value of option `name` is out of range; `which` explains it."""
-    if not low <= value <= high:
-        raise UserError(f"{name} must be from {low} to {high:,}{which}. Received: {value}.")
-
-
 def require_new(name: str, path: Path) -> None:
     """Raises UserError if `path`, the value of option `name`, exists or cannot be written."""
     if path.exists():

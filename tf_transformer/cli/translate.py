@@ -28,7 +28,6 @@ from tf_transformer.cli.options import (
     open_model,
     open_source,
     picture,
-    require_between,
     require_new,
     require_writable,
     sampling_config,
@@ -399,7 +398,8 @@ def _layer(options: argparse.Namespace, translator) -> int:
     layers = config.num_layers if encoder else config.num_decoder_layers
     for name, number in given_options(options, "layer", "head").items():
         most = layers if name == "layer" else config.num_heads
-        require_between(f"--{name}", number, 1, most)
+        if not 1 <= number <= most:
+            raise UserError(f"--{name} must be from 1 to {most:,}. Received: {number}.")
     return default_layer(layers) if options.layer is None else options.layer - 1
 
 

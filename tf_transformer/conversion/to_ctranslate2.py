@@ -126,7 +126,7 @@ def _set_stack(spec, stack) -> None:
         if isinstance(kind := attention.position_kind, Relative):
             layer_spec.self_attention.relative_position_keys = _array(kind.keys)
             layer_spec.self_attention.relative_position_values = _array(kind.values)
-        if hasattr(layer, "cross_attention"):
+        if layer.cross_attention:
             attention, norm = layer.cross_attention, layer.cross_attention_norm
             _set_attention(layer_spec.attention, attention, norm, [_QKV[:1], _QKV[1:], _OUTPUT])
         _set_dense(layer_spec.ffn.linear_0, layer.feed_forward.inner)

@@ -108,10 +108,7 @@ class EncodedCorpus:
         report: numbers of pairs that the filters kept and dropped.
         fingerprint: hash of what the corpus was made from.
         sizes: number of pairs from each text, in the order of the texts.
-        text_sides: the sides that are text.
     """
-
-    text_sides: tuple[SideName, ...] = SIDES
 
     def __init__(self, directory: Path, info: dict[str, Any]) -> None:
         self._sides = {name: Side(directory, name, info["dtype"]) for name in SIDES}

@@ -164,23 +164,21 @@ class SubwordSampler:
     """Segmentations of an encoded corpus, drawn as a pure function of seed, step and replica.
 
     A sentence that would become too long for its batch keeps its usual segmentation. Batches
-    planned with `lengths` have room for most. Only sides of the corpus that are text are
-    segmented, at a rate as in `Segmenter`.
+    planned with `lengths` have room for most. The rate is as in `Segmenter`.
     """
 
     def __init__(
         self, corpus: EncodedCorpus, tokenizer: Tokenizer, rate: float, seed: int
     ) -> None:
         self._corpus, self._seed = corpus, seed
-        sides = corpus.text_sides
-        models = {side: tokenizer.models.get(side, tokenizer.model_bytes) for side in sides}
-        self._segmenters = {side: Segmenter(models[side], rate) for side in sides}
+        models = {side: tokenizer.models.get(side, tokenizer.model_bytes) for side in SIDES}
+        self._segmenters = {side: Segmenter(models[side], rate) for side in SIDES}
         number = min(len(corpus), _TRIED_PAIRS)
         tried = np.arange(number) * len(corpus) // number
-        lengths = [corpus.lengths(side)[tried] for side in sides]
+        lengths = [corpus.lengths(side)[tried] for side in SIDES]
         counts = [
             len(ids) + 1
-            for side, longest in zip(sides, map(np.max, lengths), strict=True)
+            for side, longest in zip(SIDES, map(np.max, lengths), strict=True)
             for ids in self._segmented(side, corpus.padded(side, tried, longest), (0, 0))
         ]
         plain = np.concatenate(lengths)

@@ -1,1 +1,1 @@
-"""What translates, and its interface: search, sampling, forced scoring, text and ids."""
+"""Engines and their interface: search, sampling, forced scoring, text and ids."""

@@ -10,6 +10,7 @@ R forbidden tokens.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
@@ -211,11 +212,13 @@ def _force_tokens(
     if next_token.forced is None:
         return tokens, log_probs
     forced = next_token.forced[..., tf.newaxis]  # [B, W or 1, 1]
-    by_beam = forced
-    if forced.shape[1] != logits.shape[1]:
-        by_beam = tf.broadcast_to(forced, tf.shape(normaliser))  # -> [B, W, 1]
+    by_beam, width = forced, logits.shape[1]
+    if width != forced.shape[1] == 1:
+        by_beam = tf.tile(forced, [1, width, 1])  # -> [B, W, 1]
+    elif width != forced.shape[1]:  # a rule computes tensors of unknown shape
+        by_beam = tf.broadcast_to(forced, tf.shape(normaliser))
     forced_log_probs = tf.gather(logits, by_beam, batch_dims=2) - normaliser  # -> [B, W, 1]
-    is_first = tf.range(tokens.shape[-1]) == 0  # [k]
+    is_first = np.arange(tokens.shape[-1]) == 0  # [k], a constant
     only = tf.where(is_first, forced_log_probs, -float("inf"))  # -> [B, W, k]
     is_forced = forced != PAD_ID
     outputs = tf.where(is_forced, forced, tokens), tf.where(is_forced, only, log_probs)

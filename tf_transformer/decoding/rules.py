@@ -55,7 +55,7 @@ NUMPY = Operations(
 
 
 class Beams(NamedTuple):
-    """What a rule sees of a batch: the tokens so far, and what it keeps itself.
+    """A batch as a rule sees it: the tokens so far, and what it keeps itself.
 
     The tokens of an impossible beam, whose log-probability is -inf, are arbitrary.
     """
@@ -69,7 +69,7 @@ class Beams(NamedTuple):
 
 
 class NextToken(NamedTuple):
-    """What a rule demands of the next token; None adds no operation to the search.
+    """A rule's demands on the next token; None adds no operation to the search.
 
     Whatever the rules demand, PAD and BOS never come. Excluding tokens does not renormalise
     the probabilities of the others.
@@ -275,16 +275,15 @@ class Rulebook:
         return found
 
     def _beams(self, state: Any, index: Any) -> Iterator[tuple[Rule, Beams]]:
-        rows = zip(self.rules, state.contexts, state.rule_states, strict=True)
-        for rule, context, own in rows:
+        each = zip(self.rules, state.contexts, state.rule_states, strict=True)
+        for rule, context, own in each:
             yield rule, Beams(state.tokens, index, state.max_lengths, context, own, self.ops)
 
 
 def _both(one: NextToken, other: NextToken, beams: Beams) -> NextToken:
     """Returns what two rules demand together; the first goes before the other."""
-    ops: Any = beams.ops
+    ops, width = beams.ops, beams.tokens.shape[1]
     forbidden: Any = other.forbidden
-    width = beams.tokens.shape[1]
     shape = getattr(forbidden, "shape", [None])
     if getattr(shape, "rank", 0) is None:  # TensorFlow cannot tell how many axes there are
         forbidden.set_shape([None, width, None])

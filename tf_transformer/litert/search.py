@@ -156,10 +156,13 @@ def _candidates(
     if next_token.must_continue is not None:
         banned |= next_token.must_continue[..., np.newaxis] & (tokens == EOS_ID)
     steps = np.where(banned, -np.inf, best - normaliser)  # [B, W, k]
-    forced = np.broadcast_to(np.asarray(next_token.forced), log_probs.shape)  # [B, W]
-    for at in zip(*np.nonzero(forced), strict=True):
-        tokens[at], steps[at] = forced[at], -np.inf
-        steps[at][0] = logits[at][forced[at]] - normaliser[at][0]
+    assert next_token.forced is not None  # every search has `EndsAtLimit`
+    forced = np.broadcast_to(next_token.forced, log_probs.shape)  # [B, W]
+    # Of the beams with a forced token, it becomes the first of k, and the others impossible.
+    row, beam = np.nonzero(forced)
+    only = forced[row, beam]
+    tokens[row, beam], steps[row, beam] = only[:, np.newaxis], -np.inf
+    steps[row, beam, 0] = logits[row, beam, only] - normaliser[row, beam, 0]
 
     totals = (log_probs[..., np.newaxis] + steps).reshape(-1, beam_size * k)
     totals, position = _best(totals, count)  # -> [B, C]

@@ -1,1 +1,1 @@
-"""What `fit` needs: Transformer, losses, the exact train step; and steps of decoding."""
+"""Models for `fit`: Transformer, losses, the exact train step; and steps of decoding."""

@@ -1,1 +1,1 @@
-"""What a run's card says, what training costs, and how systems compare."""
+"""The card of a run, the cost of training, and comparisons of systems."""

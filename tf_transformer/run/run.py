@@ -256,7 +256,7 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has been trained for `training.steps`, or until patience ran out."""
+        """True if it has been trained for `training.steps`, or until patience ran out."""
         return not what_is_unfinished(self, self.config.training.steps)
 
     @property

@@ -123,7 +123,7 @@ def _add_model(
         warnings = [*request.warnings, *remarks]
         return _reply(rest.format_response(outputs, request.by_row, warnings))
 
-    def translate_text(number=None):
+    def document(number=None):
         gone = flask.request.environ.get("waitress.client_disconnected", lambda: False)
         with ExitStack() as stack:
             if not places.acquire(blocking=False):  # before any work
@@ -168,8 +168,7 @@ def _add_model(
         app.add_url_rule(prefix, "status", status)
         app.add_url_rule(f"{prefix}/metadata", "metadata", describe)
         app.add_url_rule(f"{prefix}:predict", "predict", predict, methods=["POST"])
-        rule = f"{prefix}:translateText"
-        app.add_url_rule(rule, "translateText", translate_text, methods=["POST"])
+        app.add_url_rule(f"{prefix}:translateText", "translateText", document, methods=["POST"])
 
 
 def _doubts(

@@ -294,7 +294,7 @@ class TranslationTask:
         if self.sampler is None:
             return _lengths(self.forms)
         limit = self.data.max_length
-        return [self.sampler.lengths(side, limit) for side in self.forms.text_sides]
+        return [self.sampler.lengths(side, limit) for side in SIDES]
 
     def _plan(self, lengths: list[np.ndarray], **options: Any) -> BatchPlan:
         training = self.run.config.training
@@ -388,7 +388,7 @@ class TranslationTask:
 
 
 def _lengths(corpus: EncodedCorpus) -> list[np.ndarray]:
-    return [corpus.lengths(side) for side in corpus.text_sides]
+    return [corpus.lengths(side) for side in SIDES]
 
 
 def _old_dev_pairs(

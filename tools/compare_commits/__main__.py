@@ -53,7 +53,9 @@ def print_results(old: Tree, new: Tree, folder: Path, cross_only: bool) -> int:
         for run in RESUMED:
             if (folder / name / "runs" / run).exists():
                 shutil.copytree(folder / name / "runs" / run, folder / name / "resumed" / run)
-    later = _run_all(USE, {folder / name: tree for name, tree in used.items()})
+    known = (old.path / "experiments").exists()
+    use = [program for program in USE if known or not program.is_experiment]
+    later = _run_all(use, {folder / name: tree for name, tree in used.items()})
     if old_fails := later[folder / "old"]:
         print("OLD fails:", *old_fails, sep="\n")
         return 2

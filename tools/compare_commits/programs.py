@@ -97,6 +97,11 @@ def _command(name: str, line: str, stdin: str = SOURCE) -> Program:
     return Program(name, ("tf-transformer", *line.split()), stdin)
 
 
+def _experiment(name: str, options: str) -> Program:
+    text = "runs/variant --source dev.ab --reference dev.ba"
+    return Program(name, (f"experiments.{name}", *text.split(), *options.split()))
+
+
 MAKE = (
     _translation(),
     _variant(),
@@ -119,6 +124,8 @@ USE = (
     Program("serve SavedModel", ("ask_server.py", "tf-transformer", "serve", "exported")),
     Program("serve run", ("ask_server.py", "tf-transformer", "serve", "runs/translation")),
     Program("load_model", ("notebook.py", "load")),
+    _experiment("heads", "--no-bleu --output heads"),
+    _experiment("lengths", "--width 4 --least 3"),
     _translation(training__steps=34, output="resumed/translation"),
     _variant(training__steps=34, output="resumed/variant"),
 )

@@ -21,7 +21,8 @@ class Program:
     Attributes:
         name: its name in the report; its output goes to answers/NAME.txt.
         words: the command line; `train.py`, `export.py` and `tf-transformer` mean those of the
-            tree, and the name of a file in `in_tree` means that script.
+            tree, a name such as `experiments.heads` its module, and the name of a file in
+            `in_tree` that script.
         stdin: the text on standard input.
         kept: whether to compare its output; that of training contains times.
     """
@@ -30,6 +31,11 @@ class Program:
     words: Sequence[str]
     stdin: str = ""
     kept: bool = True
+
+    @property
+    def is_experiment(self) -> bool:
+        """Whether it is of `experiments`, which 1.1.0 and earlier commits lack."""
+        return self.words[0].startswith("experiments.")
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,8 @@ class Tree:
         own = {name: [sys.executable, str(self.path / name)] for name in entries}
         own |= {file.name: [sys.executable, "-P", str(file)] for file in SCRIPTS.glob("*.py")}
         own["tf-transformer"] = [sys.executable, "-P", "-c", self._console_script()]
+        module = [sys.executable, "-P", "-m"]
+        own |= {word: [*module, word] for word in words if word.startswith("experiments.")}
         return [part for word in words for part in own.get(word, [word])]
 
     def _console_script(self) -> str:
