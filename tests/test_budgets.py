@@ -19,7 +19,7 @@ BUDGETS = {
     "package code": 17_956,  # lines without blanks, comments and docstrings
     "package lines": 26_990,
     "package files": 142,
-    "tests lines": 27_162,
+    "tests lines": 27_163,
     "tests files": 158,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
