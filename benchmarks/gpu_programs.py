@@ -137,11 +137,10 @@ def launches_of_search(options: argparse.Namespace, jit_compile: bool) -> int:
     model = decoder_of(options, "bfloat16")
     search = tf.function(
         lambda source: beam_search(
-            model.step_function(jit_compile),
-            model.initial_cache(source),
+            *model.start_search(source, jit_compile),
             source[:, 0],
             beam_size=4,
-            fitted=jit_compile,
+            few_sizes=jit_compile,
         )
     )
     graph = search.get_concrete_function(tf.TensorSpec([None, None], tf.int32)).graph

@@ -67,7 +67,7 @@ class TableStep:
 
 
 OPTION_SPECS = {
-    "alpha": tf.TensorSpec([None], tf.float32),
+    "own_alphas": tf.TensorSpec([None], tf.float32),
     "prefix": tf.TensorSpec([None, None], tf.int32),
     "min_lengths": tf.TensorSpec([None], tf.int32),
     "steps": tf.TensorSpec([None, None, None], tf.bool),

@@ -57,7 +57,7 @@ def setup(
         engine = GraphEngine(model, vocabulary)
         if lite:
             engine = LiteEngine(model, vocabulary, lite)
-        find = engine.compiled(SearchPlan(decoding))
+        find = engine.search_for(SearchPlan(decoding))
 
         def compute(rows):
             ids = np.array(with_eos(rows), "int32")

@@ -34,7 +34,7 @@ def setup(**settings) -> dict:
         vocabulary = SimpleNamespace(  # enough to search over ids
             vocab_size=model.vocab_size, model_bytes=b"", slots=lambda side: ()
         )
-        return GraphEngine(model, vocabulary).compiled(SearchPlan(decoding))
+        return GraphEngine(model, vocabulary).search_for(SearchPlan(decoding))
 
     def work(
         source: int, output: int, beam: int, batch: int, vocabulary: int, **sizes: int

@@ -96,7 +96,7 @@ def test_search_stops_as_soon_as_no_beam_can_enter_the_n_best(num_hypotheses, al
     # the best beam is A^t, bounded by log(0.1^t) / penalty(30), and penalty(30) is 2.88.
     rules = {(A,) * length: {EOS_ID: 0.9, A: 0.1} for length in range(8)}
     sizes = {"beam_size": 3, "num_hypotheses": num_hypotheses}
-    assert count_computed_rows(table_of(rules), [30], **sizes, alpha=[alpha]) == steps
+    assert count_computed_rows(table_of(rules), [30], **sizes, own_alphas=[alpha]) == steps
 
 
 def test_the_limit_of_another_sentence_does_not_delay_the_stop():
@@ -155,8 +155,8 @@ def test_a_batch_of_static_size_shrinks_like_any_other():
 @pytest.mark.parametrize("options", [{}, {"lookahead": 3}, {"alphas": (0.0, 1.0)}])
 def test_batches_of_few_sizes_give_the_same_hypotheses(options):
     tables, limits = random_tables(7, 8, seed=3), [2, 9, 4, 14, 1, 9, 6]
-    fitted = search(tables, limits, fitted=True, **options)
-    for found, expected in zip(fitted, search(tables, limits, **options), strict=True):
+    few = search(tables, limits, few_sizes=True, **options)
+    for found, expected in zip(few, search(tables, limits, **options), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
@@ -166,11 +166,11 @@ def test_batches_of_few_sizes_give_the_same_hypotheses(options):
 def test_such_a_batch_has_a_power_of_two_of_sentences(limits, rows):
     tables = random_tables(7, 8)
     tables[:, :, EOS_ID] = -1000.0
-    assert count_computed_rows(tables, limits, fitted=True) == rows
+    assert count_computed_rows(tables, limits, few_sizes=True) == rows
 
 
 def test_an_empty_batch_gives_no_hypotheses():
-    found = search(np.zeros([0, NUM_ROWS, 8], np.float32), [], num_hypotheses=2, fitted=True)
+    found = search(np.zeros([0, NUM_ROWS, 8], np.float32), [], num_hypotheses=2, few_sizes=True)
     assert found.tokens.shape == (0, 2, 0)
     assert found.scores.shape == (0, 2)
 
@@ -184,7 +184,7 @@ def test_the_best_under_each_alpha_is_that_of_a_separate_search(beam_size):
     limits = [1 + row % 11 for row in range(len(tables))]
     together = search(tables, limits, beam_size=beam_size, alphas=ALPHAS)
     for column, alpha in enumerate(ALPHAS):
-        alone = search(tables, limits, beam_size=beam_size, alpha=[alpha] * len(tables))
+        alone = search(tables, limits, beam_size=beam_size, own_alphas=[alpha] * len(tables))
         np.testing.assert_array_equal(together.tokens[:, column], alone.tokens[:, 0])
         np.testing.assert_array_equal(together.lengths[:, column], alone.lengths[:, 0])
         for name in ("log_probs", "scores"):
@@ -196,7 +196,7 @@ def test_the_best_under_each_alpha_is_that_of_a_separate_search(beam_size):
 
 def test_it_takes_as_many_steps_as_the_alpha_that_searches_longest():
     for table in random_tables(12, 8, seed=7).reshape(12, 1, NUM_ROWS, 8):
-        alone = [count_computed_rows(table, [20], alpha=[alpha]) for alpha in ALPHAS]
+        alone = [count_computed_rows(table, [20], own_alphas=[alpha]) for alpha in ALPHAS]
         assert count_computed_rows(table, [20], alphas=ALPHAS) == max(alone)
 
 
@@ -252,7 +252,7 @@ def test_search_finds_what_a_list_based_beam_finds_under_all_rules(
         ]
     alphas = np.random.default_rng(seed).choice([0.0, 0.6, 2.0], count)
     sizes = {"beam_size": beam_size, "num_hypotheses": num_hypotheses}
-    found = search_by(rules, tables, **sizes, alpha=alphas, fitted=with_slots)
+    found = search_by(rules, tables, **sizes, own_alphas=alphas, few_sizes=with_slots)
     for row, rule in enumerate(rules):
         assert_found(found, row, list_beam(tables[row], rule, beam_size, alphas[row]))
 

@@ -28,7 +28,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.config.config import SearchOptions
 from tf_transformer.decoding.beam_search import length_penalty
-from tf_transformer.decoding.interface import LONG, Translation, looks_wrong
+from tf_transformer.decoding.interface import LONG, SearchPlan, Translation, looks_wrong
 from tf_transformer.export.saved_model import column
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
@@ -221,7 +221,7 @@ def test_a_search_with_a_prefix_scores_as_forced_decoding_does(translator, train
     )
     source, prefix = source.to_tensor(), prefix[:, :3].to_tensor()
     search = tf.function(translator.engine.search_ids, autograph=False)
-    found = search(source, DECODING, 4, prefix=prefix)
+    found = search(source, SearchPlan(DECODING, 4), prefix=prefix)
     for beam in range(4):
         assert tf.reduce_all(found.tokens[:, beam, :3] == prefix)
         forced = translator.engine.score_ids(source, found.tokens[:, beam])["log_prob"]
@@ -337,7 +337,7 @@ def test_words_that_an_export_spells_otherwise_are_counted(texts, translator, tm
 
 def test_another_seed_compiles_nothing(translator, texts, monkeypatch):
     other = with_settings(translator)
-    traces = traces_of(monkeypatch, other.engine, "sample_ids")
+    traces = traces_of(monkeypatch, other.engine, "search_ids")
     drawn = {other.translate(texts[5], sample=True, seed=seed) for seed in range(5)}
     assert len(drawn) > 1
     assert len(traces) == 1
@@ -367,7 +367,9 @@ def test_a_penalty_for_each_sentence_and_lengths_within_the_limits(translator, t
     ids = translator.codec.encode(tf.constant(texts))[0].to_tensor()
     alphas = tf.constant([0.0, 0.6, 2.0, 0.0, 1.0, 0.6])
     limits = tf.constant([100, 100, 9, 100, 100, 0])
-    found = translator.engine.search_ids(ids, DECODING, 4, alpha=alphas, max_lengths=limits)
+    found = translator.engine.search_ids(
+        ids, SearchPlan(DECODING, 4), alpha=alphas, max_lengths=limits
+    )
     lengths = found.lengths.numpy()
     assert np.all(lengths[:, 0] > 0)
     assert np.all(lengths <= limits.numpy().clip(1)[:, np.newaxis])

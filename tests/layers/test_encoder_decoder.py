@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from dataclasses import MISSING
+from functools import partial
 from typing import Unpack, get_type_hints
 
 import keras
@@ -30,6 +31,7 @@ from tf_transformer.layers import (
     sinusoidal_positions,
 )
 from tf_transformer.layers.block import LayerArguments
+from tf_transformer.models.cached_decoding import GrowingCache
 
 X = hidden_states(2, 5, 8)
 TARGET, SOURCE = hidden_states(2, 4, 8), hidden_states(2, 5, 8, seed=1)
@@ -132,8 +134,9 @@ def test_steps_of_two_equal_beams_equal_the_full_pass(norm_first):
         beams = np.repeat(TARGET[:, t : t + 1], 2, axis=1)  # [B, W, D]
         own = np.tile(np.eye(2, dtype=bool), t + 1)[None, None]  # [1, 1, W, (t + 1) * W]
         outputs, past = decoder.step(
-            beams, past, memory, own, np.ones((2, 1, 1, 5), bool), decoder.fused_projections()
-        )
+            beams, past, memory, own, np.ones((2, 1, 1, 5), bool), decoder.fused_projections(),
+            partial(GrowingCache().extended, index=t), t,
+        )  # fmt: skip
         np.testing.assert_allclose(outputs, expected[:, [t, t]], atol=1e-5)
 
 
@@ -151,12 +154,13 @@ def test_without_cross_attention_passes_and_steps_equal_a_causal_encoder(norm_fi
     outputs, scores = decoder(padded, return_attention_scores=True)
     np.testing.assert_allclose(np.asarray(outputs)[mask], expected[mask], atol=1e-5)
     assert [weights.shape for [weights] in scores] == [(2, 2, 4, 4)] * 2
-    past = [None, None]
+    past = [(np.zeros((2, 2, 0, 4), "float32"),) * 2] * 2
     for t in range(4):
         own = np.ones((1, 1, 1, t + 1), bool)
         outputs, past = decoder.step(
-            TARGET[:, t : t + 1], past, [None] * 2, own, None, decoder.fused_projections()
-        )
+            TARGET[:, t : t + 1], past, [None] * 2, own, None, decoder.fused_projections(),
+            partial(GrowingCache().extended, index=t), t,
+        )  # fmt: skip
         np.testing.assert_allclose(outputs[:1, 0], expected[:1, t], atol=1e-5)
 
 

@@ -24,7 +24,7 @@ def random_model(seed: int, **arguments) -> Transformer:
 
 
 def found_by(model):
-    step, cache = model.step_function(), model.initial_cache(SOURCE)
+    step, cache = model.start_search(SOURCE)
     limits = tf.constant([12, 7, 9])
     found = beam_search(step, cache, limits, beam_size=4, num_hypotheses=3)
     return [tensor.numpy() for tensor in found]
@@ -61,11 +61,9 @@ def test_the_search_scores_by_the_mean_of_the_probabilities():
 def test_each_model_has_its_own_program_of_xla():
     ensemble = Ensemble([random_model(1), random_model(2, d_model=24)])
     first = np.full((3, 2), BOS_ID, "int32"), tf.constant(0), np.zeros((3, 2, 1), "int32")
-    compiled, plain = (
-        ensemble.step_function(jit)(*first, ensemble.initial_cache(SOURCE))[0]
-        for jit in (True, False)
-    )
-    np.testing.assert_allclose(compiled, plain, atol=1e-5)
+    started = [ensemble.start_search(SOURCE, by_xla) for by_xla in (True, False)]
+    compiled, plain = (step(*first, caches)[0] for step, caches in started)
+    np.testing.assert_allclose(compiled, plain, rtol=1e-5, atol=1e-5)
 
 
 def test_a_forced_pass_gives_the_log_of_the_mean_of_the_probabilities():

@@ -81,14 +81,14 @@ def test_unknown_and_wrong_arguments_are_refused():
 # --- Equivalences ------------------------------------------------------------------------
 
 
-def walk(variant, compiled=False) -> dict:
+def walk(variant, by_xla=False) -> dict:
     """Compares steps of beams with full passes over their histories; returns the last cache."""
     model = make_model(**variant)
     random, width = np.random.default_rng(3), 3
     for weight in model.trainable_weights:
         if "bias" in weight.name:  # initially zero
             weight.assign(random.normal(size=weight.shape))
-    step, cache = model.step_function(compiled), model.initial_cache(SOURCE)
+    step, cache = model.start_search(SOURCE, by_xla)
     histories = np.empty((2, width, 0), "int32")
     ancestry = np.empty((2, width, 0), "int32")
     for index in range(6):
@@ -129,7 +129,7 @@ def test_a_step_within_a_window_equals_a_full_pass_and_caches_no_more_than_the_w
 )
 def test_a_step_compiled_by_xla_equals_it_too_when_its_cache_grows(variant, monkeypatch):
     monkeypatch.setattr("tf_transformer.models.cached_decoding.COLUMNS", 4)
-    cache = walk(variant, compiled=True)
+    cache = walk(variant, by_xla=True)
     assert cache["past"][0][0].shape[2] == 8 * 3
 
 
@@ -139,7 +139,7 @@ def test_a_program_of_steps_has_the_same_number_whatever_was_computed_before():
         model = make_model()
         for _ in range(count):
             tf.constant(1.0) + 1.0
-        step, cache = model.step_function(compiled=True), model.initial_cache(SOURCE)
+        step, cache = model.start_search(SOURCE, by_xla=True)
         step(np.zeros([2, 3], "int32"), tf.constant(0), np.zeros([2, 3, 1], "int32"), cache)
         (function,) = model._step_program._program._list_all_concrete_functions()
         numbers.append(int(function.function_def.signature.name.split("_")[-1]) % 100_000)

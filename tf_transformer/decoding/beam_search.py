@@ -20,7 +20,6 @@ Under a limit of 8 tokens this search stops (`Search.should_stop`): "b a" can at
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
@@ -88,10 +87,11 @@ def beam_search(
     *,
     beam_size: int,
     num_hypotheses: int = 1,
-    alpha: float | tf.Tensor = 0.6,
+    alpha: float = 0.6,
+    own_alphas: tf.Tensor | None = None,
     alphas: Sequence[float] = (),
     lookahead: int = 0,
-    fitted: bool = False,
+    few_sizes: bool = False,
 ) -> Hypotheses:
     """Finds the hypotheses with the best length-normalised log-probability.
 
@@ -106,18 +106,18 @@ def beam_search(
         beam_size: W.
         num_hypotheses: N, at most `beam_size`.
         alpha: exponent of `length_penalty`, not negative, since the stopping bound needs a
-            penalty that grows with the length; 0 ranks by log-probability. A float32 [B] holds
-            one for each sentence.
+            penalty that grows with the length; 0 ranks by log-probability.
+        own_alphas: float32 [B], one for each sentence instead.
         alphas: returns the best hypothesis under each of these, not the N best under `alpha`.
         lookahead: ends the search of a sentence when no better hypothesis can end within this
             many tokens. 0 continues as long as a better one is possible; only this is exact.
             Not used with `alphas`.
-        fitted: keeps batches at few sizes, for a step that XLA compiles.
+        few_sizes: keeps batches at few sizes, for a step that XLA compiles.
     """
     settings = {}
-    if not isinstance(alpha, Real):
-        alpha = tf.ensure_shape(tf.convert_to_tensor(alpha, tf.float32), [None])
-        settings["alpha"] = alpha[:, tf.newaxis]
+    if own_alphas is not None:
+        own_alphas = tf.ensure_shape(tf.convert_to_tensor(own_alphas, tf.float32), [None])
+        settings["alpha"] = own_alphas[:, tf.newaxis]  # [B, 1]
 
     def choose(logits: tf.Tensor, state: State, next_token: NextToken) -> Candidates:
         return best_candidates(logits, state.log_probs, next_token)
@@ -128,12 +128,10 @@ def beam_search(
         cache, max_lengths, rules, settings, only_first, len(alphas) or num_hypotheses
     )
     if alphas:
-        return SearchForAlphas(step, book, choose, lambda _: alphas, fitted=fitted).run(state)
-
-    def alpha_of(state: State) -> float | tf.Tensor:
-        return state.settings.get("alpha", alpha)
-
-    return Search(step, book, choose, alpha_of, lookahead, fitted).run(state)
+        several = tf.constant(alphas, tf.float32)  # [A]
+        return SearchForAlphas(step, book, choose, several, 0, few_sizes).run(state)
+    common = tf.constant(alpha, tf.float32)
+    return Search(step, book, choose, common, lookahead, few_sizes).run(state)
 
 
 def started(
@@ -183,9 +181,9 @@ class Search:
     step: StepFunction
     book: Rulebook
     choose: Callable[[tf.Tensor, State, NextToken], Candidates]  # from logits [B, W, V]
-    alpha_of: Callable[[State], float | tf.Tensor | Sequence[float]]  # or [B, 1], or [A]
-    lookahead: int = 0  # 0: up to the length limit
-    fitted: bool = False  # whether batches have only sizes of `fitted_size`
+    alpha: tf.Tensor  # float32, a scalar or [N], where sentences have no setting of their own
+    lookahead: int  # 0: up to the length limit
+    few_sizes: bool  # whether batches have only sizes of `fitted_size`
 
     def run(self, state: State) -> Hypotheses:
         """Searches until all sentences should stop; returns the N best hypotheses of all.
@@ -194,50 +192,56 @@ class Search:
         up a quarter of it, or the next smaller size suffices.
         """
         shapes, number = tf.nest.map_structure(_loop_shape, state), tf.size(state.rows)
-        if self.fitted:
+        if self.few_sizes:
             state = _filled_up(state, fitted_size(number))
 
-        def goes_on(state: State) -> tf.Tensor:
-            stopped = tf.math.count_nonzero(self.should_stop(state), dtype=tf.int32)
-            size = tf.size(state.rows)
-            # Gathering the cache costs more than computing a few sentences too many.
-            return fitted_size(size - stopped) == size if self.fitted else 4 * stopped < size
-
-        def search_then_compact(state: State, results: Hypotheses) -> tuple[State, Hypotheses]:
-            (state,) = tf.while_loop(
-                goes_on,
-                lambda state: (self.advance(state),),
-                (state,),
-                shape_invariants=(shapes,),
-            )
+        def search_a_while(state: State, results: Hypotheses) -> tuple[State, Hypotheses]:
+            state = self._advance_together(state, shapes)
             # Of all sentences still here: those that go on overwrite theirs later.
-            rows = state.rows[:, tf.newaxis]
-            results = tf.nest.map_structure(
-                lambda result, finished: tf.tensor_scatter_nd_update(result, rows, finished),
-                results,
-                state.finished,
-            )
-            stopped = self.should_stop(state)
-            remaining = tf.where(~stopped)[:, 0]  # in ascending order
-            if self.fitted:  # filled up with those that should stop
-                both = tf.concat([remaining, tf.where(stopped)[:, 0]], axis=0)
-                remaining = both[: fitted_size(tf.size(remaining))]
-            state = tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), state)
-            return state, results
+            results = _put(results, state.rows, state.finished)
+            return self._without_stopped(state), results
 
         _, results = tf.while_loop(
             lambda state, _: tf.size(state.rows) > 0,
-            search_then_compact,
+            search_a_while,
             (state, state.finished),
             shape_invariants=(shapes, shapes.finished),
         )
-        if self.fitted:
+        if self.few_sizes:  # without those that filled it up
             results = tf.nest.map_structure(lambda tensor: tensor[:number], results)
         # Finite, because servers answer in JSON, which has no infinity.
         return results._replace(
             log_probs=tf.maximum(results.log_probs, tf.float32.min),
             scores=tf.maximum(results.scores, tf.float32.min),
         )
+
+    def _advance_together(self, state: State, shapes: State) -> State:
+        """Extends all beams, as often as it pays to compute the stopped sentences too."""
+
+        def goes_on(state: State) -> tf.Tensor:
+            stopped = tf.math.count_nonzero(self.should_stop(state), dtype=tf.int32)
+            size = tf.size(state.rows)
+            # Gathering the cache costs more than computing a few sentences too many.
+            return fitted_size(size - stopped) == size if self.few_sizes else 4 * stopped < size
+
+        def advance(state: State) -> tuple[State]:
+            return (self.advance(state),)
+
+        (state,) = tf.while_loop(goes_on, advance, (state,), shape_invariants=(shapes,))
+        return state
+
+    def _without_stopped(self, state: State) -> State:
+        """Leaves out the sentences that should stop, but for those that fill up the batch."""
+        stopped = self.should_stop(state)
+        remaining = tf.where(~stopped)[:, 0]  # in ascending order
+        if self.few_sizes:
+            both = tf.concat([remaining, tf.where(stopped)[:, 0]], axis=0)
+            remaining = both[: fitted_size(tf.size(remaining))]
+        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), state)
+
+    def alpha_of(self, state: State) -> tf.Tensor:
+        """Returns the exponents of the length penalty, which broadcast to [B, N]."""
+        return state.settings.get("alpha", self.alpha)
 
     def should_stop(self, state: State) -> tf.Tensor:
         """Returns bool [B]: whether no alive beam can enter the N best any more.
@@ -378,6 +382,15 @@ def _take(tensor: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
 def _append(sequences: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
     """Appends a token to each sequence: [B, I, t], [B, I] -> [B, I, t + 1]."""
     return tf.concat([sequences, last[..., tf.newaxis]], axis=-1)
+
+
+def _put(results: Hypotheses, rows: tf.Tensor, finished: Hypotheses) -> Hypotheses:
+    """Returns the results of all sentences with the finished hypotheses in these rows."""
+    return tf.nest.map_structure(
+        lambda all_rows, new: tf.tensor_scatter_nd_update(all_rows, rows[:, tf.newaxis], new),
+        results,
+        finished,
+    )
 
 
 def _filled_up(state: State, size: tf.Tensor) -> State:

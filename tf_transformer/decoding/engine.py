@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.base.system import refuse_in_fork
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig, SamplingConfig
+from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPACE_PIECE, symbols_in
@@ -28,9 +28,7 @@ from tf_transformer.decoding.attention import (
     word_pairs,
 )
 from tf_transformer.decoding.beam_search import (
-    Cache,
     Hypotheses,
-    StepFunction,
     beam_search,
     length_penalty,
 )
@@ -45,6 +43,7 @@ from tf_transformer.decoding.interface import (
 from tf_transformer.decoding.rules import (
     Applied,
     MinLengths,
+    Nest,
     NoRepeatedNgrams,
     OnlyTokens,
     Prefixes,
@@ -55,14 +54,13 @@ from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.streams import Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
 from tf_transformer.fast.int8 import is_int8, parameters
-from tf_transformer.fast.programs import fitted_size, warn_of_failure
-from tf_transformer.models.cached_decoding import COLUMNS
+from tf_transformer.fast.programs import warn_of_failure
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
-CompiledSearch = Callable[[np.ndarray, dict[str, Any]], Hypotheses]
+Search = Callable[[np.ndarray, dict[str, Any]], Hypotheses]
 
 
 class GraphEngine(Engine):
@@ -92,10 +90,10 @@ class GraphEngine(Engine):
         self.has_slots = all(len(tokenizer.slots(side)) for side in SIDES)
         self.longest_trained = longest_trained
         self._drawable = drawable or (lambda: tokenizer.spelt_pieces)
-        # `compiled(plan)` is a search from ids [B, S] to hypotheses, traced once for batches of
-        # every shape. Its second argument has arrays by name: `prefix`, `seeds` and the
-        # `contexts` of the rules, as the plan needs.
-        self.compiled = functools.lru_cache(maxsize=32)(self._compile)
+        # `search_for(plan)` is a search from ids [B, S] to hypotheses, traced once for batches
+        # of every shape. Its second argument has, by name, those of `search_ids` that the plan
+        # needs.
+        self.search_for = functools.lru_cache(maxsize=32)(self._search_for)
         self._xla_failed = False
         self._scores_of = tf.function(self.score_ids, [IDS, IDS], autograph=False)
         self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
@@ -133,18 +131,18 @@ class GraphEngine(Engine):
         sources = codec.ids(texts, longest_trained=self.longest_trained if alone else None)
         begins = None if prefixes is None else codec.prefix_ids(prefixes, sources)
         seeds = None if sampling is None else _seeds(sources, sampling.seed)
-        search = self.compiled(plan.without_inputs())
+        search = self.search_for(plan.without_inputs())
 
         def compute(rows: list[int]) -> Hypotheses:
-            options: dict[str, Any] = {}
+            inputs: dict[str, Any] = {}
             if begins is not None:
-                options["prefix"] = padded([begins[row] for row in rows])
+                inputs["prefix"] = padded([begins[row] for row in rows])
             if plan.rules:
                 read = [plan.rule_texts[row] for row in rows]
-                options["contexts"] = tuple(rule.context(read) for rule in plan.rules)
+                inputs["contexts"] = tuple(rule.context(read) for rule in plan.rules)
             if seeds is not None:
-                options["seeds"] = seeds[rows]
-            return search(padded([sources[row] for row in rows]), options)
+                inputs["seeds"] = seeds[rows]
+            return search(padded([sources[row] for row in rows]), inputs)
 
         each = len(plan.alphas) or 1
         results = [[Translation("", 0.0, 0.0, 0)] * each for _ in sources]  # of blank texts
@@ -160,7 +158,7 @@ class GraphEngine(Engine):
         set_sources(texts, results, lengths, self.longest_trained, limits)
         return results
 
-    def _compile(self, plan: SearchPlan) -> CompiledSearch:
+    def _search_for(self, plan: SearchPlan) -> Search:
         specs: dict[str, Any] = {} if plan.prefixes is None else {"prefix": IDS}
         if plan.rules:
             of_blank = tuple(rule.context([""]) for rule in plan.rules)
@@ -168,36 +166,26 @@ class GraphEngine(Engine):
         if plan.sampling:
             specs["seeds"] = tf.TensorSpec([None], tf.int32)
 
-        def search(compiled: bool, source: tf.Tensor, options: dict[str, Any]) -> Hypotheses:
-            decoding, n_best, prefix = plan.decoding, plan.n_best, options.get("prefix")
-            applied = [*zip(plan.rules, options.get("contexts", ()), strict=True)]
-            if plan.sampling:
-                return self.sample_ids(
-                    source, decoding, n_best, plan.sampling, seeds=options["seeds"],
-                    prefix=prefix, rules=applied, compiled=compiled,
-                )  # fmt: skip
-            return self.search_ids(
-                source, decoding, n_best, prefix=prefix, rules=applied, alphas=plan.alphas,
-                compiled=compiled,
-            )  # fmt: skip
+        def traced(by_xla: bool) -> tf.types.experimental.PolymorphicFunction:
+            def search(source: tf.Tensor, inputs: dict[str, Any]) -> Hypotheses:
+                return self.search_ids(source, plan, **inputs, by_xla=by_xla)
 
-        compiles = self.compiles(plan.decoding)
-        by_xla, without = (
-            tf.function(functools.partial(search, by), [IDS, specs], autograph=False)
-            for by in (True, False)
-        )
+            return tf.function(search, [IDS, specs], autograph=False)
 
-        def in_one_process(source: np.ndarray, options: dict[str, Any]) -> Hypotheses:
+        by_xla, without = traced(True), traced(False)
+        wants_xla = self.compiles(plan.decoding)
+
+        def in_one_process(source: np.ndarray, inputs: dict[str, Any]) -> Hypotheses:
             refuse_in_fork()
-            if not compiles or self._xla_failed:
-                return without(source, options)
+            if not wants_xla or self._xla_failed:
+                return without(source, inputs)
             try:
-                return by_xla(source, options)
+                return by_xla(source, inputs)
             except tf.errors.OpError as error:
                 if not self._xla_failed:
                     self._xla_failed = True
                     warn_of_failure("the search", error)
-                return without(source, options)
+                return without(source, inputs)
 
         return in_one_process
 
@@ -300,86 +288,69 @@ class GraphEngine(Engine):
     def search_ids(
         self,
         source: tf.Tensor,
-        decoding: DecodingConfig,
-        n_best: int = 1,
+        plan: SearchPlan,
         *,
+        prefix: tf.Tensor | None = None,
+        contexts: Sequence[Nest] = (),
+        seeds: tf.Tensor | None = None,
         alpha: tf.Tensor | None = None,
-        alphas: Sequence[float] = (),
         max_lengths: tf.Tensor | None = None,
-        prefix: tf.Tensor | None = None,
-        rules: Sequence[Applied] = (),
-        compiled: bool = False,
+        by_xla: bool = False,
     ) -> Hypotheses:
-        """Finds the `n_best` hypotheses of each source, at most the beam size, by beam search.
+        """Finds or draws hypotheses of each source; texts of the plan are not read.
 
-        `alpha`, float32 [B], replaces the configured one; `max_lengths`, int32 [B], may only
-        lower the configured limits; `prefix`, int32 [B, P], are the first tokens; `compiled`
-        has XLA compile the step; `alphas` and `rules` are those of `beam_search`.
+        Args:
+            source: int32 [B, S].
+            plan: what is searched for, and how.
+            prefix: int32 [B, P], the first tokens, if any.
+            contexts: what each of the plan's rules reads, with dimension 0 = B.
+            seeds: int32 [B], one for each sentence; needed to sample.
+            alpha: float32 [B], the exponents of the length penalty, in place of the plan's.
+            max_lengths: int32 [B], which may only lower the configured limits.
+            by_xla: whether XLA compiles the step.
         """
-        step, cache = self._start(source, compiled)
-        lengths = _lengths(source)
-        return beam_search(
-            step,
-            cache,
-            self.codec(decoding).limits(lengths, max_lengths),
-            self._rules(source, lengths, decoding, prefix, rules),
-            beam_size=decoding.beam_size,
-            num_hypotheses=n_best,
-            alpha=decoding.alpha if alpha is None else alpha,
-            alphas=alphas,
-            lookahead=decoding.lookahead,
-            fitted=compiled,
-        )
-
-    def sample_ids(
-        self,
-        source: tf.Tensor,
-        decoding: DecodingConfig,
-        n_best: int,
-        sampling: SamplingConfig,
-        *,
-        seeds: tf.Tensor,
-        prefix: tf.Tensor | None = None,
-        rules: Sequence[Applied] = (),
-        compiled: bool = False,
-    ) -> Hypotheses:
-        """Draws `n_best` hypotheses; `seeds` is int32 [B], one for each sentence."""
-        step, cache = self._start(source, compiled)
-        lengths, drawable = _lengths(source), OnlyTokens(tf.constant(self._drawable()))
+        decoding, sampling, lengths = plan.decoding, plan.sampling, _lengths(source)
+        step, cache = self.model.start_search(source, by_xla)
+        limits = self.codec(decoding).limits(lengths, max_lengths)
+        rules = self._rules(source, lengths, plan, prefix, contexts)
+        if sampling is None:
+            return beam_search(
+                step,
+                cache,
+                limits,
+                rules,
+                beam_size=decoding.beam_size,
+                num_hypotheses=plan.n_best,
+                alpha=decoding.alpha,
+                own_alphas=alpha,
+                alphas=plan.alphas,
+                lookahead=decoding.lookahead,
+                few_sizes=by_xla,
+            )
         return sample(
             step,
             cache,
-            self.codec(decoding).limits(lengths),
-            [*self._rules(source, lengths, decoding, prefix, rules), (drawable, ())],
-            num_samples=n_best,
+            limits,
+            [*rules, (OnlyTokens(tf.constant(self._drawable())), ())],
+            num_samples=plan.n_best,
             seeds=seeds,
             temperature=sampling.temperature,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
-            fitted=compiled,
+            few_sizes=by_xla,
         )
-
-    def _start(self, source: tf.Tensor, compiled: bool) -> tuple[StepFunction, Cache]:
-        """Returns the step and the first cache of a search."""
-        if compiled:
-            length = tf.shape(source)[1]
-            size = fitted_size(length, COLUMNS)
-            if longest := self.model.longest_source:  # no more have learned positions
-                size = tf.maximum(length, tf.minimum(size, longest))
-            source = tf.pad(source, [[0, 0], [0, size - length]], constant_values=PAD_ID)
-        return self.model.step_function(compiled), self.model.initial_cache(source)
 
     def _rules(
         self,
         source: tf.Tensor,
         lengths: tf.Tensor,
-        decoding: DecodingConfig,
+        plan: SearchPlan,
         prefix: tf.Tensor | None,
-        rules: Sequence[Applied],
+        contexts: Sequence[Nest],
     ) -> list[Applied]:
-        """Returns the rules of a search, the configured and the given, as they go before.
+        """Returns the rules of a search, the configured and the plan's, as they go before.
 
-        Takes sources and their lengths, of tensors or arrays.
+        Takes sources, their lengths and contexts, of tensors or arrays.
         """
         found: list[Applied] = []
         if prefix is not None:
@@ -387,10 +358,10 @@ class GraphEngine(Engine):
         if self.has_slots:
             counts = slot_counts(source, self.tokenizer.slots(), TENSORFLOW)
             found.append((Slots(self.tokenizer.slots("target")), tf.minimum(counts, 1)))
-        found += rules
-        found.append((MinLengths(), self.codec(decoding).min_lengths(lengths)))
-        if decoding.no_repeat_ngram:
-            found.append((NoRepeatedNgrams(decoding.no_repeat_ngram), ()))
+        found += zip(plan.rules, contexts, strict=True)
+        found.append((MinLengths(), self.codec(plan.decoding).min_lengths(lengths)))
+        if plan.decoding.no_repeat_ngram:
+            found.append((NoRepeatedNgrams(plan.decoding.no_repeat_ngram), ()))
         return found
 
     def score_ids(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -30,7 +30,7 @@ def sample(
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    fitted: bool = False,
+    few_sizes: bool = False,
 ) -> Hypotheses:
     """Draws translations token by token; the same seeds draw the same ones.
 
@@ -62,7 +62,7 @@ def sample(
     # All beams are in use from the start, since none competes with another.
     used = [0.0] * num_samples
     book, state = started(cache, max_lengths, rules, {"keys": keys}, used, num_samples)
-    return Search(step, book, choose, alpha_of=lambda _: 0.0, fitted=fitted).run(state)
+    return Search(step, book, choose, tf.constant(0.0), 0, few_sizes).run(state)
 
 
 def _uniform_numbers(keys: tf.Tensor, index: tf.Tensor, count: int) -> tf.Tensor:

@@ -19,6 +19,7 @@ from tf_transformer.data.text import SideName
 from tf_transformer.decoding.attention import nearest_pieces
 from tf_transformer.decoding.beam_search import Hypotheses, length_penalty
 from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.interface import SearchPlan
 from tf_transformer.decoding.text_codec import IDS, TextCodec
 from tf_transformer.export.publishing import Exportable, Function
 from tf_transformer.export.self_test import TEXTS, check_translator
@@ -34,9 +35,10 @@ class Signatures:
     def __init__(self, engine: GraphEngine, decoding: DecodingConfig) -> None:
         self._tokenizer, self._engine = engine.tokenizer, engine
         self._codec, self._decoding = engine.codec(decoding), decoding
+        plan = SearchPlan(decoding)
         self._positions = decoding.batch_tokens // decoding.beam_size
         self._search = in_groups(
-            lambda source: engine.search_ids(source, decoding), [IDS], self._positions
+            lambda source: engine.search_ids(source, plan), [IDS], self._positions
         )
 
     def functions(self, text: bool = True) -> dict[str, Function]:
@@ -95,15 +97,11 @@ class Signatures:
 
     @functools.cached_property
     def _n_best_search(self) -> Callable:
+        plan = SearchPlan(self._decoding, self._decoding.beam_size)
+
         def search(source, alpha, prefix, max_lengths):
-            return self._engine.search_ids(
-                source,
-                self._decoding,
-                self._decoding.beam_size,
-                alpha=alpha,
-                prefix=prefix,
-                max_lengths=max_lengths,
-            )
+            options = {"alpha": alpha, "prefix": prefix, "max_lengths": max_lengths}
+            return self._engine.search_ids(source, plan, **options)
 
         specs = [IDS, tf.TensorSpec([None]), IDS, tf.TensorSpec([None], tf.int32)]
         return in_groups(search, specs, self._positions)

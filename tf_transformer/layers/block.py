@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, TypedDict
 
 import keras
-from keras import ops
 
 from tf_transformer.base.architecture import POSITION_KINDS
 from tf_transformer.fast.dropout import Dropout
@@ -208,8 +207,8 @@ class Block(TransformerLayer):
         return x, weights
 
     def forward(
-        self, x, attend, memory=None, memory_mask=None, past=None, fused=None, positions=None,
-        training=False, column=None,
+        self, x, attend, memory=None, memory_mask=None, with_past=None, fused=None,
+        positions=None, training=False,
     ):  # fmt: skip
         """Computes the sublayers in turn.
 
@@ -219,11 +218,11 @@ class Block(TransformerLayer):
                 values and `training`, returns outputs [B, T, D] and weights [B, H, T, S].
             memory: keys and values of the encoder output, [B, H, S, K].
             memory_mask: which of them may be attended to, broadcastable to [B, H, T, S].
-            past: keys and values of earlier positions, which come before those of x.
+            with_past: takes keys and values of x, a pair, and returns it with those of earlier
+                positions, if there are any.
             fused: the kernel of self-attention's projections, if already computed.
             positions: those of x, [T]; 0, 1, ... if None.
             training: whether to drop out.
-            column: see `Decoder.step`.
 
         Returns:
             [B, T, D], the keys and values that self-attention attended to, and a tuple of the
@@ -232,9 +231,8 @@ class Block(TransformerLayer):
         # Self-attention: x [B, T, D] -> heads [B, H, T, K] -> [B, T, D].
         add_norm, attention = self.self_attention_norm, self.self_attention
         query, key, value = attention.project_self(add_norm.before(x), fused, positions)
-        if past is not None:
-            key = _with_rows(past[0], key, column)
-            value = _with_rows(past[1], value, column)
+        if with_past:
+            key, value = with_past((key, value))
         attended, weights = attend(query, key, value, training=training)
         x = add_norm(x, attended, training=training)
         scores = (weights,)
@@ -257,18 +255,6 @@ class Block(TransformerLayer):
         keys = [x] if memory is None else [x, memory]
         weights = tuple(self.self_attention.scores_spec(x, key) for key in keys)
         return keras.KerasTensor(x.shape, dtype=self.compute_dtype), weights
-
-
-def _with_rows(past, new, column):
-    """Puts rows [B, H, W, K] into a column of [B, H, C * W, K]; behind all if it is None."""
-    if column is None:
-        return ops.concatenate([past, new], axis=2)  # [B, H, (C + 1) * W, K]
-    batch, heads, rows, size = ops.shape(past)
-    width = new.shape[2]
-    columns = ops.reshape(past, (batch, heads, rows // width, width, size))
-    here = ops.equal(ops.arange(rows // width, dtype="int32"), column)[:, None, None]
-    # Not an update in place, which would be a copy and another launch for each tensor.
-    return ops.reshape(ops.where(here, new[:, :, None], columns), ops.shape(past))
 
 
 # --- A stack of them ---------------------------------------------------------------------

@@ -160,8 +160,9 @@ class Decoder(Stack):
         return [layer.self_attention.fused_projection() for layer in self.layers]
 
     def step(
-        self, beams, past, memory, self_mask, memory_mask, fused, positions=None, column=None
-    ):
+        self, beams, past, memory, self_mask, memory_mask, fused, extended, index,
+        positions=None,
+    ):  # fmt: skip
         """Computes one position of every beam from the cached keys and values of earlier ones.
 
         Args:
@@ -171,29 +172,29 @@ class Decoder(Stack):
             self_mask: [B, 1, W, (t + 1) * W], `additive` of True at a beam's own history.
             memory_mask: [B, 1, 1, S], likewise; ignored without cross-attention.
             fused: `fused_projections()`, computed once for all steps.
+            extended: takes a layer's `past`, and keys and values of this position [B, H, W, K];
+                returns both as one: a method of a kind of cache, see `models.cached_decoding`.
+            index: this position, which all beams are at.
             positions: int [(t + 1) * W], those of the rows of keys and values; needed if
                 positions act in attention.
-            column: position whose W rows in a `past` of fixed size are replaced by this one's;
-                None appends them.
 
         Returns:
             Outputs [B, W, D], and `past` with this position's W rows.
         """
         own = distances = None
         if positions is not None:
-            # All beams are at one position: that of the last rows, or of the column replaced.
-            own = positions[-1:] if column is None else ops.reshape(column, (1,))
+            own = ops.reshape(ops.cast(index, "int32"), (1,))
             distances = positions - own  # [(t + 1) * W]
-        extended = []
+        extended_past = []
         for layer, *state in zip(self.layers, past, memory, fused, strict=True):
             layer_past, layer_memory, kernel = state
             attend = partial(layer.self_attention.attend, mask=self_mask, distances=distances)
+            with_past = partial(extended, layer_past)
             beams, layer_past, _ = layer.forward(
-                beams, attend, layer_memory, memory_mask, layer_past, kernel, own,
-                column=column,
-            )  # fmt: skip
-            extended.append(layer_past)
-        return self.last_norm(beams), extended
+                beams, attend, layer_memory, memory_mask, with_past, kernel, own
+            )
+            extended_past.append(layer_past)
+        return self.last_norm(beams), extended_past
 
     def get_config(self):
         return super().get_config() | {"cross_attention": self.cross_attention}

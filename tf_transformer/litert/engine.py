@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_transformer.config import PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses
-from tf_transformer.decoding.engine import CompiledSearch, GraphEngine, SearchPlan
+from tf_transformer.decoding.engine import GraphEngine, Search, SearchPlan
 from tf_transformer.decoding.rules import needs_tensorflow
 from tf_transformer.decoding.streams import most_streams
 from tf_transformer.litert.interpreter import InterpreterPool
@@ -37,7 +37,7 @@ class LiteEngine(GraphEngine):
         super().__init__(model, tokenizer, streams=streams, longest_trained=longest_trained)
         self.interpreters = interpreters
 
-    def _compile(self, plan: SearchPlan) -> CompiledSearch:
+    def _search_for(self, plan: SearchPlan) -> Search:
         self.refuse_all_but_beam_search(replace(plan, rules=()))
         if other := [type(rule).__name__ for rule in plan.rules if needs_tensorflow(rule)]:
             self.refuse(f"search with the rule {other[0]}, which computes in TensorFlow")
@@ -46,13 +46,12 @@ class LiteEngine(GraphEngine):
         codec = self.codec(plan.decoding)
         window = only_model(self.model).config.attention_window
 
-        def search(source: np.ndarray, options: dict[str, Any]) -> Hypotheses:
+        def search(source: np.ndarray, inputs: dict[str, Any]) -> Hypotheses:
             lengths = np.count_nonzero(source != PAD_ID, axis=1).astype(np.int32)
-            given = [*zip(plan.rules, options.get("contexts", ()), strict=True)]
-            prefix = options.get("prefix")
+            given = inputs.get("prefix"), inputs.get("contexts", ())
             rules = [
                 (rule, tf.nest.map_structure(np.asarray, context))
-                for rule, context in self._rules(source, lengths, plan.decoding, prefix, given)
+                for rule, context in self._rules(source, lengths, plan, *given)
             ]
             limits = np.asarray(codec.limits(lengths))
             with self.interpreters.lend() as interpreter:

@@ -2,16 +2,24 @@
 
 B batch, W beams of a sentence, C columns of the cache, S source length, D d_model, H heads, K
 key dimension, V vocabulary. A column holds a position of every beam, W rows of keys and values.
-It is never reordered: `ancestry` tells in which slot each earlier step of a beam was computed.
+It is never reordered: `ancestry` tells as which beam each earlier step of a beam was computed.
+
+A cache is one of three kinds. `start_search` of a model chooses it, once for a search:
+
+    GrowingCache   a step adds a column: position p is in column p
+    RingCache      the same, but a window of attention needs the last columns only
+    FixedCache     of few sizes, for steps that XLA compiles: a step writes into column p
 """
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 from keras import ops
 
+from tf_transformer.config import PAD_ID
 from tf_transformer.fast.keras_hooks import number_anew
 from tf_transformer.fast.programs import fitted_size
 from tf_transformer.fast.projections import Inference
@@ -37,12 +45,74 @@ def initial_cache(decoder: Decoder, source, encoder_output) -> dict[str, Any]:
     return {"memory": memory, "memory_mask": mask, "past": past}
 
 
+class GrowingCache:
+    """Adds a column at each step: position p is in column p."""
+
+    def seen(self, columns, past, width):
+        """Returns those of the columns [..., C + 1] that `past` has, and this step's."""
+        return columns
+
+    def positions(self, size, index):
+        """Returns the position in each of `size` columns, of which this step's is the last."""
+        return ops.append(ops.arange(size - 1, dtype="int32"), ops.cast(index, "int32"))
+
+    def extended(self, past, new, index):
+        """Adds keys and values of this step, [B, H, W, K], to a layer's, [B, H, C * W, K]."""
+        pairs = zip(past, new, strict=True)
+        return tuple(ops.concatenate(pair, axis=2) for pair in pairs)  # (C + 1) * W rows
+
+    def kept(self, past, width):
+        """Returns the keys and values of each layer that later steps need."""
+        return past
+
+
+class RingCache(GrowingCache):
+    """Keeps the last columns only, as many as a window of attention has.
+
+    Whoever keeps the rows may use C columns in turn: position p is in column p mod C.
+    """
+
+    def __init__(self, window: int):
+        self._window = window
+
+    def seen(self, columns, past, width):
+        size = ops.shape(past[0][0])[2] // width + 1
+        # LiteRT cannot cut a vector after an ellipsis.
+        return columns[..., -size:] if columns.ndim > 1 else columns[-size:]
+
+    def positions(self, size, index):
+        columns, index = ops.arange(size - 1, dtype="int32"), ops.cast(index, "int32")
+        return ops.append(index - 1 - ops.mod(index - 1 - columns, size - 1), index)
+
+    def kept(self, past, width):
+        last = -self._window * width
+        return [(keys[:, :, last:], values[:, :, last:]) for keys, values in past]
+
+
+class FixedCache(GrowingCache):
+    """Has C columns before and after a step, which writes position p into column p."""
+
+    def positions(self, size, index):
+        return ops.arange(size, dtype="int32")
+
+    def extended(self, past, new, index):
+        return tuple(self._written(*pair, index) for pair in zip(past, new, strict=True))
+
+    def _written(self, past, new, index):
+        batch, heads, rows, size = ops.shape(past)
+        width = new.shape[2]
+        columns = ops.reshape(past, (batch, heads, rows // width, width, size))
+        here = ops.equal(ops.arange(rows // width, dtype="int32"), index)[:, None, None]
+        # Not an update in place, which would be a copy and another launch for each tensor.
+        return ops.reshape(ops.where(here, new[:, :, None], columns), ops.shape(past))
+
+
 class DecodingStep:
     """Decodes one position of every beam, a step of `decoding.beam_search`.
 
     Prepares kernels that all steps share, so it is made once, outside the loop of a search. The
     output projection may be the embedding itself. `prepared` is that of another such step, in
-    place of the layers' weights.
+    place of the layers' weights. The cache grows unless it is said to be `fixed`.
     """
 
     def __init__(
@@ -51,10 +121,12 @@ class DecodingStep:
         decoder: Decoder,
         projection: PositionalEmbedding | OutputProjection,
         prepared: tuple | None = None,
+        fixed: FixedCache | None = None,
     ):
         self._embedding = embedding
         self._decoder = decoder
-        self._window = decoder.options.attention_window
+        self._window = window = decoder.options.attention_window
+        self._kind = fixed or (RingCache(window) if window else GrowingCache())
         bias = projection.output_bias
         output, self._fused, weights = prepared or (
             (projection.output_kernel(), None if bias is None else ops.copy(bias)),
@@ -65,48 +137,43 @@ class DecodingStep:
         self._inference = Inference(decoder, weights)
         self.prepared = output, self._fused, self._inference.values
 
-    def __call__(self, tokens, index, ancestry, cache, fixed=False):
+    def __call__(self, tokens, index, ancestry, cache):
         """Returns float32 logits [B, W, V] and the cache with this position, `index`, in it.
 
-        `tokens` [B, W] are those before it. `ancestry` [B, W, C + 1] has the slot in which each
-        earlier step of a beam was computed, -1 in an unused column, and finally the beam's own.
-        Position p is in column p, within a window of attention in column p mod C. Within a
-        window, the cache may hold the last columns only. A `fixed` cache has C columns before
-        and after, position p in column p, and so has the ancestry.
+        `tokens` [B, W] are those before it. `ancestry` [B, W, C + 1] has the beam as which each
+        earlier step of a beam was computed, -1 in an unused column, and finally the beam's own;
+        with a `FixedCache`, it has C columns and the beam's own in column `index`.
         """
         with self._inference.on():
-            hidden, past = self._decode(tokens, index, ancestry, cache, fixed)
+            hidden, past = self._decode(tokens, index, ancestry, cache)
             return project_to_logits(hidden, *self._output), {**cache, "past": past}
 
-    def _decode(self, tokens, index, ancestry, cache, fixed):
+    def _decode(self, tokens, index, ancestry, cache):
         """Returns hidden states [B, W, D], and keys and values of all positions in use."""
-        width = ops.shape(tokens)[1]
-        column = ops.reshape(tokens, (-1, 1))
-        embedded = self._embedding(column, offset=index)  # [B * W, 1, D]
+        kind, past, width = self._kind, cache["past"], ops.shape(tokens)[1]
+        embedded = self._embedding(ops.reshape(tokens, (-1, 1)), offset=index)  # [B * W, 1, D]
         beams = ops.reshape(embedded, (-1, width, embedded.shape[-1]))
-        positions = None
+
+        positions = None  # of each row of keys and values, [(C + 1) * W]
         if self._window or self._decoder.positions_in_attention:
-            positions = _positions_of_rows(ancestry, index, width, bool(self._window), fixed)
-        if self._window and not fixed:  # the cache may hold the last columns only
-            columns = ops.shape(cache["past"][0][0])[2] // width + 1
-            ancestry, positions = ancestry[..., -columns:], positions[-columns * width :]
-        self_mask = _own_history(ancestry, width)
+            of_columns = kind.positions(ops.shape(ancestry)[2], index)
+            positions = _repeated(kind.seen(of_columns, past, width), width)
+        self_mask = _own_history(kind.seen(ancestry, past, width), width)
         if self._window:
             self_mask = ops.logical_and(self_mask, positions >= index - self._window)
+
         hidden, past = self._decoder.step(
             beams,
-            cache["past"],
+            past,
             cache["memory"],
             self_mask=additive(self_mask),
             memory_mask=additive(cache["memory_mask"]),
             fused=self._fused,
+            extended=partial(kind.extended, index=index),
+            index=index,
             positions=positions,
-            column=index if fixed else None,
         )
-        if self._window and not fixed:
-            last = -self._window * width
-            past = [(keys[:, :, last:], values[:, :, last:]) for keys, values in past]
-        return hidden, past
+        return hidden, kind.kept(past, width)
 
 
 class StepProgram:
@@ -125,8 +192,8 @@ class StepProgram:
         # When it is traced, once for all sizes of batches and caches.
         number_anew()
         logger.info("XLA compiles the search's steps: the first batch of a size takes longer")
-        step = DecodingStep(*self._layers, prepared)
-        logits, cache = step(tokens, index, ancestry, cache, fixed=True)
+        step = DecodingStep(*self._layers, prepared, FixedCache())
+        logits, cache = step(tokens, index, ancestry, cache)
         return logits, cache["past"]  # the rest would be copied
 
     def step_function(self) -> Callable:
@@ -152,25 +219,24 @@ class StepProgram:
         return step
 
 
+def padded_to_few_lengths(source: tf.Tensor, longest: int | None) -> tf.Tensor:
+    """Pads ids [B, S] to a length that many batches have, at most `longest` positions."""
+    length = tf.shape(source)[1]
+    size = fitted_size(length, COLUMNS)
+    if longest:  # no more have learned positions
+        size = tf.maximum(length, tf.minimum(size, longest))
+    return tf.pad(source, [[0, 0], [0, size - length]], constant_values=PAD_ID)
+
+
 def _own_history(ancestry, width):
-    """Marks the rows (column, slot) of each beam: [B, W, C + 1] -> [B, 1, W, (C + 1) * W]."""
+    """Marks the rows (column, beam) of each beam: [B, W, C + 1] -> [B, 1, W, (C + 1) * W]."""
     own = ops.equal(ops.expand_dims(ancestry, -1), ops.arange(width, dtype="int32"))
     batch, beams, columns = ops.shape(ancestry)
     return ops.reshape(own, (batch, 1, beams, columns * width))
 
 
-def _positions_of_rows(ancestry, index, width, ring=False, fixed=False):
-    """Returns the positions of all rows, [(C + 1) * W]; those of the last column are `index`.
-
-    In a ring of C columns, position p is in column p mod C; in a `fixed` cache, of C columns
-    with this position's, in column p.
-    """
-    size = ops.shape(ancestry)[2]
-    columns = ops.arange(size if fixed else size - 1, dtype="int32")
-    index = ops.cast(index, "int32")
-    if ring and not fixed:
-        columns = index - 1 - ops.mod(index - 1 - columns, size - 1)
-    if not fixed:
-        columns = ops.append(columns, index)
-    rows = ops.broadcast_to(columns[:, None], (ops.shape(columns)[0], width))
-    return ops.reshape(rows, (-1,))
+def _repeated(columns, width):
+    """Returns what each row has, of what each column has: [C] -> [C * W]."""
+    return ops.reshape(
+        ops.broadcast_to(columns[:, None], (ops.shape(columns)[0], width)), (-1,)
+    )

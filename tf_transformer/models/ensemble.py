@@ -27,13 +27,10 @@ class Ensemble:
         """Returns logits: {"source": [B, S], "target": [B, T]} -> [B, T, V]."""
         return _mean_log_probs([model(inputs, training=training) for model in self.models])
 
-    def initial_cache(self, source: tf.Tensor) -> list:
-        """Returns the cache of each model."""
-        return [model.initial_cache(source) for model in self.models]
-
-    def step_function(self, compiled: bool = False) -> Callable:
-        """Returns the step that a search calls; see `Transformer.step_function`."""
-        steps = [model.step_function(compiled) for model in self.models]
+    def start_search(self, source: tf.Tensor, by_xla: bool = False) -> tuple[Callable, list]:
+        """Returns a search's step and each model's cache; see `Transformer.start_search`."""
+        started = [model.start_search(source, by_xla) for model in self.models]
+        steps, first_caches = zip(*started, strict=True)
 
         def step(tokens, index, ancestry, caches):
             results = [
@@ -43,7 +40,7 @@ class Ensemble:
             logits, caches = zip(*results, strict=True)
             return _mean_log_probs(logits), list(caches)
 
-        return step
+        return step, list(first_caches)
 
 
 def only_model(model: Transformer | Ensemble) -> Transformer:

@@ -12,7 +12,12 @@ from tf_transformer.fast.keras_hooks import sublayers
 from tf_transformer.layers import Decoder, Encoder, PositionalEmbedding, padding_mask
 from tf_transformer.layers.block import BlockArguments, BlockOptions, Stack
 from tf_transformer.layers.embedding import OutputProjection
-from tf_transformer.models.cached_decoding import DecodingStep, StepProgram, initial_cache
+from tf_transformer.models.cached_decoding import (
+    DecodingStep,
+    StepProgram,
+    initial_cache,
+    padded_to_few_lengths,
+)
 from tf_transformer.models.token_model import TokenModel
 
 
@@ -218,15 +223,19 @@ class Transformer(TokenModel):
         """Returns the cache before the first step, of ids [B, S]; see `cached_decoding`."""
         return initial_cache(self.decoder, source, self.encode(source))
 
-    def step_function(self, compiled=False):
+    def step_function(self):
         """Returns the step of `decoding.beam_search`, which decodes one position of every beam.
 
-        That is `step(tokens, index, ancestry, cache) -> (logits, cache)`: see `DecodingStep`,
-        and `StepProgram` for one `compiled` by XLA.
+        That is `step(tokens, index, ancestry, cache) -> (logits, cache)`: see `DecodingStep`.
         """
-        if compiled:
-            return self._step_program.step_function()
         return DecodingStep(self.target_embedding, self.decoder, self.projection)
+
+    def start_search(self, source, by_xla=False):
+        """Returns a search's step and first cache, of ids [B, S]; XLA may compile the step."""
+        if by_xla:
+            source = padded_to_few_lengths(source, self.longest_source)
+            return self._step_program.step_function(), self.initial_cache(source)
+        return self.step_function(), self.initial_cache(source)
 
 
 def _embeddings(config, policy):
