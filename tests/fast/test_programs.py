@@ -18,7 +18,7 @@ from replicas import (
 from tf_transformer.base.architecture import POSITION_KINDS, PositionKind
 from tf_transformer.fast.optimizers import Adam
 from tf_transformer.fast.programs import draw_seeds
-from tf_transformer.fast.recompute import compiled
+from tf_transformer.fast.recompute import by_programs
 from tf_transformer.layers import positions
 from tf_transformer.models import sums
 from tf_transformer.run.checkpoints import restore_state, save_state
@@ -44,7 +44,7 @@ def step_of(model: keras.Model, data, loss=LOSS, **arguments):
     @tf.function(input_signature=specs, autograph=False)
     def step(x, y):
         inputs, labels, weights, count = model._unpack((x, y))
-        with compiled(model.programs):
+        with by_programs(model.programs):
             total, gradients = model._gradients(inputs, labels, weights, count)
         results = [metric.result() for metric in model.running_means]
         return total / count, results, [tf.convert_to_tensor(each) for each in gradients]

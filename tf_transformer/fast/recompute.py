@@ -14,7 +14,7 @@ _programs: ContextVar[Any] = ContextVar("programs", default=None)
 
 
 @contextmanager
-def compiled(programs: Any) -> Iterator[None]:
+def by_programs(programs: Any) -> Iterator[None]:
     """Inside, stacks and embeddings are computed by these `fast.programs.Programs`, if any."""
     token = _programs.set(programs)
     try:
@@ -24,7 +24,7 @@ def compiled(programs: Any) -> Iterator[None]:
 
 
 def current_programs() -> Any:
-    """Returns the programs of the innermost `compiled` block, or None."""
+    """Returns the programs of the innermost `by_programs` block, or None."""
     return _programs.get()
 
 

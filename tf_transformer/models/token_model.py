@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_transformer.fast.keras_hooks import KerasModel
 from tf_transformer.fast.optimizers import LossScaleOptimizer
 from tf_transformer.fast.programs import Programs
-from tf_transformer.fast.recompute import compiled
+from tf_transformer.fast.recompute import by_programs
 from tf_transformer.layers.block import Stack
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
@@ -197,7 +197,7 @@ class TokenModel(KerasModel):
         inputs, labels, weights, count = self._unpack(data)
         global_count = tf.maximum(sum_over_replicas(count), 1e-9)
         zeros = [tf.zeros(v.shape, v.dtype) for v in self.trainable_variables]
-        with compiled(self.programs):
+        with by_programs(self.programs):
             total, gradients = sum_over_parts(
                 lambda *part: self._gradients(*part, global_count),
                 (inputs, labels, weights),
