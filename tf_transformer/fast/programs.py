@@ -88,7 +88,7 @@ class Program:
 
 
 class Programs:
-    """The programs of a model, made when layers ask for them: see `fast.recompute.by_programs`."""
+    """The programs of a model, made when layers ask for them: `fast.recompute.by_programs`."""
 
     def __init__(self) -> None:
         self._made: dict[Any, Program] = {}
