@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tf_transformer.base.errors import UserError, in_python, names_arguments, pairs, quoted
+from tf_transformer.base.errors import UserError, pairs, quoted
 from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SETTINGS, Config, presets, settings_with
 from tf_transformer.config.config import TASK, WITHOUT_BLANKS, read_settings_file
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tf_transformer")
 
 
-@names_arguments()
 def train(
     model: str | None = None,
     *,
@@ -222,7 +221,6 @@ def _shown_log() -> Iterator[None]:
         yield
         return
     handler, before = logging.StreamHandler(sys.stdout), (logger.level, logger.propagate)
-    handler.format = lambda record: in_python(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -265,7 +263,7 @@ def configure(
     if is_complete and model not in (None, preset):
         raise UserError(
             f"A config.json has every setting, so a preset would change nothing. Received: "
-            f"--config {file} and --model {model}. Give one of them."
+            f"`config` {file} and `model` {model}. Give one of them."
         )
     model = model or preset
     path = (from_file | single).get("training.init_from")

@@ -263,7 +263,7 @@ class Trainer:
             return
         line = "resuming from step %s"
         if self._step() >= self.training.steps:
-            line = "finished at step %s; to train further, add a larger --set training.steps=N"
+            line = "finished at step %s; to train further, set a larger `training.steps`"
         logger.info(line, f"{self._step():,}")
         self.workers.on_chief(self._mend)
         if changes:
@@ -333,8 +333,8 @@ class Trainer:
             )
         if self.workers.number > 1:  # the others wait in the middle of the step
             raise UserError(
-                f"Out of memory: restart all workers with --max-tokens-per-device {half}. "
-                "Training resumes from its last state."
+                "Out of memory: restart all workers, to resume from the last state, with "
+                f"`training.max_tokens_per_device={half}`."
             )
         logger.warning(
             "out of memory: back to the last state, on in parts of %s positions", f"{half:,}"
