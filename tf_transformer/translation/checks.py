@@ -28,9 +28,8 @@ def check_training(config: Config, *, has_score: bool = False) -> None:
         _check_source(config)
     elif training.lora_rank or training.freeze:
         raise UserError(
-            "`training.lora_rank` and `training.freeze` are for weights of another run, "
-            f"`training.init_from`. Received: {training.lora_rank} and "
-            f"{list(training.freeze)} without it."
+            "`training.lora_rank` and `training.freeze` are for weights of another run: set "
+            "`training.init_from` to it. Received: none."
         )
     _check_positions(config)
     if config.data.tokenizer:
@@ -64,9 +63,7 @@ def _check_data(config: Config) -> None:
     named = [name for name in ("train", "valid", "source", "target") if getattr(data, name)]
     if not named:
         if data.tag:
-            raise UserError(
-                f"`data.tag` needs `data.train`. Received: {data.tag[0]} without it."
-            )
+            raise UserError(f"`data.tag` needs `data.train`. Received: {data.tag[0]} alone.")
         return
     if len(named) < 4:
         raise UserError(
