@@ -99,7 +99,7 @@ def test_with_a_preset_only_the_model_is_that_of_the_run(source):
         (["model.d_ff=64"], "`model.d_ff` must be 256, as in .*, which training starts from"),
         (["model.vocab_size=900"], "`model.vocab_size` must be 8000"),
         (["training.init_from=nowhere"], "nowhere is not a run directory"),
-        (["training.init_from=", "training.lora_rank=4"], "add --init-from RUN. .* --lora 4"),
+        (["training.init_from=", "training.lora_rank=4"], "run: set `training.init_from`"),
     ],
 )
 def test_settings_that_do_not_fit_the_run_are_refused(source, overrides, expected):

@@ -44,7 +44,7 @@ def as_settings(fields: dict[str, object]) -> list[str]:
 
 def test_train_equals_the_command_and_resumes(text, capsys):
     settings = {"data.max_length": 60}
-    with pytest.raises(KeyboardInterrupt, match="stopped at step 1 by --stop-after 1 steps"):
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 1 by `stop_after`"):
         tf_transformer.train("tiny", **text, settings=settings, stop_after="1 steps", **SIZE)
     assert "call again to resume" in capsys.readouterr().out
     file = "preset: tiny\ndata.max_length: 60\nmodel.dropout: 0.5\n"  # which SIZE overrides
@@ -206,7 +206,7 @@ def test_callbacks_are_called_as_by_one_fit_and_may_end_it(text, capsys):
         ({"max_length": 9}, r"settings=\{'model.max_length': 9\}. There are: model.max_length"),
         ({"dropout": 3}, r"`model.dropout` must be in \[0, 1\). Received: 3"),
         ({"settings": {"model.droput": 0}}, "no setting 'model.droput'"),
-        ({"train": "my/train"}, "Your own data needs all of `train` PREFIX `valid` PREFIX"),
+        ({"train": "my/train"}, "Your own data needs all of `train`, `valid`"),
         (
             {"train": "my/train", "task": "parsing"},
             "`task` 'parsing' needs .* 1.1.0",

@@ -130,7 +130,7 @@ def test_a_run_without_text_needs_some(misled, capsys):
     run.change_settings(data | {"data.source": "", "data.target": ""}, "for this test")
     before = tree(run.path)
     assert_refused(
-        capsys, ["tune", "run"], "run has no record of its text.*give --source", status=1
+        capsys, ["tune", "run"], "run has no record of its text.*give `source`", status=1
     )
     assert_refused(capsys, ["doctor", "run"], "doctor checks text. Received: run", status=1)
     assert {**tree(run.path), "run/.lock": b""} == {**before, "run/.lock": b""}

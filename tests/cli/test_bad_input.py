@@ -27,7 +27,7 @@ NEW = train()
 
 TRAINING = [
     # Contradictions on the command line.
-    ("train --train train --output new", "Received: --train"),
+    ("train --train train --output new", "Received: train"),
     ("train --train train --valid dev --source en --output new", "needs all of"),
     ("train --source en --target de --output new", "Your own data needs"),
     (f"{NEW} --target en", "must differ. Received: 'en' twice"),
@@ -72,7 +72,7 @@ COMMANDS = [
     ("translate run --glossary nowhere.tsv", "nowhere.tsv cannot be read: No such file"),
     ("translate run --glossary train.en", "Each line of train.en must have a term, a tab"),
     ("translate run --protect no", "must be none, default or a file .* no, which does not"),
-    ("translate run --protect default", "--protect needs a model trained with data.slots"),
+    ("translate run --protect default", "`protect` needs a model trained with `data.slots`"),
     ("translate run --ensemble run thesis", "thesis is not a run directory"),
     ("translate nowhere --alignments thesis", "must not be a folder or a device"),
     ("evaluate --reference dev.de", "takes either RUN and --source"),
@@ -87,7 +87,7 @@ COMMANDS = [
     ("tokenizer train.en --vocab-size 300 --output train.de/new.model", "writable folder"),
     ("tokenizer no.txt --vocab-size 300 --output new.model", "no.txt cannot be read"),
     ("tokenizer train.en --vocab-size 400 --symbols </s> --output n", "words than .*'</s>'"),
-    ("tokenizer train.en --vocab-size 9000 --output new.model", "--vocab-size must be at most"),
+    ("tokenizer train.en --vocab-size 9000 --output new.model", "`vocab_size` must be at most"),
     ("export run --output models --version 3", "models/3 exists already. Choose another"),
     ("export run --output train.en", "--output must be a folder. Received: train.en"),
     ("export nowhere --output v[1]", r"must not contain \[\.\.\.\] or a backslash"),

@@ -78,8 +78,8 @@ def test_a_tag_for_exports_and_runs_without_tags_gives_a_warning(trained_run, te
     words = ["compare", *damaged_export(texts), "--tag", "<2de>"]
     assert main([*words[:3], str(trained_run.path), *words[3:]]) == 1
     printed = capsys.readouterr().err
-    assert "--tag has no effect on exports: damaged\n" in printed
-    assert f"{trained_run.path} was trained without tags: --tag has no effect on it" in printed
+    assert "`tag` has no effect on exports: damaged\n" in printed
+    assert f"{trained_run.path} was trained without tags: `tag` has no effect on it" in printed
 
 
 def damaged_export(folder: Path) -> list[str]:

@@ -63,7 +63,7 @@ def test_a_run_on_mixed_corpora_resumes_bit_for_bit(options, run, tmp_path):
         done = run_here(parts)
         assert (done.returncode, done.stderr) == (0, "")
         if step == 5:
-            stopped = "stopped at step 5 by --stop-after 5 steps; run the same command again"
+            stopped = "stopped at step 5 by `stop_after` (5 steps); run the same command again"
             assert done.stdout.splitlines()[-1].startswith(stopped)
     assert "resuming from step 5" in done.stdout
     assert last_state(tmp_path / "run") == last_state(run.path)
@@ -115,9 +115,9 @@ def test_a_run_with_slots_keeps_spans_and_terms(run, tmp_path, capsys):
 def test_settings_that_contradict_the_corpora_are_refused(options, capsys):
     command = ["train", *options, "--output", "run"]
     tied = [*command, "--set", "model.tie_embeddings=true"]
-    assert_refused(capsys, tied, "add --set model.tie_embeddings=false", status=1)
+    assert_refused(capsys, tied, "set `model.tie_embeddings=false`", status=1)
     mixed = [*command, "--mix", "1:4:1"]
-    expected = "one for each of the 2 --train. Received: '1:4:1'"
+    expected = "one for each of the 2 of `data.train`. Received: '1:4:1'"
     assert_refused(capsys, mixed, expected, status=1)
 
 

@@ -92,7 +92,7 @@ def test_changed_training_text_needs_accept_new_data(
     state = file.stat()
     file.write_text("".join(f"{line}\n" for line in reversed(lines)), "utf-8")
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
-    expected = r"run was trained on .*/train\. Received other text: train\. .*--accept-new-data"
+    expected = r"run was trained on .*/train\. Received other text: train\. .*`accept_new_data`"
     assert_refused(capsys, ["train", *options], expected, status=1)
     assert main(["train", *options, "--accept-new-data", "--stop-after", "1 steps"]) == 0
     printed = capsys.readouterr().out

@@ -186,7 +186,7 @@ def test_clean_keeps_train_apart_from_given_sets(dirty, capsys):
         ),
         (
             "--train few --clean out",
-            "--clean needs more pairs that pass. Received: 3, of which 3",
+            "Cleaning needs more pairs that pass. Received: 3, of which 3",
         ),
         ("--train no --clean out", "There is no no.en"),
     ],

@@ -93,4 +93,4 @@ def test_impossible_fine_tuning_is_refused(
 
 def test_freezing_needs_trained_weights(corpus, capsys):
     words = ["train", "--freeze", "encoder", "--output", "x"]
-    assert_refused(capsys, words, "add --init-from RUN. Received: --freeze encoder", status=1)
+    assert_refused(capsys, words, "set `training.init_from` to it", status=1)

@@ -42,7 +42,7 @@ def test_only_what_the_pairs_depend_on_must_be_the_same_to_resume(trained_run):
     [
         ("--output out.txt", "must end in .tsv or .tsv.gz. Received: out.txt"),
         ("--output there.tsv", "there.tsv exists already"),
-        ("--output o.tsv --tag <2de>", r"--tag must consist .*it has none. Received: '<2de>'"),
+        ("--output o.tsv --tag <2de>", r"`tag` must consist .*it has none. Received: '<2de>'"),
     ],
 )
 def test_bad_options_are_refused(trained_run, words, expected, capsys, tmp_path):

@@ -219,7 +219,7 @@ def test_a_second_process_on_the_same_run_is_refused(story):
 
 @pytest.mark.parametrize(
     ("key", "reason", "status", "then"),
-    [("hangup", "SIGHUP", 129, "stop"), ("stop", "--stop-after 5 steps", 0, "end")],
+    [("hangup", "SIGHUP", 129, "stop"), ("stop", r"`stop_after` \(5 steps\)", 0, "end")],
 )
 def test_a_session_that_ends_early_saves_its_step_and_reports_it(
     story, key, reason, status, then

@@ -104,7 +104,7 @@ def test_a_finished_run_is_not_trained_further(trained_run, copied, capsys):
     assert main(["train", *trained_run.options, "--output", str(copied)]) == 0
     assert (contents(copied / "checkpoints"), history(copied)) == before
     stdout = capsys.readouterr().out
-    assert "finished at step 240; to train further, add a larger --set training" in stdout
+    assert "finished at step 240; to train further, set a larger `training.steps`" in stdout
     assert not re.search(EVALUATION, stdout)
     assert (
         re.search("\ndev BLEU.*", stdout)[0] == re.search("\ndev BLEU.*", trained_run.stdout)[0]
@@ -165,7 +165,7 @@ def test_a_preset_beside_a_config_json_is_refused_if_it_is_another(tmp_path):
     file = tmp_path / "config.json"
     file.write_text(configure("--model", "multi30k").to_json())
     assert configure("--config", str(file), "--model", "multi30k").model.d_model == 128
-    with pytest.raises(UserError, match="a preset would change nothing.* and --model big"):
+    with pytest.raises(UserError, match="a preset would change nothing.* and `model` big"):
         configure("--config", str(file), "--model", "big")
 
 

@@ -178,7 +178,7 @@ def test_an_export_translates_with_the_options_that_it_has(
         assert texts == of_export
     for options, expected in (
         (["--beam", "2"], "cannot search with another `beam_size`: load the run"),
-        (["--alignments", "a"], "--alignments is not for an export, but for the run it was"),
+        (["--alignments", "a"], "`alignments` is not for an export, but for the run it was"),
     ):
         with stdin_of(four_lines):
             command = ["translate", str(exported), *options]

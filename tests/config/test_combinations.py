@@ -32,6 +32,7 @@ LINES = [
     ("evaluate --hypothesis h --reference r --beam 1", "--hypothesis excludes --beam"),
     ("doctor r --model base", "RUN excludes --model: a run has its settings"),
     ("doctor r --tag a=b", "RUN excludes --tag"),
+    ("doctor r --clean new", "--clean excludes RUN: give `train`, `source` and `target`."),
     ("export r --output o --fixed-length 40", "--fixed-length needs --format litert"),
     ("export r --output o --no-text --tag <2de>", "--no-text excludes --tag"),
     (f"{LITERT} --no-text", "--format litert excludes --no-text: they are for a SavedModel"),

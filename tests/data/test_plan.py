@@ -213,7 +213,7 @@ def test_summary_of_a_mix_says_how_often_a_pair_is_drawn():
 
 @pytest.mark.parametrize("mix", ["1", "1:2:3", "a:b", "1:", "warmth=5", "temperature=1:2"])
 def test_a_mix_that_does_not_fit_the_corpora_is_refused(mix):
-    with pytest.raises(UserError, match="one for each of the 2 --train. Received: "):
+    with pytest.raises(UserError, match="one for each of the 2 of `data.train`. Received: "):
         DataConfig(train=("a", "b"), mix=mix)
 
 

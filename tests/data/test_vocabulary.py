@@ -272,4 +272,4 @@ def test_a_run_without_tags_uses_none_and_says_so(tokenizer, trained_run, caplog
     assert usable_tag(None, DATA, tokenizer) is None and not caplog.messages
     plain = trained_run.path / "tokenizer.model"
     assert usable_tag("<2de>", DataConfig(), plain) is None
-    assert "was trained without tags: --tag has no effect on it" in caplog.text
+    assert "was trained without tags: `tag` has no effect on it" in caplog.text

@@ -56,7 +56,7 @@ def test_exports_that_start_at_the_same_moment_get_different_numbers(tmp_path):
 
 @pytest.mark.parametrize(
     ("version", "message"),
-    [(0, "must be at least 1. Received: 0"), (3, "3 exists already. Choose another --version")],
+    [(0, "must be at least 1. Received: 0"), (3, "3 exists already. Choose another `version`")],
 )
 def test_a_version_that_cannot_be_written_is_refused_at_once(tmp_path, version, message):
     (tmp_path / "3").mkdir()

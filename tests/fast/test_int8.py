@@ -265,7 +265,7 @@ def test_where_products_are_absent_or_wrong_int8_is_refused_in_one_line(
     int8_works.cache_clear()
     try:
         line = ["translate", str(trained_run.path), "--precision", "int8"]
-        assert_refused(capsys, line, "oneDNN.*for int8 in LiteRT.*add --litert", status=1)
+        assert_refused(capsys, line, "oneDNN.*for int8 that is exact.*with `litert`", status=1)
     finally:
         int8_works.cache_clear()
 

@@ -364,8 +364,8 @@ def test_text_without_paragraphs_capitals_or_digits_is_found(surveys):
     plain = [("Mr. Fox has 2 dogs.", "a")] * 999
     joined, capitals, digits = doctor.check_variety(surveys(plain), DATA)
     assert joined.warning and "only 0 of 999 source lines of train (0%) have s" in joined.text
-    assert joined.text.endswith("Use --set data.join=0.3 --set decoding.alpha=1.")
-    assert capitals.text.endswith("translated badly. Use --set data.caps=0.1.")
+    assert joined.text.endswith("Set `data.join=0.3` and `decoding.alpha=1`.")
+    assert capitals.text.endswith("translated badly. Set `data.caps=0.1`.")
     assert digits.text.endswith("digits 0, 1, 3, 4, 5, 6, 7, 8, 9: add some, or they go wrong.")
     (only,) = doctor.check_variety(surveys(plain), DataConfig(join=0.1, caps=0.1))
     assert only == digits
@@ -411,7 +411,7 @@ def encode(tokenizer, tmp_path) -> Callable[..., EncodedCorpus]:
 def test_a_model_of_another_size_is_found(tokenizer):
     (finding,) = doctor.check_size(tokenizer, 599)
     assert finding.warning
-    assert finding.text.endswith("and the model 599. Use --set model.vocab_size=600.")
+    assert finding.text.endswith("and the model 599. Set `model.vocab_size=600`.")
     fits = Finding("vocabulary", "600 pieces, as in the model")
     assert doctor.check_size(tokenizer, 600) == [fits]
 

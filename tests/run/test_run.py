@@ -100,7 +100,7 @@ def test_before_the_first_state_any_setting_may_be_corrected(run, caplog):
 def test_best_weights_without_a_state_are_not_overwritten(run):
     run.checkpoints.path.mkdir()
     run.checkpoints.best.write_bytes(b"converted")
-    with pytest.raises(UserError, match=r"best.npz exists, but.*Give another --output"):
+    with pytest.raises(UserError, match=r"best.npz exists, but.*Give another `output`"):
         Run.create_or_resume(run.path, tiny())
     assert run.checkpoints.best.read_bytes() == b"converted"
 
@@ -370,7 +370,7 @@ def test_changed_training_text_is_refused_and_nothing_is_written(tmp_path, texts
     run = begun(tmp_path / "run", texts)
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     rewrite(texts / f"train.{language}")
-    with pytest.raises(UserError, match="texts/train has changed .*--accept-new-data"):
+    with pytest.raises(UserError, match="texts/train has changed .*`accept_new_data`"):
         open_for_training(run.path, config_of(texts))
     after = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert after == before
@@ -429,7 +429,7 @@ def test_other_text_in_another_folder_is_refused(tmp_path, texts):
     run = begun(tmp_path / "run", texts)
     moved = texts.rename(tmp_path / "elsewhere")
     rewrite(moved / "train.en")
-    other = "on .*/texts/train. Received other text: .*/elsewhere/train. .*--accept-new-data"
+    other = "on .*/texts/train. Received other text: .*/elsewhere/train. .*`accept_new_data`"
     with pytest.raises(UserError, match=other):
         open_for_training(run.path, config_of(moved))
     assert Run.open(run.path).config == config_of(texts)

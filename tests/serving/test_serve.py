@@ -82,8 +82,8 @@ def test_serve_follows_versions_and_stops_on_sigterm(exported, tmp_path):
         ("--deadline nan", "--deadline must be from 0.001 to 86400.0. Received: nan"),
         ("--grace -1", "--grace must be from 0.0 to 86400.0. Received: -1.0"),
         ("--port 0 --host ''", "--host must not be empty"),
-        ("--litert", "--litert is not for an export, but for the run it was made from"),
-        ("--precision bfloat16", "--precision is not for an export, but for the run"),
+        ("--litert", "`litert` is not for an export, but for the run it was made from"),
+        ("--precision bfloat16", "`precision` is not for an export, but for the run"),
         ("--port TAKEN", "Cannot listen on 127.0.0.1:[0-9]+: Address already in use"),
     ],
 )

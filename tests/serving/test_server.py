@@ -126,7 +126,7 @@ def test_documents_keep_spans_and_the_terms_of_a_glossary(keeper, session, clien
         (client, {"glossary": ["a"]}, '"glossary" must be an object of terms'),
         (client, {"glossary": {"a": " "}}, '"glossary" must have a term and its translation'),
         (client, {"protect": "all"}, '"protect" "default" or "none"'),
-        (other, {"glossary": terms}, '"glossary" needs a model trained with data.slots'),
+        (other, {"glossary": terms}, "`glossary` needs a model trained with `data.slots`"),
     ):
         answer = asked.post(TRANSLATE, data=json.dumps(body | {"glossary": {}} | wrong))
         assert answer.status_code == 400 and message in answer.json["error"]
@@ -233,7 +233,7 @@ def test_refusals_give_their_reason_in_json(port):
     for path, body, status, message in (
         (PREDICT, b"x" * 20_000, 400, "must be JSON"),
         (PREDICT, body_of(*["a"] * 33), 400, "at most 32 rows"),
-        (PREDICT, b"x" * 20_001, 413, "must have at most 20000 bytes (--max-body)."),
+        (PREDICT, b"x" * 20_001, 413, "must have at most 20000 bytes, `max_body`."),
         ("/" + "x" * 20_000, None, 431, "Request Header Fields Too Large: exceeds max_header"),
     ):
         found, headers, text = call(port, "POST", path, body)

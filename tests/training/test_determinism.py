@@ -21,7 +21,7 @@ def test_training_works_and_is_the_same_with_deterministic_operations(trained_ru
     options += ["--stop-after", "2 steps"]  # before any evaluation
     done = run_command([sys.executable, __file__, *options])
     assert done.returncode == 0, done.stderr.decode()
-    assert b"stopped at step 2 by --stop-after" in done.stdout + done.stderr
+    assert b"stopped at step 2 by `stop_after`" in done.stdout + done.stderr
 
 
 def trained(scatter: bool):

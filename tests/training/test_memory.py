@@ -139,7 +139,7 @@ def test_several_workers_are_told_which_size_to_give(tmp_path):
     """One worker cannot go back alone: the others wait for it in the middle of a step."""
     workers = Workers(strategy_of(2), number=2)
     trainer = Trainer(open_run(tmp_path), CrampedTask(5, (4, 5)), workers)
-    with pytest.raises(UserError, match="all workers with --max-tokens-per-device 5"):
+    with pytest.raises(UserError, match="all workers.* `training.max_tokens_per_device=5"):
         trainer.train()
 
 

@@ -56,14 +56,14 @@ def test_outside_the_main_thread_only_the_budget_applies():
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
-    assert reasons == ["--stop-after 1 steps"]
+    assert reasons == ["`stop_after` (1 steps)"]
 
 
 def test_a_budget_of_steps_ends_after_that_many_steps():
     stopper = Stopper(Budget(steps=3))
     assert [stopper.after_step() for _ in range(4)] == [False, False, True, True]
     with pytest.raises(
-        Interrupted, match="^stopped at step 7 by --stop-after 3 steps$"
+        Interrupted, match=r"^stopped at step 7 by `stop_after` \(3 steps\)$"
     ) as stop:
         stopper.check(" at step 7")
     assert stop.value.status == 0
@@ -75,7 +75,7 @@ def test_a_budget_of_time_ends_when_it_has_passed():
     stopper.check()
     time.sleep(0.2)
     assert stopper.after_step()
-    with pytest.raises(Interrupted, match="by --stop-after 0.2 seconds"):
+    with pytest.raises(Interrupted, match=r"by `stop_after` \(0.2 seconds\)"):
         stopper.check()
 
 

@@ -163,8 +163,8 @@ def test_a_pattern_freezes_the_layers_and_weights_it_matches(patterns, trained):
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        (["encoder", "norm"], "--freeze 'norm' matches no weight. There are: embedding, embed"),
-        (["!norm"], "--freeze '!norm' matches no weight"),
+        (["encoder", "norm"], "`training.freeze` 'norm' matches no weight. There are: embed"),
+        (["!norm"], "`training.freeze` '!norm' matches no weight"),
         (["*"], r"leaves nothing to train. Received: \*"),
     ],
 )

@@ -221,7 +221,7 @@ def test_other_programs_find_every_span_of_many_entries(suffix, tmp_path):
 
 def test_other_files_are_refused_in_a_line(tmp_path, monkeypatch):
     for name, content, message in (
-        ("a.docx", "", r"must end in \.po, .*\. Received: a\.docx\. Plain text is for stdin"),
+        ("a.docx", "", r"must end in \.po, .*\. Received: a\.docx\. Plain text is for `tr"),
         ("b.xlf", "<xliff", r"b\.xlf cannot be read as \.xlf: "),
         ("none.po", None, r"none\.po cannot be read: No such file"),
     ):
@@ -235,7 +235,7 @@ def test_other_files_are_refused_in_a_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "translate.storage.pypo", None)
     (tmp_path / "a.po").write_text(PO)
     with pytest.raises(
-        UserError, match=r"--file with \.po needs translate-toolkit.*tf-transformer\[files\]"
+        UserError, match=r"A \.po file needs translate-toolkit.*tf-transformer\[files\]"
     ):
         translate_file(tmp_path / "a.po", tmp_path / "out", translate, ("en", "de"))
     assert not (tmp_path / "out").exists()

@@ -61,7 +61,7 @@ def test_incomplete_data_options_are_refused(run, missing):
     )
     with pytest.raises(UserError, match="Your own data needs all of") as error:
         check_training(config)
-    assert f"--{missing}" not in str(error.value).partition("Received")[2]
+    assert missing not in str(error.value).partition("Received")[2]
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])

@@ -46,7 +46,7 @@ def compare_systems(
         for run in seeds
     }
     if tag and exports:
-        logger.warning("--tag has no effect on exports: %s", ", ".join(exports))
+        logger.warning("`tag` has no effect on exports: %s", ", ".join(exports))
     if tokenize is None:
         configs = (seeds[0].config if seeds else exports[path] for path, seeds in runs.items())
         data = next((config.data for config in configs if config), DataConfig())

@@ -37,7 +37,7 @@ def train_seeds(
         if wrong := differences(before, config, {"training.steps"}):
             raise UserError(
                 f"{output} holds runs with another configuration: {wrong[0]}. Give "
-                "another --output."
+                "another `output`."
             )
     write_text(file, config.to_json())
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tf_transformer.base.errors import UserError, in_python, names_arguments, pairs, quoted
+from tf_transformer.base.errors import UserError, pairs, quoted
 from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SETTINGS, Config, presets, settings_with
 from tf_transformer.config.config import TASK, WITHOUT_BLANKS, read_settings_file
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tf_transformer")
 
 
-@names_arguments()
 def train(
     model: str | None = None,
     *,
@@ -222,7 +221,6 @@ def _shown_log() -> Iterator[None]:
         yield
         return
     handler, before = logging.StreamHandler(sys.stdout), (logger.level, logger.propagate)
-    handler.format = lambda record: in_python(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -246,70 +244,91 @@ def configure(
     settings: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> Config:
-    """Returns the configuration of a run: each of these takes precedence over those before it.
+    """Returns the configuration of a run, from seven sources, some of which may be absent.
 
-    1. the preset, 2. the recipe, 3. the run "training.init_from": its model and tokenizer, and
-    its training too if neither a preset nor a recipe is named, 4. the file, except what the
-    recipe names, 5. single settings, 6. overrides, assignments "section.field=value".
+    `sources` below is the table of them: each takes precedence over those above it. `settings`
+    are by "section.field", `overrides` assignments "section.field=value". The preset is
+    `model`, or that of the file, or "tiny". The file has settings in YAML, or is the
+    config.json of a run. The run is that of "training.init_from".
 
-    Without `model`, the preset is that of the file, or "tiny". The file has settings in YAML,
-    or is the config.json of a run. Raises UserError if a name is unknown, a value is out of
-    bounds, the file cannot be used, or it is a config.json of another preset.
+    Raises UserError if a name is unknown, a value is out of bounds, the file cannot be used, or
+    it is a config.json of another preset.
     """
     if task is not None:
         TASK.check("task", task)
-    single = dict(settings or {}) | parse_assignments(overrides, SETTINGS)
-    from_file = read_settings_file(Path(file)) if file else {}
-    preset = from_file.pop("preset", "")
-    is_complete = Path(file or "").suffix == ".json"
+    single, last = dict(settings or {}), parse_assignments(overrides, SETTINGS)
+    in_file = read_settings_file(Path(file)) if file else {}
+    preset, is_complete = in_file.pop("preset", ""), Path(file or "").suffix == ".json"
     if is_complete and model not in (None, preset):
         raise UserError(
             f"A config.json has every setting, so a preset would change nothing. Received: "
-            f"--config {file} and --model {model}. Give one of them."
+            f"`config` {file} and `model` {model}. Give one of them."
         )
     model = model or preset
-    path = (from_file | single).get("training.init_from")
-    source = Run.open(path) if path else None
+    path = (in_file | single | last).get("training.init_from")
+    run = Run.open(path) if path else None
     # A config.json has every setting, whatever has become of the preset that it names.
     start = Config(preset=model or "tiny") if is_complete else presets.preset(model or "tiny")
-    from_recipe = presets.recipe(recipe) if recipe else {}
-    values = start.flat() | from_recipe
-    from_source = _settings_from(source, values, model or recipe) if source else {}
-    from_file = {name: value for name, value in from_file.items() if name not in from_recipe}
-    if source and is_complete and from_file["training.init_from"] != path:
-        del from_file["data.tokenizer"]  # a config.json has every setting; the source's counts
-    config = Config.from_flat(values | from_source | from_file | single)
-    sampling = (values | from_file | single)["data.subword_sampling"]
-    if (model or recipe) and config.data.subword_sampling != sampling:
-        text = "data.subword_sampling is %g as in %s, not %g: rates depend on the tokenizer"
-        logger.info(text, config.data.subword_sampling, path, sampling)
-    given = from_source | from_file | single
-    if source and not (model or recipe) and BLEU_TOKENIZER not in given:
-        text = "%s is chosen for the new text: that of %s, %s, is for text without blanks"
-        logger.info(text, BLEU_TOKENIZER, path, source.config.data.bleu_tokenizer)
+    in_recipe = presets.recipe(recipe) if recipe else {}
+    if run and is_complete and in_file["training.init_from"] != path:
+        del in_file["data.tokenizer"]  # that of the run counts, which the file does not know
+    sources: dict[str, dict[str, Any]] = {
+        "preset": start.flat(),
+        "recipe": in_recipe,
+        "model of the run": _model_of(run, start) if run else {},
+        # A preset or recipe that is named says how to train; otherwise the run does.
+        "training of the run": {} if model or recipe or not run else _training_of(run),
+        # Like every option, a recipe that is named overrides the file.
+        "file": {name: value for name, value in in_file.items() if name not in in_recipe},
+        "settings": single,
+        "overrides": last,
+    }
+    config = Config.from_flat(_merged(sources.values()))
+    if run:
+        _say_what_differs(config, run, sources)
     return config
 
 
-def _settings_from(run: Run, values: Mapping[str, Any], named: object) -> dict[str, Any]:
-    """Returns what training that begins with a run's weights takes from its configuration.
+def _merged(sources: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: value for source in sources for name, value in source.items()}
 
-    That is its model, except dropout rates and trained positions, and its tokenizer. If no
-    preset or recipe is `named`, it is also its recipe: dropout, training and search, languages,
-    length limits and BLEU's tokeniser (see `Setting.init_from`), unless that is one for text
-    without blanks, as the new text may have some. Subwords are sampled at the run's rate, if at
-    all. `values` are the settings so far.
+
+def _model_of(run: Run, start: Config) -> dict[str, Any]:
+    """Returns what training that begins with a run's weights always takes from it.
+
+    That is its model, except dropout rates and trained positions, and its tokenizer. Subwords
+    are sampled at the run's rate, if `start` samples them at all.
     """
     theirs = run.config.flat()
-    names = [*settings_with(init_from="same"), *settings_with(init_from="taken")]
-    if not named:
-        names += settings_with(init_from="recipe")
-    if theirs["training.best_by"] == "score":  # of a function, which the run has not
-        names = [name for name in names if name != "training.best_by"]
-    if theirs[BLEU_TOKENIZER] in WITHOUT_BLANKS:
-        names = [name for name in names if name != BLEU_TOKENIZER]
-    rate = values["data.subword_sampling"] and theirs["data.subword_sampling"]
+    names = (*settings_with(init_from="same"), *settings_with(init_from="taken"))
+    rate = start.data.subword_sampling and theirs["data.subword_sampling"]
     taken = {"data.tokenizer": str(run.tokenizer), "data.subword_sampling": rate}
     return taken | {name: theirs[name] for name in names}
+
+
+def _training_of(run: Run) -> dict[str, Any]:
+    """Returns a run's recipe, such as dropout, training, search, languages, length limits."""
+    theirs = {name: run.config.flat()[name] for name in settings_with(init_from="recipe")}
+    if theirs["training.best_by"] == "score":  # of a function, which the run has not
+        del theirs["training.best_by"]
+    if theirs[BLEU_TOKENIZER] in WITHOUT_BLANKS:  # the new text may have some
+        del theirs[BLEU_TOKENIZER]
+    return theirs
+
+
+def _say_what_differs(config: Config, run: Run, sources: Mapping[str, dict[str, Any]]) -> None:
+    """Logs a rate that is the run's because of its tokenizer, and a tokeniser that is not."""
+    rate, path = config.data.subword_sampling, config.training.init_from
+    if sources["training of the run"]:
+        given = (source for name, source in sources.items() if name != "preset")
+        if not any(BLEU_TOKENIZER in source for source in given):
+            text = "%s is chosen for the new text: that of %s, %s, is for text without blanks"
+            logger.info(text, BLEU_TOKENIZER, path, run.config.data.bleu_tokenizer)
+        return
+    own = _merged(source for name, source in sources.items() if "of the run" not in name)
+    if rate != (own_rate := own["data.subword_sampling"]):
+        text = "data.subword_sampling is %g as in %s, not %g: rates depend on the tokenizer"
+        logger.info(text, rate, path, own_rate)
 
 
 def full_names(fields: Mapping[str, Any]) -> dict[str, Any]:

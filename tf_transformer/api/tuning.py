@@ -196,7 +196,7 @@ def _dev_text(run: Run, text: tuple[str, str] | None) -> tuple[str, list[tuple[s
     if not text and run.has_no_text:
         raise UserError(
             f"{run.path} has no record of its text, like every converted or pruned run: give "
-            "--source and --reference. Received: neither."
+            "`source` and `reference`. Received: neither."
         )
     if text:
         return text[0], read_some_pairs(*text)

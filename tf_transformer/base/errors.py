@@ -1,10 +1,8 @@
 """The exception for user mistakes, and helpers that quote input in one-line messages."""
 
-import re
 import reprlib
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, TypeAlias
 
 # Unicode categories of line breaks, control characters and surrogates (invalid in UTF-8).
@@ -20,7 +18,6 @@ class UserError(ValueError):
 
     Attributes:
         status: exit status of the command that it ends.
-        in_command: whether this process is running a command, whose options messages name.
 
     Example:
         >>> import tf_transformer
@@ -32,42 +29,6 @@ class UserError(ValueError):
     """
 
     status = 1
-    in_command = False
-
-
-# Commands are quoted as they are; of `--set section.name=value` the section is left out.
-_OPTION = re.compile(
-    r"`[^`]*`|tf-transformer [^;:]*|"
-    r"--set (?:\w+\.)?(\w+(?:=[^\s,;]*[^\s,;.])?)|--([a-z][a-z-]+)"
-)
-_ARGUMENTS = {"beam": "beam_size", "lora": "lora_rank", "litert": "litert=True"}
-
-
-def in_python(message: str) -> str:
-    """Returns a message with options as arguments in Python, in a command as it is.
-
-    Example:
-        >>> in_python("Give another --output, or use --set data.join=0.")
-        'Give another `output`, or use `join=0`.'
-    """
-
-    def named(match: re.Match[str]) -> str:
-        setting, option = match.groups()
-        if option:
-            setting = _ARGUMENTS.get(option, option.replace("-", "_"))
-        return f"`{setting}`" if setting else match[0]
-
-    return message if UserError.in_command else _OPTION.sub(named, message)
-
-
-@contextmanager
-def names_arguments() -> Iterator[None]:
-    """Makes a function's UserErrors name arguments instead of options, for a decorator."""
-    try:
-        yield
-    except UserError as error:
-        error.args = (in_python(str(error)),)
-        raise
 
 
 def missing_extra(user: str, package: str | None, extra: str) -> UserError:

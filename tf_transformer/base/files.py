@@ -66,9 +66,7 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = _open_lock(folder / LOCK_FILE)
     except FileExistsError:
-        raise UserError(
-            f"{folder} is not a run directory. Give --output a new folder."
-        ) from None
+        raise UserError(f"{folder} is not a run directory. Give another `output`.") from None
     except OSError as error:
         raise UserError(
             f"Cannot write {folder}: {error.strerror or error}. Give another folder."
@@ -79,7 +77,7 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise UserError(
                 f"{folder} is in use by another process. Wait for it to end, or give another "
-                "--output."
+                "`output`."
             ) from None
         except OSError as error:
             logger.warning(

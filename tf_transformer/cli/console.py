@@ -64,7 +64,6 @@ def run_command(options: argparse.Namespace) -> int:
             # UTF-8 in any locale, as in files; file names may contain other bytes.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     log = _log_to(sys.stderr if options.stdout_is_data else sys.stdout)
-    before, UserError.in_command = UserError.in_command, True
     try:
         return flush_output(options.command(options) or 0) or int(log.lost)
     except KeyboardInterrupt:
@@ -77,8 +76,6 @@ def run_command(options: argparse.Namespace) -> int:
         if options.traceback:
             traceback.print_exception(error)
         return _report(error)
-    finally:
-        UserError.in_command = before
 
 
 def _report(error: Exception) -> int:

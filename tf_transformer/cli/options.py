@@ -16,14 +16,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing
 from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.console import import_tensorflow_quietly
-from tf_transformer.cli.parser import (
-    actions,
-    add_setting,
-    flag,
-    given_options,
-    int_from,
-    options_of,
-)
+from tf_transformer.cli.parser import add_setting, given_options, int_from, options_of
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import arriving_lines, read_lines
@@ -175,7 +168,7 @@ def _protection(options: argparse.Namespace, run: Run | None) -> Protection | No
         from tf_transformer.data.vocabulary import pieces_of, read_model, slot_ids
 
         there = len(slot_ids(pieces_of(read_model(run.require_tokenizer())))) > 0
-        require_slots(there, options.protect, options.glossary, "--{}".format)
+        require_slots(there, options.protect, options.glossary)
     return chosen
 
 
@@ -211,8 +204,7 @@ def open_model(options: argparse.Namespace) -> "Translator":
         loading = {"decoding": decoding_options(options)}
     translator = source.translator(**loading, protection=chosen)
     if has_protection:
-        has_slots = translator.engine.has_slots
-        require_slots(has_slots, options.protect, options.glossary, "--{}".format)
+        require_slots(translator.engine.has_slots, options.protect, options.glossary)
     return translator
 
 
@@ -231,8 +223,7 @@ def advise_litert(options: argparse.Namespace, run: Run | None) -> None:
 
 def refuse_unsuited(options: argparse.Namespace, source: Source, *names: str) -> None:
     """Raises UserError for an option, one of `names` if given, that does not suit `source`."""
-    flags = {action.dest: flag(action) for action in actions(options.parser)}
-    source.refuse(given_options(options, *names), flags.__getitem__)
+    source.refuse(given_options(options, *names))
 
 
 def picture(output: str) -> Path:

@@ -119,27 +119,19 @@ def run_tokenizer(options: argparse.Namespace) -> None:
 
     Use it with `train --set data.tokenizer=FILE`; without it, every run trains its own.
     """
-    from tf_transformer.data.vocabulary import (
-        VocabularyTooLarge,
-        symbol_pieces,
-        train_tokenizer,
-    )
+    from tf_transformer.data.vocabulary import symbol_pieces, train_tokenizer
 
     output = Path(options.output)
     require_new("--output", output)
     require_words("--symbols", options.symbols)
     lines = (line for file in options.files for line in read_lines(Path(file)))
-    try:
-        train_tokenizer(
-            lines,
-            output,
-            vocab_size=options.vocab_size,
-            kind=options.kind,
-            normalization=options.normalization,
-            character_coverage=options.character_coverage,
-            symbols=symbol_pieces(options.symbols),
-        )
-    except VocabularyTooLarge as error:
-        message = str(error).replace("`vocab_size`", "--vocab-size")
-        raise UserError(message.replace("--set model.vocab_size=", "--vocab-size ")) from None
+    train_tokenizer(
+        lines,
+        output,
+        vocab_size=options.vocab_size,
+        kind=options.kind,
+        normalization=options.normalization,
+        character_coverage=options.character_coverage,
+        symbols=symbol_pieces(options.symbols),
+    )
     logger.info("%s: %s pieces", output, f"{options.vocab_size:,}")

@@ -54,6 +54,7 @@ CONDITIONS = (
     ),
     Condition("litert", excludes=("jit_compile",), why="XLA compiles nothing in LiteRT"),
     # doctor
+    Condition("clean", excludes=("checked_run",), why="give `train`, `source` and `target`"),
     Condition("checked_run", only=("test",), why="a run has its settings"),
     # evaluate
     Condition(

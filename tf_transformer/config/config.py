@@ -495,11 +495,11 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--config {path} cannot be read: {error}.") from None
+        raise UserError(f"{path} cannot be read: {error}.") from None
     try:
         return Config.from_json(text).flat() if path.suffix == ".json" else _parse_yaml(text)
     except UserError as error:
-        raise UserError(f"--config {path}: {error}") from None
+        raise UserError(f"{path}: {error}") from None
 
 
 def _parse_yaml(text: str) -> dict[str, Any]:

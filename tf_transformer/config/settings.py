@@ -197,7 +197,7 @@ def require(condition: bool, name: str, expected: str, received: object) -> None
 def parse_assignments(
     assignments: Sequence[str], settings: Mapping[str, Setting]
 ) -> dict[str, Any]:
-    """Parses the `section.field=value` arguments of --set; the last one for a field wins.
+    """Parses `overrides`, "section.field=value" each; the last one for a field wins.
 
     Raises UserError if there is no equals sign or no such setting.
     """
@@ -206,7 +206,7 @@ def parse_assignments(
         name, equals, text = assignment.partition("=")
         if not equals:
             raise UserError(
-                "--set expects section.field=value, such as model.dropout=0.3. "
+                "`overrides` must be section.field=value, such as model.dropout=0.3. "
                 f"Received: {quoted(assignment)}."
             )
         setting = find_named("setting", name.strip(), settings)
@@ -307,12 +307,12 @@ def mix_weights(mix: str, sizes: Sequence[int]) -> list[float]:
     if not (by_size or (not equals and len(numbers) == len(sizes))):
         raise UserError(
             "`data.mix` must be temperature=T, or weights separated by colons, such as 1:4, "
-            f"one for each of the {len(sizes)} --train. Received: {quoted(mix)}."
+            f"one for each of the {len(sizes)} of `data.train`. Received: {quoted(mix)}."
         )
     if not all(0 < number <= MAX_FLOAT for number in numbers):
         raise UserError(
             f"The numbers in `data.mix` must be above 0. Received: {quoted(mix)}. To exclude "
-            "a corpus, leave it out of --train."
+            "a corpus, leave it out of `data.train`."
         )
     if not by_size:
         return numbers

@@ -185,7 +185,7 @@ def to_marian(
         try:
             from safetensors.numpy import save
         except ImportError:
-            raise missing_extra("convert --to marian", "safetensors", "marian") from None
+            raise missing_extra("A model of Marian", "safetensors", "marian") from None
         _check_model(model, tokenizer)
         ids, vocabulary = list_vocabulary(tokenizer)
         special = {

@@ -27,7 +27,7 @@ _QKV, _OUTPUT = ("query", "key", "value"), ("output",)
 try:
     from ctranslate2.specs import common_spec, transformer_spec
 except ImportError:
-    raise missing_extra("convert --to ctranslate2", "ctranslate2", "ctranslate2") from None
+    raise missing_extra("A model of CTranslate2", "ctranslate2", "ctranslate2") from None
 
 
 def to_ctranslate2(

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.base.errors import Strings, names_arguments, pairs
+from tf_transformer.base.errors import Strings, pairs
 from tf_transformer.config import BOS_ID, PAD_ID, DataConfig, TrainingConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.plan import Batch, BatchPlan
@@ -78,7 +78,6 @@ def make_dataset(
     return dataset_of(plan, arrays, ({"source": ids, "target": ids}, ids), **options)
 
 
-@names_arguments()
 def text_dataset(
     source: Strings,
     target: Strings,

@@ -234,8 +234,7 @@ class BatchPlan:
         if self._batch_tokens < padded:
             raise UserError(
                 f"`batch_tokens` must be at least {padded}, the length that the longest "
-                f"sentence pair is padded to. Received: batch_tokens={self._batch_tokens}. Use "
-                f"--set training.batch_tokens={padded} or more."
+                f"sentence pair is padded to. Received: batch_tokens={self._batch_tokens}."
             )
 
     def _fill(self, lengths: np.ndarray) -> list[_Bucket]:

@@ -45,8 +45,8 @@ class Segmenter:
         kind = proto.trainer_spec.model_type
         if kind not in (ModelKind.UNIGRAM, ModelKind.BPE):
             raise UserError(
-                "data.subword_sampling needs a tokenizer of kind bpe or unigram. Received: "
-                f"SentencePiece's kind {kind}. Turn it off with --set data.subword_sampling=0."
+                "`data.subword_sampling` needs a tokenizer of kind bpe or unigram. Received: "
+                f"SentencePiece's kind {kind}. Turn it off: `data.subword_sampling=0`."
             )
         pieces = enumerate(proto.pieces)
         normal = [(id, piece) for id, piece in pieces if piece.type == PieceType.NORMAL]

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from tf_transformer.base.errors import UserError, names_arguments, quoted
+from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import replacing
 from tf_transformer.config import (
     BOS_ID,
@@ -46,7 +46,6 @@ _RESERVED = "\N{LOWER FIVE EIGHTHS BLOCK}"  # it silently skips lines with this 
 logger = logging.getLogger(__name__)
 
 
-@names_arguments()
 def train_tokenizer(
     lines: Iterable[str],
     path: str | Path,
@@ -170,25 +169,19 @@ def _usable(lines: Iterable[str]) -> Iterator[str]:
 def _explain(message: str, vocab_size: int) -> UserError:
     received = f"Received: vocab_size={vocab_size}."
     if match := re.search(r"too high.*<= (\d+)", message):
-        return VocabularyTooLarge(int(match[1]), vocab_size)
+        largest = int(match[1])
+        return UserError(
+            f"`vocab_size` must be at most {largest}, all pieces that this text has, down to "
+            f"those that it has once. {received} To split rare words use far fewer, such "
+            f"as `model.vocab_size={max(largest // 10, min(largest, 500))}`."
+        )
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return UserError(
             f"`vocab_size` must be at least {match[1]}, for the characters of this text, the "
-            f"bytes and the special ids. {received} A data.character_coverage below 1 leaves "
+            f"bytes and the special ids. {received} A `data.character_coverage` below 1 leaves "
             "rare characters out: 0.9995 is usual for Chinese and Japanese."
         )
     return UserError(f"SentencePiece cannot train a tokenizer: {message}. {received}")
-
-
-class VocabularyTooLarge(UserError):
-    """Raised for a text that yields at most `largest` pieces, fewer than requested."""
-
-    def __init__(self, largest: int, vocab_size: int) -> None:
-        super().__init__(
-            f"`vocab_size` must be at most {largest}, all pieces that this text has, down to "
-            f"those that it has once. Received: vocab_size={vocab_size}. To split rare words "
-            f"use far fewer: --set model.vocab_size={max(largest // 10, min(largest, 500))}."
-        )
 
 
 def tokenizer_settings(path: Path) -> dict[str, str | float]:
@@ -271,8 +264,8 @@ def check_tags(data: DataConfig) -> None:
     for key, tag in split_tags(data.tag).items():
         if not any(tag in text.tag for text in texts if key in text.keys):
             raise UserError(
-                f"--tag {key}={tag} must name a target language, or a --train or --valid, or "
-                f"the last parts of its name. Received: {quoted(key)}. There are: "
+                f"`data.tag` {key}={tag} must name a target language, or one of `train` and "
+                f"`valid`, or the last parts of its name. Received: {quoted(key)}. There are: "
                 f"{', '.join(dict.fromkeys(key for text in texts for key in text.keys[:2]))}."
             )
     counts = dict.fromkeys(data.symbols, 0)
@@ -287,7 +280,7 @@ def check_tags(data: DataConfig) -> None:
                 raise UserError(
                     f"The text must not contain the tag {found[0]}. Received: line {number:,} "
                     f"of {text.name}. Choose another tag or, if the text is already tagged, "
-                    f"use --set data.symbols={found[0]} instead of --tag."
+                    f"set `data.symbols={found[0]}` instead of `data.tag`."
                 )
     if data.slots and looks_like_slots:
         logger.warning(
@@ -304,8 +297,9 @@ def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
     whole = symbols_in(read_model(tokenizer)) if symbols else frozenset()
     if cut := [symbol for symbol in symbols if symbol not in whole]:
         raise UserError(
-            f"The tokenizer {tokenizer} must keep {' '.join(cut)} whole. Leave out --init-from "
-            "or data.tokenizer, or use tf-transformer tokenizer ... --symbols, each in quotes."
+            f"The tokenizer {tokenizer} must keep {' '.join(cut)} whole. Leave out "
+            "`training.init_from` or `data.tokenizer`, or make one with `tf-transformer "
+            "tokenizer ... --symbols`, each in quotes."
         )
 
 
@@ -315,9 +309,9 @@ def require_joinable(model: bytes) -> None:
     across = next((p.piece for p in proto.pieces if SPACE_PIECE in p.piece[1:]), "")
     if across or not proto.normalizer_spec.add_dummy_prefix:
         raise UserError(
-            "data.join needs a tokenizer whose words all begin with a mark, and whose pieces "
+            "`data.join` needs a tokenizer whose words all begin with a mark, and whose pieces "
             f"end with the word. Received: {quoted(across) if across else 'no such mark'}. "
-            "Leave data.tokenizer out, or use --set data.join=0."
+            "Leave `data.tokenizer` out, or set `data.join=0`."
         )
 
 
@@ -333,7 +327,7 @@ def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
     words = {word for each in known for word in each.split()}
     if unknown := [word for word in tag.split() if word not in words]:
         raise UserError(
-            f"--tag must consist of tags that {tokenizer.parent} was trained with: "
+            f"`tag` must consist of tags that {tokenizer.parent} was trained with: "
             f"{', '.join(known) or 'it has none'}. Received: {quoted(unknown[0])}."
         )
     return " ".join(tag.split())
@@ -342,9 +336,8 @@ def require_known(tag: str | None, data: DataConfig, tokenizer: Path) -> str:
 def usable_tag(tag: str | None, data: DataConfig, tokenizer: Path) -> str | None:
     """Returns the tag, as `require_known`; None, with a warning, for a run without tags."""
     if tag and not _known_tags(data, tokenizer):
-        logger.warning(
-            "%s was trained without tags: --tag has no effect on it", tokenizer.parent
-        )
+        text = "%s was trained without tags: `tag` has no effect on it"
+        logger.warning(text, tokenizer.parent)
         return None
     return require_known(tag, data, tokenizer) or None
 

@@ -80,7 +80,7 @@ class Gate:
             raise UserError(
                 f"Not published: it cannot be compared with {self.published}, since both score "
                 f"{first.name} 0.00 on {len(before):,} sentences ({metric.get_signature()}). "
-                "Give text that they were trained for, or leave out --better-than."
+                "Give text that they were trained for, or publish without comparing."
             )
         p_value = paired_bootstrap(metric, before, after)
         if second.score + self.margin < first.score and p_value < SIGNIFICANT:

@@ -282,7 +282,7 @@ def require_int8(what: str) -> None:
         raise UserError(
             f"{what} needs products in int8, which this TensorFlow does not compute exactly: "
             "they are an operation of oneDNN, for x86 processors. Load the run in float32 or, "
-            "for int8 in LiteRT, which is exact on every processor, add --litert."
+            "for int8 that is exact on every processor, with `litert`."
         )
 
 

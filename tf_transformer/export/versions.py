@@ -69,7 +69,7 @@ def new_version(base: Path, version: int | None = None) -> Iterator[tuple[Path, 
     cannot be written.
     """
     if version is not None and version < 1:
-        raise UserError(f"--version must be at least 1. Received: {version}.")
+        raise UserError(f"`version` must be at least 1. Received: {version}.")
     with ExitStack() as stack:
         with _one_at_a_time(base):
             being_written = _being_written(base)
@@ -79,7 +79,7 @@ def new_version(base: Path, version: int | None = None) -> Iterator[tuple[Path, 
                 taken = (
                     "exists already" if final.exists() else "is being written by another export"
                 )
-                raise UserError(f"{final} {taken}. Choose another --version, or leave it out.")
+                raise UserError(f"{final} {taken}. Choose another `version`, or leave it out.")
             # The temporary name is not a number, so TF Serving ignores the folder.
             folder = stack.enter_context(new_folder(final))
         yield final, folder

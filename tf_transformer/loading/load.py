@@ -1,11 +1,11 @@
 """`load`: what stands at a path, and the options that suit it; TensorFlow comes after these."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tf_transformer.base.errors import Strings, UserError, names_arguments, quoted, strings
+from tf_transformer.base.errors import Strings, UserError, quoted, strings
 from tf_transformer.base.system import import_tensorflow
 from tf_transformer.config import SEARCH
 from tf_transformer.config.combinations import check
@@ -33,17 +33,16 @@ class Source:
     options: frozenset[str]  # names of the options that suit it
     run: Run | None = None
 
-    def refuse(self, chosen: Iterable[str], written: Callable[[str], str]) -> None:
+    def refuse(self, chosen: Iterable[str]) -> None:
         """Raises UserError for the first option that is for other things to load.
 
-        Options that are about no loading are ignored; `written` returns one as the user writes
-        it.
+        Options that are about no loading are ignored.
         """
         for name in chosen:
             if name in _KNOWN - self.options:
                 of_run = ", but for the run it was made from" * (name in _OF_RUNS)
                 raise UserError(
-                    f"{written(name)} is not for {self.kind}{of_run}. Received: {self.path}."
+                    f"`{name}` is not for {self.kind}{of_run}. Received: {self.path}."
                 )
 
     def require_files(self, checkpoint: str | None, tag: str | None = None) -> None:
@@ -94,7 +93,6 @@ def of_export(path: Path) -> Source:
     return Source(path, "an export", _OF_EXPORTS)
 
 
-@names_arguments()
 def load(
     path: str | Path,
     *,
@@ -143,7 +141,7 @@ def load(
         "precision": "" if precision == "float32" else precision,
     }  # fmt: skip
     chosen = {name: value for name, value in options.items() if value}
-    source.refuse(chosen, "`{}`".format)
+    source.refuse(chosen)
     if precision not in DECODING_PRECISIONS:
         raise UserError(
             f"`precision` must be one of {DECODING_PRECISIONS}. Received: {quoted(precision)}."

@@ -175,7 +175,7 @@ def _load_model(run: Run, checkpoint: str | None, precision: str) -> Transformer
     file, in_int8 = run.weights(checkpoint), precision == "int8"
     run.require_tokenizer()
     if in_int8:
-        require_int8("--precision int8")
+        require_int8("Precision int8")
     model = build_model(run.config, "float32" if in_int8 else precision)
     load_weights(file, model)
     if in_int8:
@@ -190,7 +190,7 @@ def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Token
         if tag is None and always_tagged(member.config.data):
             logger.warning(
                 "%s was trained only on sources that begin with a tag: begin each line with "
-                "one of %s, or give --tag to a command that has it",
+                "one of %s, or give one as `tag`",
                 member.path, ", ".join(tags),
             )  # fmt: skip
     file = run.require_tokenizer()
@@ -201,6 +201,6 @@ def _shared_tokenizer(run: Run, others: Sequence[Run], tag: str | None) -> Token
             raise UserError(
                 "The runs of an ensemble must have the same tokenizer. Received: different "
                 f"ones in {run.path} and {other.path}. Train the latter with "
-                f"--set data.tokenizer={run.tokenizer}."
+                f"`data.tokenizer={run.tokenizer}`."
             )
     return tokenizer

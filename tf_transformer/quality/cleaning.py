@@ -51,7 +51,7 @@ def clean(
     texts = corpora(data.train, data)
     if len(languages := {"-".join(text.languages) for text in texts}) > 1:
         raise UserError(
-            "--clean is for one pair of languages at a time. Received: "
+            "Cleaning is for one pair of languages at a time. Received: "
             f"{', '.join(sorted(languages))}."
         )
     survey = Survey("train", texts)
@@ -126,7 +126,7 @@ def _settle(keys: array, given: array, drawn: Sequence[str], seed: int) -> np.nd
     size = min(HELD_OUT, int(HELD_OUT_SHARE * len(left)), most)
     if not (size if drawn else len(left)):
         raise UserError(
-            f"--clean needs more pairs that pass. Received: {len(left):,}, of which "
+            f"Cleaning needs more pairs that pass. Received: {len(left):,}, of which "
             f"{len(candidates):,} share no side with another and may be dev or test."
         )
     chosen = np.random.default_rng(seed).permutation(candidates)

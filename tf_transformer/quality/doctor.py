@@ -51,7 +51,7 @@ QUICK_PAIRS = 50_000  # training pairs to examine when training starts
 BROKEN = 0.001  # share of lines without a warning, for three checks of characters
 LANGUAGES = 0.005  # share of pairs with sides in the wrong language
 LINES = 5_000  # lines per side to tokenise
-_CLEANED = "`tf-transformer doctor --clean` leaves them out."
+_CLEANED = "`tf-transformer doctor ... --clean DIR` writes the text without them."
 SHOWN = 8  # unknown characters to name in a message
 
 # The end of a sentence and another one, but not "Mr. Smith."
@@ -369,7 +369,7 @@ def check_variety(surveys: Surveys, data: DataConfig) -> list[Finding]:
     several = "have several sentences, so only the first of a text would be translated"
     capitals = "are in capitals, so such text would be translated badly"
     kinds: dict[str, tuple[Callable[[str], object], str, str]] = {
-        "join": (_SENTENCES.search, several, "0.3 --set decoding.alpha=1"),
+        "join": (_SENTENCES.search, several, "0.3` and `decoding.alpha=1"),
         # Those of a script without capitals count too.
         "caps": (lambda line: line.strip() and line == line.upper(), capitals, "0.1"),
     }
@@ -378,7 +378,7 @@ def check_variety(surveys: Surveys, data: DataConfig) -> list[Finding]:
         found = [pair for pair in train.sample if is_one(pair.source)]
         count = _count(train, found, len(lines), "source lines")
         if not getattr(data, name) and count.share < BROKEN:
-            text = f"only {count} {effect}. Use --set data.{name}={value}."
+            text = f"only {count} {effect}. Set `data.{name}={value}`."
             findings.append(Finding("variety", text, warning=True))
     if missing := ", ".join(sorted(set("0123456789").difference(*lines))):
         text = f"no source line of train has the digits {missing}: add some, or they go wrong."
@@ -393,10 +393,8 @@ def check_size(tokenizer: Tokenizer, size: int) -> list[Finding]:
     """Checks that the number of pieces equals `model.vocab_size`."""
     pieces, text = tokenizer.vocab_size, f"{size:,} pieces, as in the model"
     if pieces != size:
-        text = (
-            f"the tokenizer has {pieces:,} pieces, and the model {size:,}. Use --set "
-            f"model.vocab_size={pieces}."
-        )
+        text = f"the tokenizer has {pieces:,} pieces, and the model {size:,}. "
+        text += f"Set `model.vocab_size={pieces}`."
     return [Finding("vocabulary", text, warning=pieces != size)]
 
 

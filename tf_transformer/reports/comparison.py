@@ -55,7 +55,7 @@ def members(path: Path) -> list[Path]:
         if reason in ("", NOT_EVALUATED):  # the latter after `tf-transformer average`
             finished.append(folder)
         else:
-            logger.warning("%s is skipped: %s; resume its `train --seeds`", folder, reason)
+            logger.warning("%s is skipped: %s; resume its training", folder, reason)
     return sorted(finished, key=lambda folder: (len(folder.name), folder.name))
 
 

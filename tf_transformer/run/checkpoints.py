@@ -76,7 +76,7 @@ def read_arrays(path: Path, prefix: str | tuple[str, ...] = "") -> Arrays:
     except Exception as error:
         raise UserError(
             f"The checkpoint {path} is damaged ({error}). Delete it to resume from the "
-            "previous one, or choose another with --checkpoint."
+            "previous one, or choose another `checkpoint`."
         ) from error
 
 
@@ -104,7 +104,7 @@ def require_numbers(path: Path, arrays: Arrays) -> None:
         if array.dtype.kind not in kinds or not np.isfinite(array).all():
             raise UserError(
                 f"The checkpoint {path} must hold finite numbers. Received: {name} of type "
-                f"{array.dtype} with others. Choose another with --checkpoint."
+                f"{array.dtype} with others. Choose another `checkpoint`."
             )
 
 
@@ -323,7 +323,7 @@ class CheckpointFolder:
         if self.best.exists() and not self.state_steps():
             raise UserError(
                 f"{self.best} exists, but there is no state-*.npz to resume from: training "
-                "would start over and replace it. Give another --output."
+                "would start over and replace it. Give another `output`."
             )
 
     def state_steps(self) -> list[int]:
@@ -340,7 +340,7 @@ class CheckpointFolder:
         if steps:
             raise UserError(
                 f"All {len(steps)} states in {self.path} are damaged. Delete them to train "
-                "from the beginning, or give another --output."
+                "from the beginning, or give another `output`."
             )
         return None
 

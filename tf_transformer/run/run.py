@@ -86,7 +86,7 @@ class Run:
         except (OSError, UnicodeDecodeError):
             raise UserError(
                 f"{path} is not a run directory: it has no readable config.json. "
-                "Expected the --output of `train`."
+                "Expected the `output` of `train`."
             ) from None
         if kind := _foreign(text):
             how = "Only marian can be converted to a run."
@@ -132,7 +132,7 @@ class Run:
             if changes and begun:
                 raise UserError(
                     f"{path} holds a run with another configuration: {'; '.join(changes)}. "
-                    "Give the same settings to resume it, or another --output."
+                    "Give the same settings to resume it, or another `output`."
                 )
             if changes:
                 text = "%s has no state yet and begins again, with a new tokenizer: %s"
@@ -317,7 +317,7 @@ def require_created_by(command: str, path: Path, mark: str = "config.json") -> N
     """Raises UserError if `path` has files, but not `mark`, which this command writes."""
     if holds_other_files(path) and not any(path.glob(mark)):
         raise UserError(
-            f"{path} exists but was not created by `{command}`. Give --output a new folder."
+            f"{path} exists but was not created by `{command}`. Give another `output`."
         )
 
 
@@ -404,8 +404,8 @@ def _other_text(path: Path, *names: Sequence[str]) -> UserError:
         what = f"{now} has changed since {path} was trained on it."
     return UserError(
         f"{what} To resume, give all options of the first command again, and its text; to "
-        "continue with the new text, add --accept-new-data; to train a new model, give another "
-        "--output."
+        "continue with the new text, add `accept_new_data`; to train a new model, give another "
+        "`output`."
     )
 
 

@@ -82,7 +82,7 @@ def parse_document(
     try:
         parts = take_apart(record["text"], language, context)
         glossary = Glossary(terms.items(), '"glossary"') if terms else None
-        kept = translator.kept(protect, glossary, '"{}"'.format)
+        kept = translator.kept(protect, glossary)
     except UserError as error:
         raise BadRequestError(str(error)) from None
     return parts, kept, [NO_JOIN] if context > 1 and not translator.joins else []

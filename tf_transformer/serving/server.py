@@ -329,7 +329,7 @@ class _JSONError(ErrorTask):
         text = f"{error.reason}: {error.body}."
         if error.code == 413:  # waitress refuses bodies from this size on
             most = self.channel.adj.max_request_body_size - 1
-            text = f"A request must have at most {most} bytes (--max-body)."
+            text = f"A request must have at most {most} bytes, `max_body`."
         body = json.dumps({"error": text}).encode()
         self.status = f"{error.code} {error.reason}"
         self.response_headers.append(("Content-Type", "application/json"))

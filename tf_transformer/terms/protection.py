@@ -12,7 +12,7 @@ TensorFlow.
 import logging
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -184,16 +184,11 @@ def protection(
     return Protection(tuple(patterns), terms)
 
 
-def require_slots(
-    has_slots: bool, protect: Any, glossary: Any, name: Callable[[str], str] = "`{}`".format
-) -> None:
-    """Raises UserError if a model without slots is to keep spans or terms.
-
-    `name` returns what the user calls these arguments.
-    """
+def require_slots(has_slots: bool, protect: Any, glossary: Any) -> None:
+    """Raises UserError if a model without slots is to keep spans or terms."""
     given = "glossary" if glossary else "protect" if protect not in (None, "none") else ""
     if given and not has_slots:
         raise UserError(
-            f"{name(given)} needs a model trained with data.slots, which can keep spans. Train "
-            "one with --set data.slots=0.2, or leave it out."
+            f"`{given}` needs a model trained with `data.slots`, such as 0.2, which can keep "
+            "spans. Train one, or leave it out."
         )

@@ -43,12 +43,12 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     computed something with other devices, or TF_CONFIG cannot be read.
     """
     if devices is not None and devices < 1:
-        raise UserError(f"--devices must be at least 1. Received: {devices}.")
+        raise UserError(f"`devices` must be at least 1. Received: {devices}.")
     gpus = tf.config.list_physical_devices("GPU")
     count = devices or max(len(gpus), 1)
     if gpus and count > len(gpus):
         raise UserError(
-            f"--devices must be at most {len(gpus)}, the number of GPUs. Received: {devices}."
+            f"`devices` must be at most {len(gpus)}, the number of GPUs. Received: {devices}."
         )
     try:
         if gpus and devices:

@@ -87,13 +87,14 @@ def freeze(model: keras.Model, patterns: Sequence[str]) -> None:
             paths = [part for w in model.weights for part in list(_parts(w.path))[:2]]
             known = _listed([*dict.fromkeys(paths)], 12)
             raise UserError(
-                f"--freeze {quoted(pattern)} matches no weight. There are: {known}."
+                f"`training.freeze` {quoted(pattern)} matches no weight. There are: {known}."
             )
         for weight in model.weights:
             if (weight.path in matched) != inverted:
                 weight.trainable = False
     if patterns and not model.trainable_variables:
-        raise UserError(f"--freeze leaves nothing to train. Received: {', '.join(patterns)}.")
+        received = ", ".join(patterns)
+        raise UserError(f"`training.freeze` leaves nothing to train. Received: {received}.")
 
 
 def _parts(path: str) -> Iterator[str]:

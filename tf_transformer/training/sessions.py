@@ -53,7 +53,7 @@ class Budget:
         if match and 0 < float(match[1]) <= _MAX_STEPS:
             return cls(steps=int(match[1]))
         raise UserError(
-            "--stop-after must be a time such as 2h, 90m or 45s, or '500 steps', at most "
+            "`stop_after` must be a time such as 2h, 90m or 45s, or '500 steps', at most "
             f"10000d or {_MAX_STEPS} steps. Received: {quoted(text)}."
         )
 
@@ -103,9 +103,9 @@ class Stopper:
         self._steps += 1
         used = time.monotonic() - self._started
         if not self.reason and 0 < self.budget.steps <= self._steps:
-            self.reason = f"--stop-after {self.budget.steps} steps"
+            self.reason = f"`stop_after` ({self.budget.steps} steps)"
         if not self.reason and 0 < self.budget.seconds <= used:
-            self.reason = f"--stop-after {self.budget.seconds:g} seconds"
+            self.reason = f"`stop_after` ({self.budget.seconds:g} seconds)"
         return bool(self.reason)
 
     def join(self, by_signal: bool) -> None:

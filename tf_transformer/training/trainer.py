@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import keras
@@ -88,7 +89,8 @@ class Task(Protocol):
     ) -> tf.data.Dataset:
         """Returns endless batches (inputs, labels [B, T]) from `start_step` on.
 
-        They are a pure function of the step. Each global batch is cut into `num_replicas`
+        They are a pure function of seed and step, with all that is drawn at random, so a state
+        needs only the number of the next one. Each global batch is cut into `num_replicas`
         shares; the dataset yields those of `replicas` one after another.
         """
 
@@ -166,7 +168,9 @@ class Trainer:
             if self._fit():
                 self._save()
             else:
-                self._restart_in_halves()
+                self._halve_parts()
+                self._build_anew()
+                self._restore()
 
     def _step(self) -> int:
         return step_of(self.model.optimizer)
@@ -192,32 +196,60 @@ class Trainer:
         """Returns the records of evaluations up to the current step."""
         return [record for record in self.run.history() if record["step"] <= self._step()]
 
+    # --- Where training begins: in the last state, or before the first step ---------------
+
     def _restore(self) -> None:
-        path = self.folder.latest_state()
-        self.workers.barrier()  # all see the same states before any is deleted
-        self.workers.on_chief(self.folder.clear, path)
-        recorded = checkpoints.read_progress(path) if path else {}
-        size = self._part_size(recorded.get("max_tokens_per_device"))
-        self.progress.max_tokens_per_device = size
-        self.model.max_tokens_per_device = size if 0 < size < self.largest_share else None
-        logger.info("memory: %s", describe_memory(self.model, self.largest_share))
-        is_over = path is not None and path >= self.folder.state_path(self.training.steps)
-        if self.model.programs and not is_over:
-            try:
-                fit_in_memory = self._compile_programs()
-            except tf.errors.OpError as error:
-                return self._restart_without_xla(error)
-            if not fit_in_memory:
-                return self._restart_in_halves()
-        saved = None if path is None else TrainingProgress.restore(path, self.model)
-        if saved is not None:
-            self._resume(saved)
-        else:
+        """Goes on from the newest state, after `kill -9` as after Ctrl-C, or begins.
+
+        A state has the weights, the optimizer, the seeds of dropout, and the position in the
+        data. A killed session has left each file whole, old or new: all are written and flushed
+        under another name, then renamed. Programs of XLA are compiled before anything is
+        loaded, so where that fails, a model that needs less takes the place of this one.
+        """
+        state = self._newest_state()
+        self._set_part_size(state)
+        while not self._compile(state):
+            self._build_anew()
+            self._set_part_size(state)
+        if state is None:
             self._measure_start()
+        else:
+            self._resume(TrainingProgress.restore(state, self.model))
         self.watch = StepWatch(
             self.progress, self.training, self.stopper, self.workers.vote, self._save,
             self.folder,
         )  # fmt: skip
+
+    def _newest_state(self) -> Path | None:
+        """Returns the newest state that is whole; deletes what is damaged or half written."""
+        path = self.folder.latest_state()
+        self.workers.barrier()  # all see the same states before any is deleted
+        self.workers.on_chief(self.folder.clear, path)
+        return path
+
+    def _set_part_size(self, state: Path | None) -> None:
+        """Sets the positions computed at once: as halved, set, recorded or by default."""
+        recorded = checkpoints.read_progress(state) if state else {}
+        default = 0 if tf.config.get_visible_devices("GPU") else CPU_POSITIONS
+        recorded_size = recorded.get("max_tokens_per_device")
+        sizes = (self.halved_part, self.training.max_tokens_per_device, recorded_size, default)
+        size = int(next(size for size in sizes if size is not None))
+        self.progress.max_tokens_per_device = size  # 0 for a whole share of a batch
+        self.model.max_tokens_per_device = size if 0 < size < self.largest_share else None
+        logger.info("memory: %s", describe_memory(self.model, self.largest_share))
+
+    def _compile(self, state: Path | None) -> bool:
+        """Compiles XLA's programs, if any; returns False if the model must be built anew."""
+        is_over = state is not None and state >= self.folder.state_path(self.training.steps)
+        if is_over or not self.model.programs:
+            return True
+        try:
+            if self._compile_programs():
+                return True
+            self._halve_parts()
+        except tf.errors.OpError as error:
+            self._give_up_xla(error)
+        return False
 
     def _compile_programs(self) -> bool:
         """Compiles all shapes before the first step; returns False if memory ran out.
@@ -249,11 +281,41 @@ class Trainer:
         logger.info("XLA: compiled in %s; TF_XLA_FLAGS is %s", duration(seconds), flags)
         return True
 
-    def _part_size(self, recorded: np.ndarray | None) -> int:
-        """Returns the positions to compute at once; 0 for a whole share of a batch."""
-        default = 0 if tf.config.get_visible_devices("GPU") else CPU_POSITIONS
-        sizes = (self.halved_part, self.training.max_tokens_per_device, recorded, default)
-        return int(next(size for size in sizes if size is not None))
+    def _halve_parts(self) -> None:
+        """Makes the next model compute in smaller parts; UserError if there are none."""
+        largest = self.largest_share
+        half = min(self.progress.max_tokens_per_device or largest, largest) // 2
+        if half < max(length for _, length in self.task.shapes):
+            raise UserError(
+                "Out of memory, and no part is smaller than one sentence: set "
+                "training.recompute=true, or choose a smaller data.max_length or model."
+            )
+        if self.workers.number > 1:  # the others wait in the middle of the step
+            raise UserError(
+                "Out of memory: restart all workers, to resume from the last state, with "
+                f"`training.max_tokens_per_device={half}`."
+            )
+        logger.warning(
+            "out of memory: back to the last state, on in parts of %s positions", f"{half:,}"
+        )
+        self.halved_part = half
+
+    def _give_up_xla(self, error: tf.errors.OpError) -> None:
+        """Makes the next model compute without XLA, which cannot compile here."""
+        if self.workers.number > 1:  # the others wait in the middle of a step
+            raise error
+        warn_of_failure("training", error)
+        self.config = dataclasses.replace(
+            self.config, training=dataclasses.replace(self.training, jit_compile=False)
+        )
+
+    def _build_anew(self) -> None:
+        """Builds the model again, as a new process would: no step is half applied."""
+        del self.model, self.evaluate
+        self.__dict__.pop("watch", None)  # it knows the model; compiling precedes it
+        gc.collect()  # frees the old model before the new one is built
+        random.setstate(self._random)
+        self._build()
 
     def _resume(self, saved: TrainingProgress) -> None:
         """Goes on where a state ended, with the batches and devices of this session."""
@@ -263,11 +325,22 @@ class Trainer:
             return
         line = "resuming from step %s"
         if self._step() >= self.training.steps:
-            line = "finished at step %s; to train further, add a larger --set training.steps=N"
+            line = "finished at step %s; to train further, set a larger `training.steps`"
         logger.info(line, f"{self._step():,}")
         self.workers.on_chief(self._mend)
         if changes:
             logger.warning("%s: from here on, not bit for bit as in an unchanged run", changes)
+
+    def _mend(self) -> None:
+        """Repairs metrics.jsonl and best.npz by the checkpoints of steps, which have checksums.
+
+        A score in metrics.jsonl that differs from that in the step's checkpoint is replaced by
+        it. If best.npz is damaged, gone or worse than a step kept, that step is copied to it.
+        """
+        history = self.run.history()
+        if (corrected := self.best.corrected(history)) != history:
+            self.run.write_history(corrected)
+        self.best.mend(self._history())
 
     def _measure_start(self) -> None:
         """Evaluates weights of another run before training: they too can be the best."""
@@ -283,12 +356,7 @@ class Trainer:
             text = "step      0  dev perplexity %.2f  dev %s"
             logger.info(text, measured["valid_perplexity"], result.headline)
 
-    def _mend(self) -> None:
-        """Repairs metrics.jsonl by the scores in the checkpoints, then best.npz by both."""
-        history = self.run.history()
-        if (corrected := self.best.corrected(history)) != history:
-            self.run.write_history(corrected)
-        self.best.mend(self._history())
+    # --- Training and evaluating ------------------------------------------------------------
 
     def _fit(self) -> bool:
         """Trains until the period ends or the workers stop; returns False if memory ran out."""
@@ -322,45 +390,8 @@ class Trainer:
             gc.collect()
         return True
 
-    def _restart_in_halves(self) -> None:
-        """Restarts from the last state, as a new process would: no step is half applied."""
-        largest = self.largest_share
-        half = min(self.progress.max_tokens_per_device or largest, largest) // 2
-        if half < max(length for _, length in self.task.shapes):
-            raise UserError(
-                "Out of memory, and no part is smaller than one sentence: set "
-                "training.recompute=true, or choose a smaller data.max_length or model."
-            )
-        if self.workers.number > 1:  # the others wait in the middle of the step
-            raise UserError(
-                f"Out of memory: restart all workers with --max-tokens-per-device {half}. "
-                "Training resumes from its last state."
-            )
-        logger.warning(
-            "out of memory: back to the last state, on in parts of %s positions", f"{half:,}"
-        )
-        self.halved_part = half
-        self._restart()
-
-    def _restart_without_xla(self, error: tf.errors.OpError) -> None:
-        if self.workers.number > 1:  # the others wait in the middle of a step
-            raise error
-        warn_of_failure("training", error)
-        self.config = dataclasses.replace(
-            self.config, training=dataclasses.replace(self.training, jit_compile=False)
-        )
-        self._restart()
-
-    def _restart(self) -> None:
-        del self.model, self.evaluate
-        self.__dict__.pop("watch", None)  # compiling precedes it
-        gc.collect()  # frees the old model before the new one is built
-        random.setstate(self._random)
-        self._build()
-        self._restore()
-
     def _save(self) -> None:
-        """Writes a state to resume from; all workers must call it."""
+        """Writes a state to resume from, whole or not at all; all workers must call it."""
         self.progress.keep_means(self.model)
         self.workers.on_chief(self._write_state)
 

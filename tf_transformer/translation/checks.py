@@ -27,10 +27,9 @@ def check_training(config: Config, *, has_score: bool = False) -> None:
     if training.init_from:
         _check_source(config)
     elif training.lora_rank or training.freeze:
-        given = f"--lora {training.lora_rank}" * bool(training.lora_rank)
         raise UserError(
-            "--lora and --freeze are for weights of another run: add --init-from RUN. "
-            f"Received: {given or f'--freeze {training.freeze[0]}'} without it."
+            "`training.lora_rank` and `training.freeze` are for weights of another run: set "
+            "`training.init_from` to it. Received: none."
         )
     _check_positions(config)
     if config.data.tokenizer:
@@ -59,21 +58,20 @@ def _check_data(config: Config) -> None:
     if data.separate_vocabularies and config.model.tie_embeddings:
         raise UserError(
             "`data.separate_vocabularies` needs a separate embedding matrix for each "
-            "language: add --set model.tie_embeddings=false."
+            "language: set `model.tie_embeddings=false`."
         )
     named = [name for name in ("train", "valid", "source", "target") if getattr(data, name)]
     if not named:
         if data.tag:
-            raise UserError(f"--tag needs --train. Received: --tag {data.tag[0]} without it.")
+            raise UserError(f"`data.tag` needs `data.train`. Received: {data.tag[0]} alone.")
         return
     if len(named) < 4:
         raise UserError(
-            "Your own data needs all of --train PREFIX --valid PREFIX --source LANG "
-            "--target LANG, the built-in corpus none of them. Received: "
-            f"--{', --'.join(named)}."
+            "Your own data needs all of `train`, `valid`, `source` and `target`, the built-in "
+            f"corpus none of them. Received: {', '.join(named)}."
         )
     if data.source == data.target:
-        raise UserError(f"--source and --target must differ. Received: {data.source!r} twice.")
+        raise UserError(f"`source` and `target` must differ. Received: {data.source!r} twice.")
     for corpus in corpora((*data.train, *data.valid), data):
         corpus.check()
     if data.tokenizer:

@@ -62,7 +62,7 @@ def translate_file(
     except OSError as error:
         raise UserError(f"{source} cannot be read: {error.strerror}.") from None
     except ImportError:
-        raise missing_extra(f"--file with {suffix}", "translate-toolkit", "files") from None
+        raise missing_extra(f"A {suffix} file", "translate-toolkit", "files") from None
     except UserError:
         raise
     except Exception as error:  # each format's reader has its own
@@ -85,7 +85,7 @@ def require_format(path: Path) -> str:
     if suffix not in FORMATS:
         raise UserError(
             f"The file must end in {', '.join(FORMATS)}. Received: {path}. Plain text is for "
-            "stdin: translate RUN --text < FILE."
+            "`translate_text`, or stdin: `tf-transformer translate RUN --text < FILE`."
         )
     return suffix
 

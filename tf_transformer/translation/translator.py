@@ -12,7 +12,6 @@ import keras
 from tf_transformer.base.errors import (
     Strings,
     UserError,
-    names_arguments,
     one_or_more,
     pairs,
     quoted,
@@ -276,14 +275,12 @@ class Translator:
         self,
         protect: str | Path | None = None,
         glossary: Mapping[str, str] | str | Path | Glossary | None = None,
-        name: Callable[[str], str] = "`{}`".format,
     ) -> Protection:
         """Returns what to keep in texts; see `translate` for the arguments.
 
-        Raises UserError, in which `name` returns what the user calls an argument, if the model
-        has no slots.
+        Raises UserError if the model has no slots.
         """
-        require_slots(self.engine.has_slots, protect, glossary, name)
+        require_slots(self.engine.has_slots, protect, glossary)
         chosen = self.protection if protect is None else as_protection(protect)
         if glossary is not None:
             chosen = dataclasses.replace(chosen, glossary=as_glossary(glossary))
@@ -464,7 +461,6 @@ class Translator:
         results = compute(sources, targets, self.decoding)
         return results[0] if one else results
 
-    @names_arguments()
     def export(
         self,
         output: str | Path,
