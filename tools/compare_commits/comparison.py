@@ -76,9 +76,14 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _settings(path: Path) -> dict[str, object]:
-    """Returns what config.json says, without the task, which 1.1.0 wrote."""
+    """Returns each setting of config.json as JSON, without the task, which 1.1.0 wrote."""
     record = json.loads(path.read_text("utf-8"))
-    return {name: value for name, value in record.items() if name != "task"}
+    sections = {name: value for name, value in record.items() if name != "task"}
+    return {
+        f"{section}.{name}": json.dumps(value)
+        for section, settings in sections.items()
+        for name, value in (settings if isinstance(settings, dict) else {"": settings}).items()
+    }
 
 
 def _records(path: Path) -> dict[str, object]:
