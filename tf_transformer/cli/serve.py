@@ -25,7 +25,7 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import float_from, given_options, int_from
 from tf_transformer.decoding.streams import use_threads
-from tf_transformer.export.versions import is_version, version_folders
+from tf_transformer.export.versions import is_version
 from tf_transformer.run import Run
 
 logger = logging.getLogger(__name__)
@@ -87,16 +87,16 @@ def run(options: argparse.Namespace) -> None:
             folder, translator = source, None
         telemetry = Telemetry()
 
-        def load(number: int, path: Path) -> LoadedVersion:
-            return LoadedVersion(number, path, telemetry, options.max_waiting, translator)
+        def load() -> LoadedVersion:
+            return LoadedVersion(folder, telemetry, options.max_waiting, translator)
 
         url = f"http://{host_and_port(*bound.getsockname()[:2])}/"
-        folders = _folders(Path(options.model), folder)
-        model = ServedModel(name, folders, load, telemetry, url)
+        number = int(folder.name) if is_version(folder.name) else 1
+        model = ServedModel(name, number, load, telemetry, url)
         stack.callback(model.close)
         app = make_app(model, telemetry, options.deadline, options.access_log)
         listener = Listener(app, bound, options.max_body)
-        model.follow()
+        model.start()
         _serve(listener, model, options.grace)
 
 
@@ -151,21 +151,10 @@ def host_and_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _folders(model: Path, folder: Path) -> Callable[[], dict[int, Path]]:
-    """Returns a function that finds the version folders: all of a model, or just one."""
-    if folder.parent == model and is_version(folder.name):
-        return lambda: {
-            number: version
-            for number, version in version_folders(model).items()
-            if (version / "saved_model.pb").exists()
-        }
-    return lambda: {int(folder.name) if is_version(folder.name) else 1: folder}
-
-
 def _serve(listener, model, grace: float) -> None:
     """Serves until a signal, then answers accepted requests for at most `grace` seconds.
 
-    Raises UserError if no version can be loaded, or the loaded one has stopped computing.
+    Raises UserError if the model cannot be loaded, or has stopped computing.
     """
     with _on_signals((*_ENDING, signal.SIGINT), lambda number: listener.stop()):
         listener.serve(lambda: model.alive)

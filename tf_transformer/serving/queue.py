@@ -66,8 +66,6 @@ class Telemetry:
         for reason in WARNINGS:  # an alert must see the first increase
             self.doubtful.labels(reason)
         self.version = gauge("version", "The loaded version; 0: none.")
-        text = "Versions that are there but cannot be used; the log says why."
-        self.refused_versions = gauge("refused_versions", text)
 
     def page(self) -> bytes:
         """Returns all metrics in Prometheus's text format."""

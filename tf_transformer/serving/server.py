@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, wait
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -115,22 +115,21 @@ def _add_model(
     doubts = functools.partial(_doubts, telemetry)
 
     def predict(number=None):
-        with model.use(number) as version:
-            request = rest.parse_request(flask.request.get_data(), version.export)
-            flask.g.signature = request.signature
-            outputs = answer(version, request.signature, request.inputs)
-            found = rest.best_translations(version.counter, request.inputs, outputs)
+        version = model.version(number)
+        request = rest.parse_request(flask.request.get_data(), version.export)
+        flask.g.signature = request.signature
+        outputs = answer(version, request.signature, request.inputs)
+        found = rest.best_translations(version.counter, request.inputs, outputs)
         remarks = doubts(found, ({"row": row} for row in itertools.count()))
         warnings = [*request.warnings, *remarks]
         return _reply(rest.format_response(outputs, request.by_row, warnings))
 
     def document(number=None):
         gone = flask.request.environ.get("waitress.client_disconnected", lambda: False)
-        with ExitStack() as stack:
-            if not places.acquire(blocking=False):  # before any work
-                raise QueueFullError
-            stack.callback(places.release)
-            version = stack.enter_context(model.use(number))
+        if not places.acquire(blocking=False):  # before any work
+            raise QueueFullError
+        try:
+            version = model.version(number)
             with splitting:  # one at a time, so that others never wait for several
                 if gone():
                     raise ClientGoneError
@@ -146,6 +145,8 @@ def _add_model(
 
             sentences = [part.text for part in parts if part.is_sentence]
             found = translate_kept(sentences, kept, search)
+        finally:
+            places.release()
         warnings += found.notes
         if cut:
             warnings.append(f"Sentences that were too long and were cut: {cut}")
@@ -154,15 +155,12 @@ def _add_model(
         return _reply(rest.format_document(parts, found, warnings))
 
     def status(number=None):
-        states = model.states()
-        if number is not None and number not in states:
-            raise UnknownVersionError(f"There is no version {number} of {model.name}.")
-        chosen = states if number is None else {number: states[number]}
-        return _reply(json.dumps(rest.model_status(chosen)))
+        model.require(number)
+        return _reply(json.dumps(rest.model_status(model.number, model.state)))
 
     def describe(number=None):
-        with model.use(number) as version:
-            return _reply(json.dumps(rest.metadata(version.export, model.name, version.number)))
+        export = model.version(number).export
+        return _reply(json.dumps(rest.metadata(export, model.name, model.number)))
 
     path = f"/v1/models/{model.name}"
     for prefix in (path, f"{path}/versions/<int:number>"):
@@ -297,11 +295,11 @@ def _explanation(error: HTTPException, app: flask.Flask, name: str) -> str:
 def _page(model: ServedModel) -> flask.Response:
     """Returns the page to try the model, with what the model's card says of it filled in."""
     facts: dict[str, Any] = {"name": model.name, "rows": MAX_ROWS}
-    with suppress(NotReadyError), model.use() as version:
-        config, card = version.export.config, version.export.card
-        tokens = (card.get("sizes") or {}).get("max_source_tokens")
-        facts |= {"version": version.number, "tokens": tokens}
-        facts["slots"] = version.export.has_slots
+    with suppress(NotReadyError):
+        export = model.version().export
+        config, sizes = export.config, export.card.get("sizes") or {}
+        facts |= {"version": model.number, "tokens": sizes.get("max_source_tokens")}
+        facts["slots"] = export.has_slots
         if config and not config.data.tag:
             facts["languages"] = builtin.languages(config)
     html = resources.files("tf_transformer.serving").joinpath("page.html").read_text("utf-8")
