@@ -12,7 +12,6 @@ from typing import Any, NoReturn, Self
 
 from tf_transformer.base.errors import UserError, quoted
 
-PARENT = "TF_TRANSFORMER_PARENT"  # id of a process that a command must not outlive
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
 
@@ -28,47 +27,38 @@ def ending_signals() -> list[int]:
     return [n for n in _PASSED_ON if not (nohup and n == signal.SIGHUP)]
 
 
-class Relay:
-    """Runs a command; inside `with`, signals to this process are forwarded to it, each once.
+def run_command(words: Sequence[str]) -> int:
+    """Runs a command; signals to this process are forwarded to it, each once.
 
-    If this process is killed, a command of this package ends as on SIGTERM.
+    Returns its status, or 128 + the signal that arrived or killed it.
     """
+    first, pending, process = 0, list[int](), None
 
-    def __init__(self) -> None:
-        self._first = 0
-        self._pending: list[int] = []
-        self._process: subprocess.Popen | None = None
+    def pass_on() -> None:
+        """Sends each pending signal once, even if another signal interrupts this function."""
+        with suppress(IndexError):
+            while process:
+                process.send_signal(pending.pop(0))
 
-    def __enter__(self) -> Self:
-        self._before = {n: signal.signal(n, self._receive) for n in ending_signals()}
-        return self
+    def receive(number: int, _frame: object) -> None:
+        nonlocal first
+        first = first or number
+        pending.append(number)
+        pass_on()
 
-    def __exit__(self, *_) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def run(self, words: Sequence[str]) -> int:
-        """Runs a command; returns its status, or 128 + the signal that arrived or killed it."""
+    before = {n: signal.signal(n, receive) for n in ending_signals()}
+    try:
         # A new session, because a terminal sends Ctrl-C to its whole session: the child would
         # receive it twice.
-        environment = os.environ | {PARENT: str(os.getpid())}
-        self._process = subprocess.Popen(words, start_new_session=True, env=environment)
-        self._pass_on()  # signals from before the process existed
-        status = self._process.wait()
-        if self._first:
-            return 128 + self._first
-        return 128 - status if -status in _PASSED_ON else status
-
-    def _receive(self, number: int, _frame) -> None:
-        self._first = self._first or number
-        self._pending.append(number)
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        """Sends each pending signal once, even if another signal interrupts this method."""
-        with suppress(IndexError):
-            while self._process:
-                self._process.send_signal(self._pending.pop(0))
+        process = subprocess.Popen(words, start_new_session=True)
+        pass_on()  # signals from before the process existed
+        status = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if first:
+        return 128 + first
+    return 128 - status if -status in _PASSED_ON else status
 
 
 _process = 0  # the one in which a model was loaded, if there is one
