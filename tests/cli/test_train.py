@@ -10,7 +10,7 @@ from command_line import SIGNATURE, assert_refused, run_words_here, train_option
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
-from tf_transformer.cli.training_options import config_of
+from tf_transformer.cli.options import config_of
 from tf_transformer.config import Config
 from tf_transformer.data import builtin
 from tf_transformer.data.vocabulary import tokenizer_settings

@@ -96,15 +96,6 @@ class Table:
         align = [sides[letter] for letter in self.align.ljust(columns, self.align[-1])]
         return tabulate(rows, self.header, style, disable_numparse=True, colalign=align)
 
-    def paragraphs(self) -> list[str]:
-        """Formats a line per row, such as `first cell  header cell; header cell`."""
-        lines = []
-        for first, *others in self.rows:
-            named = zip(self.header[1:], others, strict=True)
-            cells = "; ".join(f"{name} {cell}".strip() for name, cell in named if cell != "")
-            lines.append(f"{first}  {cells}")
-        return lines
-
 
 ReportPart: TypeAlias = str | Table  # of a report: a paragraph, code between ```, or a table
 

@@ -1,6 +1,5 @@
-"""Signals for child processes, forks, freed memory, and a silent import of TensorFlow."""
+"""Signals for child processes, forks, and a silent import of TensorFlow."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -14,11 +13,6 @@ from tf_transformer.base.errors import UserError, quoted
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
-
-MALLOC = "TF_TRANSFORMER_MALLOC"  # 0 leaves glibc's allocator as it is
-# Of glibc's malloc.h: https://man7.org/linux/man-pages/man3/mallopt.3.html
-KEPT_MEMORY = {"MMAP_MAX": 0, "TOP_PAD": 64 << 20, "TRIM_THRESHOLD": 2**31 - 1}
-_NUMBERS = {"TRIM_THRESHOLD": -1, "TOP_PAD": -2, "MMAP_MAX": -4}
 
 
 def ending_signals() -> list[int]:
@@ -85,29 +79,6 @@ def refuse_in_fork() -> None:
             "This process was forked from one in which a model was loaded: load only after the "
             "fork."
         )
-
-
-def keep_freed_memory() -> None:
-    """Makes glibc's allocator keep freed memory; call it before TensorFlow allocates.
-
-    TensorFlow frees each tensor when its last reader is done. By default glibc returns large
-    ones to the kernel at once, and the next step takes them again, page by page: over a third
-    of the processor time of a small model's training. Does nothing with another C library.
-    """
-    if (library := _glibc()) and os.environ.get(MALLOC) != "0":
-        for name, value in KEPT_MEMORY.items():
-            library.mallopt(_NUMBERS[name], value)
-
-
-def return_freed_memory() -> None:
-    """Returns kept memory to the kernel, after work that needed far more than the rest."""
-    if library := _glibc():
-        library.malloc_trim(0)
-
-
-def _glibc() -> ctypes.CDLL | None:
-    library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
-    return library if hasattr(library, "gnu_get_libc_version") else None
 
 
 @contextmanager

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn, TextIO
 
-from tf_transformer.base.system import keep_freed_memory
-
 SECONDS_TO_END = 5
 
 _is_a_command = threading.Event()  # set in a process that `run_process` may end
@@ -25,7 +23,6 @@ def run_process(main: Callable[[], int]) -> NoReturn:
     thread; Keras leaves such iterators to the garbage collector.
     """
     _open_closed_streams()
-    keep_freed_memory()
     _is_a_command.set()
     status = flush_output(_status_of(main))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

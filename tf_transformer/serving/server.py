@@ -27,8 +27,7 @@ from tf_transformer.decoding.interface import ClosedError, Translation
 from tf_transformer.decoding.streams import at_once
 from tf_transformer.export.saved_model import column
 from tf_transformer.run.checkpoints import Arrays
-from tf_transformer.terms.kept import translate_kept
-from tf_transformer.terms.protection import Slotted
+from tf_transformer.terms.protection import Slotted, translate_kept
 
 try:
     import flask
