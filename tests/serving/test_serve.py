@@ -21,10 +21,9 @@ from command_line import ROOT, TF_TRANSFORMER, environment, status_of
 from http_calls import call, predict
 
 from tf_transformer import serving
-from tf_transformer.base.errors import UserError
 from tf_transformer.cli import serve
 from tf_transformer.cli.main import main
-from tf_transformer.cli.serve import bound_socket, host_and_port
+from tf_transformer.cli.serve import host_and_port
 from tf_transformer.loading import translators
 from tools.storm import requests
 from tools.storm.lab import Lab
@@ -190,8 +189,3 @@ def test_a_server_withstands_every_kind_of_request(exported, tmp_path, monkeypat
     assert [one for one in outcomes if not one.held] == []
     kinds = {"malformed", "mutated", "huge", "held", "many", "memory", "end"}
     assert {one.what for one in outcomes} == kinds
-
-
-def test_a_host_with_several_addresses_is_refused():
-    with pytest.raises(UserError, match="resolves to 127.0.0.1 and ::1. Give --host"):
-        bound_socket("", 0)

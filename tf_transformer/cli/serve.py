@@ -124,22 +124,15 @@ def _name(options: argparse.Namespace, source: Path | Run) -> str:
 def bound_socket(host: str, port: int) -> socket.socket:
     """Returns a socket with an address, which does not accept connections yet.
 
-    "localhost" is 127.0.0.1 only, and port 0 is any free one. Raises UserError if `host`
-    resolves to no address or to several, or the port is taken.
+    A name stands for its first IPv4 address, and port 0 for any free one. Raises UserError if
+    there is no such address, or the port is taken.
     """
-    host = "127.0.0.1" if host == "localhost" else host
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        entries = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
-        addresses = sorted({str(address[0]) for *_, address in entries})
-        if len(addresses) > 1:  # each would need its own server
-            raise UserError(
-                f"Cannot listen on {host!r}: it resolves to {' and '.join(addresses)}. Give "
-                "--host one of them, or 0.0.0.0 for every IPv4 address."
-            )
-        bound = socket.socket(entries[0][0])
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(entries[0][-1])
+        bound.bind((host, port))
     except (OSError, UnicodeError) as error:
+        bound.close()
         reason = getattr(error, "strerror", None) or error
         text = f"Cannot listen on {host_and_port(host, port)}: {reason}."
         raise UserError(text) from None
