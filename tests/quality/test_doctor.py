@@ -452,12 +452,6 @@ def test_pairs_that_the_filters_drop_are_counted_with_the_reason(encode):
     assert "4 empty, 6 longer than 64 tokens" in finding.text
 
 
-def test_an_empty_corpus_is_a_warning():
-    report = FilterReport(0, 0, 0, 0, 0, max_length=64, max_ratio=4.0)
-    (finding,) = doctor.check_filters({"dev": SimpleNamespace(report=report)})
-    assert finding.warning and "0 pairs read" in finding.text
-
-
 def test_lengths_after_the_filters_are_those_of_the_corpus(encode):
     corpus = encode(TRAIN)
     longer = np.maximum(corpus.source_lengths, corpus.target_lengths)
