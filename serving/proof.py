@@ -57,7 +57,7 @@ def warm_up_requests(folder: Path) -> list[Request]:
     import tensorflow as tf
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-    from tf_transformer.export.warm_up import WARM_UP
+    from tf_transformer.export.publishing import WARM_UP
 
     requests = []
     for record in tf.data.TFRecordDataset(str(folder / WARM_UP)):

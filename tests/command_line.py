@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from tf_transformer.cli.main import command_parser, main
 from tools.storm.lab import stdin_of
@@ -84,18 +83,10 @@ def run_here(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
-class RelayHere:
-    """A `Relay` that runs a command of this package in this process."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_) -> None:
-        pass
-
-    def run(self, words: Sequence[str]) -> int:
-        assert [*words[:3]] == TF_TRANSFORMER
-        return status_of(words[3:])
+def run_words_here(words: Sequence[str]) -> int:
+    """Runs a command of this package in this process: `system.run_command` for tests."""
+    assert [*words[:3]] == TF_TRANSFORMER
+    return status_of(words[3:])
 
 
 def translated(capsys, run: Path, file: Path, *options: str) -> list[str]:

@@ -18,7 +18,6 @@ from command_line import ROOT, TrainedRun, run_command, run_here, train_command
 from helpers import made_once
 from trained import with_slots
 
-from tf_transformer.base.system import keep_freed_memory
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data import builtin
 from tf_transformer.export.publishing import publish
@@ -29,8 +28,6 @@ from tf_transformer.run import Run
 from tf_transformer.translation.translator import Translator
 from tools.run_tests import resident
 from tools.storm.lab import set_options
-
-keep_freed_memory()
 
 # Four logical devices, so that distribution can be tested without a GPU. TensorFlow fixes their
 # number as soon as it computes anything.

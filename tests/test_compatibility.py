@@ -24,7 +24,7 @@ import tf_transformer
 from tf_transformer.api.train import configure
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
-from tf_transformer.cli.training_options import config_of
+from tf_transformer.cli.options import config_of
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, Config
 from tf_transformer.export.card import CARD, write_card
 from tf_transformer.litert.interpreter import ModelInterpreter

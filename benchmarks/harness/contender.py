@@ -13,7 +13,6 @@ from typing import Any, Self
 
 from harness.environments import FOLDER, python_of
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.system import KEPT_MEMORY, MALLOC
 
 _QUOTED_LINES = 12  # of output, when a contender fails
 
@@ -28,7 +27,6 @@ class Spec:
         environment: "own", or a requirements file in peers/, without ".txt".
         options: keyword arguments of the script's `setup`.
         threads: number of threads of its library; None for the benchmark's number.
-        keep_memory: whether its C library keeps freed memory, as the package's commands do.
     """
 
     name: str
@@ -36,7 +34,6 @@ class Spec:
     environment: str = "own"
     options: dict[str, Any] = field(default_factory=dict)
     threads: int | None = None
-    keep_memory: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Contender:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env=environment(spec.threads or threads, gpu, spec.keep_memory),
+            env=environment(spec.threads or threads, gpu),
         )
 
     def __enter__(self) -> Self:
@@ -123,12 +120,8 @@ def _source(script: str) -> Path:
     return FOLDER / "contenders" / f"{script}.py"
 
 
-def environment(threads: int, gpu: bool, keep_memory: bool = True) -> dict[str, str]:
-    """Returns environment variables that give every library the same threads and devices.
-
-    All keep freed memory, as this package's commands do, unless that is switched off here or by
-    TF_TRANSFORMER_MALLOC=0.
-    """
+def environment(threads: int, gpu: bool) -> dict[str, str]:
+    """Returns environment variables that give every library the same threads and devices."""
     path = [str(FOLDER), os.environ.get("PYTHONPATH", "")]
     settings = {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
@@ -141,10 +134,6 @@ def environment(threads: int, gpu: bool, keep_memory: bool = True) -> dict[str, 
     }
     if not gpu:
         settings["CUDA_VISIBLE_DEVICES"] = ""
-    if not keep_memory:
-        settings[MALLOC] = "0"
-    elif os.environ.get(MALLOC) != "0":
-        settings |= {f"MALLOC_{name}_": str(value) for name, value in KEPT_MEMORY.items()}
     return os.environ | settings
 
 

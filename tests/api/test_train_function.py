@@ -16,7 +16,7 @@ from command_line import assert_refused, train_options
 import tf_transformer
 from tf_transformer.api.train import full_names
 from tf_transformer.base.errors import UserError
-from tf_transformer.cli.training_options import config_of
+from tf_transformer.cli.options import config_of
 from tf_transformer.config import EOS_ID, UNK_ID
 from tf_transformer.decoding.interface import Translation
 from tf_transformer.run import Run

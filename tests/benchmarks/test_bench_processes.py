@@ -3,7 +3,6 @@
 import os
 import textwrap
 from argparse import Namespace
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,21 +97,6 @@ def test_the_peak_is_since_it_was_last_forgotten(contender):
         after = running.call("work", size=1).peak_bytes
     assert large >= small + 9 * 10**7
     assert after < small + 10**7
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_contender_keeps_freed_memory_unless_it_is_told_not_to(contender, keep):
-    spec = contender("""
-        def work(size):
-            bytearray(size)[::4096] = b"x" * (size // 4096)
-            return {"setting": os.environ.get("TF_TRANSFORMER_MALLOC")}
-    """)
-    with Contender(replace(spec, keep_memory=keep), threads=1) as running:
-        running.call("setup")
-        running.call("work", size=4096 * 10_000)
-        again = running.call("work", size=4096 * 10_000)
-    assert again.result["setting"] == (None if keep else "0")
-    assert (again.faults < 1_000) == keep == (again.faults < 9_000)
 
 
 def test_threads_reach_every_library_and_no_gpu_is_seen(contender):

@@ -2,9 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
 
-import kept_memory
 import numpy as np
 import pytest
 import training_step
@@ -28,18 +26,6 @@ def test_ratios_are_of_the_same_round():
     ours, theirs = measured(1, 3, 1), measured(2, 6, 2)
     assert times_as_fast(ours, theirs) == Spread(2, 2, 2)
     assert times_as_fast(theirs, ours, cpu=True) == Spread(0.5, 0.5, 0.5)
-
-
-def test_the_growth_of_kept_memory_is_beside_the_time_that_it_saves():
-    kept, returned = measured(1, 2), measured(2, 3)
-    for each, faults, peak in ((kept, 10, 1_200), (returned, 5_000, 1_000)):
-        changed = [replace(a, faults=faults, peak_bytes=peak * 10**6) for a in each.answers]
-        each.answers[:] = changed
-    row = kept_memory._row("x", {"kept": kept, "returned": returned})
-    assert row == [
-        "x", "5.00 (4.00-6.00)", "3.00 (2.00-4.00)", "1.75 (1.50-2.00)",
-        "5,000", "10", "1,000", "1,200", "+20%",
-    ]  # fmt: skip
 
 
 def test_rates_are_a_second_of_their_round():

@@ -3,7 +3,6 @@
 import io
 import logging
 import os
-import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -16,10 +15,8 @@ from tqdm import tqdm
 
 import tf_transformer
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.output import MARKDOWN, Table
 from tf_transformer.cli.console import (
     MessageFormatter,
-    fitted,
     import_tensorflow_quietly,
     print_report,
     run_command,
@@ -113,18 +110,6 @@ def test_any_error_ends_a_command_in_one_line_and_a_traceback_is_shown_on_demand
     assert not traceback or before[0] == "Traceback (most recent call last):"
 
 
-# Keras imports these libraries if they are installed.
-IMPORT = """
-import sys
-from tf_transformer.cli.console import import_tensorflow_quietly
-
-import_tensorflow_quietly()
-assert "keras" in sys.modules
-assert not {"IPython", "matplotlib", "pandas", "scipy", "sklearn"} & sys.modules.keys()
-import IPython, matplotlib.figure
-"""
-
-
 @pytest.mark.parametrize(("error", "shown"), [(KeyboardInterrupt, ""), (ImportError, "noise")])
 def test_ctrl_c_during_the_import_prints_nothing_from_tensorflow(
     error, shown, monkeypatch, capfd
@@ -137,15 +122,6 @@ def test_ctrl_c_during_the_import_prints_nothing_from_tensorflow(
     with pytest.raises(error):
         import_tensorflow_quietly()
     assert capfd.readouterr().err == shown
-
-
-def test_optional_libraries_are_not_imported_with_tensorflow_but_can_be_later():
-    for library in ("IPython", "matplotlib"):
-        pytest.importorskip(library)
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORT], capture_output=True, text=True, env=environment()
-    )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 class Terminal(io.StringIO):
@@ -208,36 +184,6 @@ def test_help_fits_the_terminal(command, columns, monkeypatch):
 
 
 # --- Reports -----------------------------------------------------------------------------
-
-HEADER = ["row", "change", "PPL", "to base", "BLEU"]
-ROWS = [
-    ["base", "", "4.92", "", "25.8"],
-    ["big", "d_model 1024, d_ff 4096, h 16", "4.33", "-0.59", "26.4"],
-]
-
-
-@pytest.mark.parametrize("style", [MARKDOWN, "simple"])
-def test_the_rows_of_a_wide_table_become_paragraphs(style):
-    table = Table(HEADER, ROWS)
-    assert fitted(table, 80, style) == table.text(style)
-    narrower = fitted(table, 60, style).splitlines()
-    assert re.split("  +", narrower[0]) == HEADER and re.split("  +", narrower[2]) == ROWS[1]
-    assert fitted(table, 40, style) == (
-        "base  PPL 4.92; BLEU 25.8\n"
-        "big  change d_model 1024, d_ff 4096, h\n  16; PPL 4.33; to base -0.59; BLEU 26.4"
-    )
-
-
-def test_cells_of_a_table_are_never_confused():
-    table = Table(["", "b", "c d"], [["漢字 | 漢", "--", "x"]])
-    assert fitted(table, 12) == "漢字 | 漢  b\n  --; c d x"
-    assert "漢字 \\| 漢" in table.text(MARKDOWN)
-
-
-def test_code_is_not_wrapped():
-    code = "```\ntf-transformer train --model base \\\n\n  --train path --valid another\n```"
-    assert fitted(code, 12) == code
-    assert fitted("## Again\n\n- a line of words", 12) == "## Again\n\n- a line of\n  words"
 
 
 def test_a_report_in_a_file_is_not_wrapped(capsys, monkeypatch):

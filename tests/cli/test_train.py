@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import SIGNATURE, RelayHere, assert_refused, train_options
+from command_line import SIGNATURE, assert_refused, run_words_here, train_options
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
-from tf_transformer.cli.training_options import config_of
+from tf_transformer.cli.options import config_of
 from tf_transformer.config import Config
 from tf_transformer.data import builtin
 from tf_transformer.data.vocabulary import tokenizer_settings
@@ -189,7 +189,7 @@ SMALL = (
 
 @pytest.fixture
 def words(trained_run, monkeypatch) -> list[str]:
-    monkeypatch.setattr(sessions, "Relay", RelayHere)
+    monkeypatch.setattr(sessions, "run_command", run_words_here)
     Path("small.yaml").write_text("".join(f"{each.replace('=', ': ')}\n" for each in SMALL))
     dev = str(trained_run.corpus / "dev")
     data = ["--train", dev, "--valid", dev, "--source", "en", "--target", "de"]

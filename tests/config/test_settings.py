@@ -38,7 +38,7 @@ from pathlib import Path
 from tf_transformer.api.train import configure
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import command_parser
-from tf_transformer.cli.training_options import config_of
+from tf_transformer.cli.options import config_of
 from tf_transformer.config import Config
 from tf_transformer.config.presets import recipe, train_command
 from tf_transformer.reports.run_card import additions, departures

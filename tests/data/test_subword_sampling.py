@@ -122,7 +122,7 @@ def test_a_corpus_keeps_its_text_and_changes_its_pieces(corpus, sampler, tokeniz
         models = tokenizer.models
         library = sentencepiece.SentencePieceProcessor(model_proto=models[side])
         usual = corpus.padded(side, ROWS, LENGTH)
-        drawn = sampler.padded(side, ROWS, LENGTH, (7, 0))
+        drawn = sampler.segmented(side, usual, (7, 0))
         ends = np.argmax(drawn == EOS_ID, axis=1)
         texts = [
             library.decode(ids[:end].tolist()) for ids, end in zip(drawn, ends, strict=True)
@@ -136,7 +136,9 @@ def test_a_corpus_keeps_its_text_and_changes_its_pieces(corpus, sampler, tokeniz
 
 def test_pieces_are_a_pure_function_of_seed_step_and_replica(corpus, sampler, tokenizer, kind):
     def drawn(key, one=sampler):
-        return np.stack([one.padded(side, ROWS, LENGTH, key) for side in SIDES])
+        return np.stack(
+            [one.segmented(side, corpus.padded(side, ROWS, LENGTH), key) for side in SIDES]
+        )
 
     again = SubwordSampler(corpus, tokenizer, RATES[kind], seed=5)
     other = SubwordSampler(corpus, tokenizer, RATES[kind], seed=6)
@@ -153,7 +155,7 @@ def test_pieces_are_a_pure_function_of_seed_step_and_replica(corpus, sampler, to
 def test_a_sentence_without_room_keeps_its_usual_pieces(corpus, sampler):
     longest = int(corpus.source_lengths.max())
     usual = corpus.padded("source", ROWS, longest)
-    drawn = sampler.padded("source", ROWS, longest, (1, 0))
+    drawn = sampler.segmented("source", usual, (1, 0))
     whole = corpus.source_lengths == longest
     assert np.any(drawn[~whole] != usual[~whole])
     for ids, plain in zip(drawn, usual, strict=True):
@@ -169,6 +171,6 @@ def test_batches_have_room_for_most_sentences(corpus, sampler, plan):
         rows = plan.batch(step).indices
         usual = corpus.padded("source", rows, plan.batch(step).length)
         changed += np.any(inputs["source"][: len(rows)] != usual, axis=1).tolist()
-    free = np.any(sampler.padded("source", ROWS, 4 * LENGTH, (0, 0))[:, :LENGTH]
-                  != corpus.padded("source", ROWS, LENGTH), axis=1)  # fmt: skip
+    wide = sampler.segmented("source", corpus.padded("source", ROWS, 4 * LENGTH), (0, 0))
+    free = np.any(wide[:, :LENGTH] != corpus.padded("source", ROWS, LENGTH), axis=1)
     assert np.mean(changed) > 0.9 * np.mean(free)

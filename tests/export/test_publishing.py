@@ -22,11 +22,10 @@ from tf_transformer.cli.main import main
 from tf_transformer.evaluation import DevText, make_metric
 from tf_transformer.export import publishing
 from tf_transformer.export.card import CARD, read_card
-from tf_transformer.export.publishing import Gate, NotPublishedError, publish
+from tf_transformer.export.publishing import WARM_UP, Gate, NotPublishedError, publish
 from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.self_test import check_translator
 from tf_transformer.export.signatures import Signatures, exportable, source_ids
-from tf_transformer.export.warm_up import WARM_UP
 from tf_transformer.run import Run
 from tf_transformer.translation import translator as translator_module
 

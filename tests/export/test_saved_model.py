@@ -14,8 +14,8 @@ from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.decoding.interface import ClosedError
 from tf_transformer.export.operations import check_operations
+from tf_transformer.export.publishing import WARM_UP
 from tf_transformer.export.saved_model import ExportEngine
-from tf_transformer.export.warm_up import WARM_UP
 
 TEXT = np.array(["The dog."], object)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_transformer.export.publishing import WARM_UP, Request, prediction_log
 from tf_transformer.export.signatures import requests
-from tf_transformer.export.warm_up import WARM_UP, Request, prediction_log
 
 
 def records(exported):

@@ -170,7 +170,7 @@ def version(request, translator, exported):
         model = translator.model, translator.tokenizer, lite
         engine = LiteEngine(*model, longest_trained=1)
     searching = Translator(engine=engine, decoding=translator.decoding)
-    version = LoadedVersion(1, exported, Telemetry(), translator=searching)
+    version = LoadedVersion(exported, Telemetry(), translator=searching)
     yield version
     version.close()
 

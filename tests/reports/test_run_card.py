@@ -12,7 +12,7 @@ from command_line import train_options
 from tf_transformer.api.train import configure
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import MARKDOWN, joined
-from tf_transformer.cli.training_options import config_of
+from tf_transformer.cli.options import config_of
 from tf_transformer.config.presets import RECIPES, TABLE3, preset, recipe, train_command
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.reports.cost import Lengths, training_flops

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 from tf_transformer.loading.translators import translator_of
@@ -39,10 +38,10 @@ def queue_of(session, *others) -> RequestQueue:
 def one_version(session, counter, queue, telemetry=None) -> ServedModel:
     """Version 1 of "small", already loaded; the export outlives it."""
     version = SimpleNamespace(
-        number=1, users=0, export=session, translator=translator_of(session, session.decoding),
+        export=session, translator=translator_of(session, session.decoding),
         streams=session.streams, counter=counter, queue=queue,
     )  # fmt: skip
     telemetry = telemetry or Telemetry()
-    model = ServedModel("small", lambda: {1: Path()}, lambda *_: version, telemetry)
-    model.update()
+    model = ServedModel("small", 1, lambda: version, telemetry)
+    model.start().join()
     return model

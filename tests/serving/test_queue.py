@@ -12,7 +12,7 @@ import pytest
 
 from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.decoding.interface import ClosedError
-from tf_transformer.export.saved_model import ExportEngine, column
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.serving.queue import (
     SHORT,
     BatchError,
@@ -81,14 +81,6 @@ def test_limits_come_from_the_card(settings, longest, positions):
 def test_an_export_has_the_limits_of_its_translator(translator, counter):
     assert translator.decoding == DecodingConfig()
     assert counter.longest == translator.codec.target_limit
-
-
-def test_texts_longer_than_in_training_are_logged_once(session, caplog):
-    facts = {"longest_trained": 90, "count_tokens": session.count_tokens}
-    counter = TokenCounter(export_of(None, **facts))
-    for texts in (["Good morning."], *[["A day.", "A day and " * 200]] * 2):
-        counter.read({"text": column(texts)})
-    assert caplog.messages == ["a text is longer than any in training, 90 tokens (logged once)"]
 
 
 # --- Batches -----------------------------------------------------------------------------

@@ -9,10 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import environment
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.system import Relay
+from tf_transformer.base.system import run_command
 from tf_transformer.training.sessions import Budget, Interrupted, Stopper
 
 pytestmark = pytest.mark.usefixtures("no_nohup")
@@ -176,8 +175,7 @@ open(sys.argv[1], "w").write(str(count))
 
 
 def relayed(script, *words):
-    with Relay() as relay:
-        return relay.run([sys.executable, "-c", _BEGIN + script, *words])
+    return run_command([sys.executable, "-c", _BEGIN + script, *words])
 
 
 @pytest.mark.parametrize("handler", ["signal.SIG_DFL", "lambda *_: sys.exit(0)"])
@@ -194,10 +192,14 @@ def test_every_signal_is_forwarded_once(tmp_path):
     assert (tmp_path / "count").read_text() == "2"
 
 
-def test_a_signal_before_the_process_exists_reaches_it():
-    with Relay() as relay:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert relay.run([sys.executable, "-c", "import time; time.sleep(60)"]) == 143
+def test_a_signal_before_the_process_exists_reaches_it(monkeypatch):
+    class Killed(subprocess.Popen):
+        def __init__(self, *words, **options) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            super().__init__(*words, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Killed)
+    assert run_command([sys.executable, "-c", "import time; time.sleep(60)"]) == 143
 
 
 @pytest.mark.parametrize(("number", "status"), [(15, 143), (2, 130), (9, -9)])
@@ -218,18 +220,3 @@ def test_nohup_is_respected():
         assert relayed("to_parent(signal.SIGHUP); time.sleep(0.2)") == 0
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_no_command_outlives_a_killed_parent():
-    child = "import time; from tf_transformer.cli.process import run_process\n"
-    child += "run_process(lambda: print('begun', flush=True) or time.sleep(600))"
-    script = "import sys; from tf_transformer.base.system import Relay\n"
-    script += f"with Relay() as relay: relay.run([sys.executable, '-c', {child!r}])"
-    with subprocess.Popen(
-        [sys.executable, "-c", script], env=environment(), stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout.readline() == "begun\n"
-        parent.kill()
-        began = time.monotonic()
-        assert parent.stdout.read() == ""  # ends with the child
-    assert time.monotonic() - began < 60

@@ -20,16 +20,6 @@ def is_watched(*, notebook: bool = False) -> bool:
     return sys.stderr.isatty() or (notebook and in_notebook)
 
 
-def bar(text: str, items: Iterable | None = None, **keywords) -> "tqdm":
-    """Returns a tqdm bar that fits the terminal and vanishes when it is closed."""
-    from tqdm import tqdm
-
-    total = keywords.get("total") or (len(items) if isinstance(items, Sized) else None)
-    form = "{n_fmt}/{total_fmt} |{bar}| {remaining} left" if total else "{n:,}, {elapsed}"
-    keywords = {"disable": None, "leave": False, "dynamic_ncols": True} | keywords
-    return tqdm(items, text, bar_format="{desc}: " + form, **keywords)
-
-
 class ProgressBars:
     """Progress bars, one at a time: `bars("tokenising train", 2048)` sets a bar's count.
 
@@ -48,8 +38,22 @@ class ProgressBars:
         if self._bar is None or text != self._text:
             self.close()
             self._text = text
-            self._bar = bar(text, total=self._total, disable=self._disable)
+            self._bar = self._new_bar(text)
         self._bar.update(done - self._bar.n)
+
+    def _new_bar(self, text: str) -> "tqdm":
+        """Returns a bar that fits the terminal and vanishes when it is closed."""
+        from tqdm import tqdm
+
+        form = "{n_fmt}/{total_fmt} |{bar}| {remaining} left"
+        return tqdm(
+            desc=text,
+            total=self._total,
+            bar_format="{desc}: " + (form if self._total else "{n:,}, {elapsed}"),
+            disable=self._disable,
+            leave=False,
+            dynamic_ncols=True,
+        )
 
     def close(self) -> None:
         """Closes the current bar."""
@@ -95,15 +99,6 @@ class Table:
         sides = {"l": "left", "r": "right"}
         align = [sides[letter] for letter in self.align.ljust(columns, self.align[-1])]
         return tabulate(rows, self.header, style, disable_numparse=True, colalign=align)
-
-    def paragraphs(self) -> list[str]:
-        """Formats a line per row, such as `first cell  header cell; header cell`."""
-        lines = []
-        for first, *others in self.rows:
-            named = zip(self.header[1:], others, strict=True)
-            cells = "; ".join(f"{name} {cell}".strip() for name, cell in named if cell != "")
-            lines.append(f"{first}  {cells}")
-        return lines
 
 
 ReportPart: TypeAlias = str | Table  # of a report: a paragraph, code between ```, or a table

@@ -1,6 +1,5 @@
-"""Signals for child processes, forks, freed memory, and a silent import of TensorFlow."""
+"""Signals for child processes, forks, and a silent import of TensorFlow."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -12,14 +11,8 @@ from typing import Any, NoReturn, Self
 
 from tf_transformer.base.errors import UserError, quoted
 
-PARENT = "TF_TRANSFORMER_PARENT"  # id of a process that a command must not outlive
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BY_SIGNAL = tuple(128 + number for number in _PASSED_ON)
-
-MALLOC = "TF_TRANSFORMER_MALLOC"  # 0 leaves glibc's allocator as it is
-# Of glibc's malloc.h: https://man7.org/linux/man-pages/man3/mallopt.3.html
-KEPT_MEMORY = {"MMAP_MAX": 0, "TOP_PAD": 64 << 20, "TRIM_THRESHOLD": 2**31 - 1}
-_NUMBERS = {"TRIM_THRESHOLD": -1, "TOP_PAD": -2, "MMAP_MAX": -4}
 
 
 def ending_signals() -> list[int]:
@@ -28,47 +21,38 @@ def ending_signals() -> list[int]:
     return [n for n in _PASSED_ON if not (nohup and n == signal.SIGHUP)]
 
 
-class Relay:
-    """Runs a command; inside `with`, signals to this process are forwarded to it, each once.
+def run_command(words: Sequence[str]) -> int:
+    """Runs a command; signals to this process are forwarded to it, each once.
 
-    If this process is killed, a command of this package ends as on SIGTERM.
+    Returns its status, or 128 + the signal that arrived or killed it.
     """
+    first, pending, process = 0, list[int](), None
 
-    def __init__(self) -> None:
-        self._first = 0
-        self._pending: list[int] = []
-        self._process: subprocess.Popen | None = None
+    def pass_on() -> None:
+        """Sends each pending signal once, even if another signal interrupts this function."""
+        with suppress(IndexError):
+            while process:
+                process.send_signal(pending.pop(0))
 
-    def __enter__(self) -> Self:
-        self._before = {n: signal.signal(n, self._receive) for n in ending_signals()}
-        return self
+    def receive(number: int, _frame: object) -> None:
+        nonlocal first
+        first = first or number
+        pending.append(number)
+        pass_on()
 
-    def __exit__(self, *_) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def run(self, words: Sequence[str]) -> int:
-        """Runs a command; returns its status, or 128 + the signal that arrived or killed it."""
+    before = {n: signal.signal(n, receive) for n in ending_signals()}
+    try:
         # A new session, because a terminal sends Ctrl-C to its whole session: the child would
         # receive it twice.
-        environment = os.environ | {PARENT: str(os.getpid())}
-        self._process = subprocess.Popen(words, start_new_session=True, env=environment)
-        self._pass_on()  # signals from before the process existed
-        status = self._process.wait()
-        if self._first:
-            return 128 + self._first
-        return 128 - status if -status in _PASSED_ON else status
-
-    def _receive(self, number: int, _frame) -> None:
-        self._first = self._first or number
-        self._pending.append(number)
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        """Sends each pending signal once, even if another signal interrupts this method."""
-        with suppress(IndexError):
-            while self._process:
-                self._process.send_signal(self._pending.pop(0))
+        process = subprocess.Popen(words, start_new_session=True)
+        pass_on()  # signals from before the process existed
+        status = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if first:
+        return 128 + first
+    return 128 - status if -status in _PASSED_ON else status
 
 
 _process = 0  # the one in which a model was loaded, if there is one
@@ -95,29 +79,6 @@ def refuse_in_fork() -> None:
             "This process was forked from one in which a model was loaded: load only after the "
             "fork."
         )
-
-
-def keep_freed_memory() -> None:
-    """Makes glibc's allocator keep freed memory; call it before TensorFlow allocates.
-
-    TensorFlow frees each tensor when its last reader is done. By default glibc returns large
-    ones to the kernel at once, and the next step takes them again, page by page: over a third
-    of the processor time of a small model's training. Does nothing with another C library.
-    """
-    if (library := _glibc()) and os.environ.get(MALLOC) != "0":
-        for name, value in KEPT_MEMORY.items():
-            library.mallopt(_NUMBERS[name], value)
-
-
-def return_freed_memory() -> None:
-    """Returns kept memory to the kernel, after work that needed far more than the rest."""
-    if library := _glibc():
-        library.malloc_trim(0)
-
-
-def _glibc() -> ctypes.CDLL | None:
-    library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
-    return library if hasattr(library, "gnu_get_libc_version") else None
 
 
 @contextmanager

@@ -12,21 +12,18 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TextIO
 
 from tf_transformer.base.errors import UserError, one_line
-from tf_transformer.base.output import ReportPart, Table, joined
+from tf_transformer.base.output import ReportPart, joined
 from tf_transformer.base.system import import_tensorflow
 from tf_transformer.cli.process import abandon_output, flush_output
 
 UNEXPECTED = 70  # exit status after an error that no one foresaw: sysexits.h's EX_SOFTWARE
-
-# Keras imports these if they are installed, for features that this package does not use.
-_HIDDEN = ("IPython", "matplotlib", "pandas", "scipy", "sklearn")
 
 _RED, _YELLOW = 31, 33
 _HANGING = "  "  # indents the second and later lines of a message
 
 
 def import_tensorflow_quietly() -> None:
-    """Calls `system.import_tensorflow`, and makes a first import seconds faster.
+    """Calls `system.import_tensorflow`, and makes a first import a fifth faster.
 
     Objects created during this import live until exit, so collecting garbage is wasted time.
     """
@@ -35,9 +32,6 @@ def import_tensorflow_quietly() -> None:
         return
     collects = gc.isenabled()
     gc.collect()  # otherwise `freeze` would keep garbage for good
-    hidden = [name for name in _HIDDEN if name not in sys.modules]
-    for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]  # hides it
     gc.disable()
     try:
         import_tensorflow()
@@ -45,8 +39,6 @@ def import_tensorflow_quietly() -> None:
         gc.freeze()
         if collects:
             gc.enable()
-        for name in hidden:
-            del sys.modules[name]
 
 
 # --- Running a command -------------------------------------------------------------------
@@ -200,23 +192,17 @@ def _shown(text: str, stream: TextIO, colour: int | None, hanging: str = _HANGIN
 
 
 def print_report(*parts: ReportPart, style: str = "simple") -> None:
-    """Prints a report to stdout: as it is in a file, fitted to the width of a terminal.
+    """Prints a report to stdout: as it is in a file, with paragraphs wrapped on a terminal.
 
     Between its paragraphs, code and tables is an empty line; `style` is that of the tables.
     """
-    shown = [fitted(part, width(), style) for part in parts] if sys.stdout.isatty() else parts
-    sys.stdout.write(joined(shown, style))
+    if sys.stdout.isatty():
+        parts = tuple(map(_wrapped_part, parts))
+    sys.stdout.write(joined(parts, style))
 
 
-def fitted(part: ReportPart, columns: int, style: str = "simple") -> str:
-    """Fits a part of a report to a terminal.
-
-    Paragraphs are wrapped between words; code is unchanged, for pasting. A table that is too
-    wide loses its lines; if it is still too wide, each row becomes a paragraph.
-    """
-    if isinstance(part, Table):
-        for text in (part.text(style), part.text("plain")):
-            if max(map(len, text.split("\n"))) <= columns:
-                return text
-        part = "\n".join(part.paragraphs())
-    return part if part.startswith("```") else wrapped(part, columns)
+def _wrapped_part(part: ReportPart) -> ReportPart:
+    """Wraps a paragraph to the terminal; code is unchanged, for pasting, and so are tables."""
+    if not isinstance(part, str) or part.startswith("```"):
+        return part
+    return wrapped(part, width())

@@ -257,7 +257,7 @@ def _lines(path: str) -> list[str]:
 
 def _open(path: str) -> list[Run]:
     """Opens a run, or every run in a folder of seeds; returns none for an export."""
-    from tf_transformer.reports.comparison import members
+    from tf_transformer.api.compare import members
 
     is_run = (Path(path) / "config.json").exists()
     runs = [Run.open(str(folder)) for folder in ([path] if is_run else members(Path(path)))]

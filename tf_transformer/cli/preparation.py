@@ -11,9 +11,14 @@ from typing import Any
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import ProgressBars
 from tf_transformer.cli.console import import_tensorflow_quietly, print_line
-from tf_transformer.cli.options import RUN_HELP, require_new, require_writable
+from tf_transformer.cli.options import (
+    RUN_HELP,
+    add_run_settings,
+    config_of,
+    require_new,
+    require_writable,
+)
 from tf_transformer.cli.parser import add_setting
-from tf_transformer.cli.training_options import add_run_settings, config_of
 from tf_transformer.config import SETTINGS, Config
 from tf_transformer.config.settings import require_words
 from tf_transformer.data.text import read_lines, text_files

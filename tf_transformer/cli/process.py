@@ -6,12 +6,9 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn, TextIO
-
-from tf_transformer.base.system import PARENT, keep_freed_memory
 
 SECONDS_TO_END = 5
 
@@ -26,10 +23,7 @@ def run_process(main: Callable[[], int]) -> NoReturn:
     thread; Keras leaves such iterators to the garbage collector.
     """
     _open_closed_streams()
-    keep_freed_memory()
     _is_a_command.set()
-    if parent := os.environ.pop(PARENT, ""):
-        threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
     status = flush_output(_status_of(main))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to interrupt
@@ -39,13 +33,6 @@ def run_process(main: Callable[[], int]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(status)
-
-
-def _end_with(parent: int) -> None:
-    """Sends this process SIGTERM, on which it saves its work, once its parent has ended."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def must_end(status: int) -> None:

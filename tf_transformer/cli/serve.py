@@ -25,7 +25,7 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import float_from, given_options, int_from
 from tf_transformer.decoding.streams import use_threads
-from tf_transformer.export.versions import is_version, version_folders
+from tf_transformer.export.versions import is_version
 from tf_transformer.run import Run
 
 logger = logging.getLogger(__name__)
@@ -87,16 +87,16 @@ def run(options: argparse.Namespace) -> None:
             folder, translator = source, None
         telemetry = Telemetry()
 
-        def load(number: int, path: Path) -> LoadedVersion:
-            return LoadedVersion(number, path, telemetry, options.max_waiting, translator)
+        def load() -> LoadedVersion:
+            return LoadedVersion(folder, telemetry, options.max_waiting, translator)
 
         url = f"http://{host_and_port(*bound.getsockname()[:2])}/"
-        folders = _folders(Path(options.model), folder)
-        model = ServedModel(name, folders, load, telemetry, url)
+        number = int(folder.name) if is_version(folder.name) else 1
+        model = ServedModel(name, number, load, telemetry, url)
         stack.callback(model.close)
         app = make_app(model, telemetry, options.deadline, options.access_log)
         listener = Listener(app, bound, options.max_body)
-        model.follow()
+        model.start()
         _serve(listener, model, options.grace)
 
 
@@ -124,22 +124,15 @@ def _name(options: argparse.Namespace, source: Path | Run) -> str:
 def bound_socket(host: str, port: int) -> socket.socket:
     """Returns a socket with an address, which does not accept connections yet.
 
-    "localhost" is 127.0.0.1 only, and port 0 is any free one. Raises UserError if `host`
-    resolves to no address or to several, or the port is taken.
+    A name stands for its first IPv4 address, and port 0 for any free one. Raises UserError if
+    there is no such address, or the port is taken.
     """
-    host = "127.0.0.1" if host == "localhost" else host
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        entries = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
-        addresses = sorted({str(address[0]) for *_, address in entries})
-        if len(addresses) > 1:  # each would need its own server
-            raise UserError(
-                f"Cannot listen on {host!r}: it resolves to {' and '.join(addresses)}. Give "
-                "--host one of them, or 0.0.0.0 for every IPv4 address."
-            )
-        bound = socket.socket(entries[0][0])
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(entries[0][-1])
+        bound.bind((host, port))
     except (OSError, UnicodeError) as error:
+        bound.close()
         reason = getattr(error, "strerror", None) or error
         text = f"Cannot listen on {host_and_port(host, port)}: {reason}."
         raise UserError(text) from None
@@ -151,21 +144,10 @@ def host_and_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _folders(model: Path, folder: Path) -> Callable[[], dict[int, Path]]:
-    """Returns a function that finds the version folders: all of a model, or just one."""
-    if folder.parent == model and is_version(folder.name):
-        return lambda: {
-            number: version
-            for number, version in version_folders(model).items()
-            if (version / "saved_model.pb").exists()
-        }
-    return lambda: {int(folder.name) if is_version(folder.name) else 1: folder}
-
-
 def _serve(listener, model, grace: float) -> None:
     """Serves until a signal, then answers accepted requests for at most `grace` seconds.
 
-    Raises UserError if no version can be loaded, or the loaded one has stopped computing.
+    Raises UserError if the model cannot be loaded, or has stopped computing.
     """
     with _on_signals((*_ENDING, signal.SIGINT), lambda number: listener.stop()):
         listener.serve(lambda: model.alive)

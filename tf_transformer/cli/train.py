@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.output import MARKDOWN
 from tf_transformer.cli.console import import_tensorflow_quietly, print_report
-from tf_transformer.cli.options import require_writable
-from tf_transformer.cli.parser import value_of
-from tf_transformer.cli.process import must_end
-from tf_transformer.cli.training_options import (
+from tf_transformer.cli.options import (
     add_run_settings,
     config_of,
     options_of_rows,
+    require_writable,
     seconds_of,
     sets,
 )
+from tf_transformer.cli.parser import value_of
+from tf_transformer.cli.process import must_end
 from tf_transformer.config import Config
 from tf_transformer.run import Run, require_created_by
 from tf_transformer.training.sessions import Budget, Interrupted, is_chief

@@ -13,10 +13,9 @@ Two pairs in a batch of shape [B, L] = [2, 8]; 0 is PAD, 2 is BOS and 3 is EOS:
 import itertools
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -54,28 +53,57 @@ def make_dataset(
     plan: BatchPlan,
     sampler: SubwordSampler | None = None,
     slots: PairEdits | None = None,
+    *,
     fill: bool = True,
-    **options,
+    start_step: int = 0,
+    num_steps: int | None = None,
+    replicas: Sequence[int] = (0,),
+    num_replicas: int = 1,
+    advance: bool = False,
 ) -> tf.data.Dataset:
-    """Returns the batches of a corpus's plan for Keras's `fit`, with options of `dataset_of`.
+    """Returns the batches of a corpus's plan for Keras's `fit`, endless without `num_steps`.
 
     They are `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32, as above. A
     sampler segments the sentences anew at every step, after `slots` has put slots into them.
     Without `fill` a batch of fewer pairs than it has room for gets no rows of padding.
+
+    `start_step` counts from 0 over all epochs. Each batch is split into `num_replicas` shares
+    of equal shape, of which those of `replicas` become elements. With `advance` an iteration
+    goes on where the last one ended.
     """
 
-    def arrays(batch: Batch, at: StepAndReplica) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        batch = batch if fill else replace(batch, num_rows=len(batch.indices))
-        tags = plan.tags(batch.indices)
-        source = padded_rows(corpus, sampler, "source", batch, at, tags, slots)
-        labels = padded_rows(corpus, sampler, "target", batch, at, tags, slots)
-        target = np.roll(labels, 1, axis=1)
-        target[:, 0] = BOS_ID
-        target[labels == PAD_ID] = PAD_ID
-        return {"source": source, "target": target}, labels
+    def rows(side: SideName, batch: Batch, at: StepAndReplica) -> np.ndarray:  # [B, L]
+        tags = plan.tags(batch.indices)  # that joined sources leave out
+        left_out = tags if side == "source" else 0
+        ids = corpus.padded(side, batch.indices, batch.length, left_out)
+        if slots:
+            ids = slots.put(side, ids, batch.indices, at[0], tags)
+        if sampler:
+            ids = sampler.segmented(side, ids, at)
+        missing = batch.num_rows - len(batch.indices) if fill else 0
+        return np.pad(ids, ((0, missing), (0, 0)), constant_values=PAD_ID)
+
+    starts = itertools.count(start_step, (num_steps or 0) * advance)
+
+    def generate() -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        step = start = next(starts)
+        while num_steps is None or step < start + num_steps:
+            batch = plan.batch(step)
+            for replica in replicas:
+                share, at = batch.share(replica, num_replicas), (step, replica)
+                source, labels = rows("source", share, at), rows("target", share, at)
+                target = np.roll(labels, 1, axis=1)
+                target[:, 0] = BOS_ID
+                target[labels == PAD_ID] = PAD_ID
+                yield {"source": source, "target": target}, labels
+            step += 1
 
     ids = tf.TensorSpec([None, None], tf.int32)
-    return dataset_of(plan, arrays, ({"source": ids, "target": ids}, ids), **options)
+    signature = ({"source": ids, "target": ids}, ids)
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    elements = tf.data.INFINITE_CARDINALITY if num_steps is None else num_steps * len(replicas)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(elements))
+    return without_tuner(dataset.prefetch(_BATCHES_AHEAD * len(replicas)))
 
 
 def text_dataset(
@@ -131,63 +159,6 @@ def text_dataset(
     lengths = corpus.source_lengths, corpus.target_lengths
     plan = BatchPlan(*lengths, batch_tokens=batch_tokens, max_length=max_length, seed=seed)
     return make_dataset(corpus, plan, num_steps=plan.steps_per_epoch, advance=True, fill=False)
-
-
-def padded_rows(
-    corpus: EncodedCorpus,
-    sampler: SubwordSampler | None,
-    side: SideName,
-    batch: Batch,
-    at: StepAndReplica,
-    tags: np.ndarray | int = 0,
-    slots: PairEdits | None = None,
-) -> np.ndarray:
-    """Returns the ids of a side of a batch, [num_rows, length].
-
-    `tags` are those that joined sources leave out; see `EncodedCorpus.padded`.
-    """
-    left_out = tags if side == "source" else 0
-    ids = corpus.padded(side, batch.indices, batch.length, left_out)
-    if slots:
-        ids = slots.put(side, ids, batch.indices, at[0], tags)
-    if sampler:
-        ids = sampler.segmented(side, ids, at)
-    missing = batch.num_rows - len(batch.indices)
-    return np.pad(ids, ((0, missing), (0, 0)), constant_values=PAD_ID)
-
-
-def dataset_of(
-    plan: BatchPlan,
-    arrays: Callable[[Batch, StepAndReplica], Any],
-    signature: Any,
-    *,
-    start_step: int = 0,
-    num_steps: int | None = None,
-    replicas: Sequence[int] = (0,),
-    num_replicas: int = 1,
-    advance: bool = False,
-) -> tf.data.Dataset:
-    """Maps the batches of `plan` through `arrays`, endless unless there are `num_steps`.
-
-    `arrays` maps a batch, or a share of one, and its step and replica to an element of the
-    dataset, with the tensors of `signature`. `start_step` counts from 0 over all epochs. Each
-    batch is split into `num_replicas` shares of equal shape, of which those of `replicas`
-    become elements. With `advance` an iteration goes on where the last one ended.
-    """
-    starts = itertools.count(start_step, (num_steps or 0) * advance)
-
-    def generate() -> Iterator[Any]:
-        step = start = next(starts)
-        while num_steps is None or step < start + num_steps:
-            batch = plan.batch(step)
-            for replica in replicas:
-                yield arrays(batch.share(replica, num_replicas), (step, replica))
-            step += 1
-
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-    elements = tf.data.INFINITE_CARDINALITY if num_steps is None else num_steps * len(replicas)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(elements))
-    return without_tuner(dataset.prefetch(_BATCHES_AHEAD * len(replicas)))
 
 
 def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:

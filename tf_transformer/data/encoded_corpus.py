@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:  # corpora are read without TensorFlow
 INFO_FILE = "corpus.json"
 CHUNK_PAIRS = 2048  # tokenised at once, by all cores
 
-TextPairs = Sequence[tuple[str, ...]]
+# Of source and target, the ids of all pairs in a row, and their lengths [pairs].
+Sides = Sequence[tuple[np.ndarray, np.ndarray]]
+Dropped = Mapping[str, np.ndarray]  # bool [pairs] for each reason to drop pairs
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,6 @@ class FilterReport:
     ratio: int
     max_length: int
     max_ratio: float
-    cut: int = 0  # of truncated pairs, for encoders that truncate instead of dropping
 
     def summary(self) -> str:
         """Formats a line such as "9 pairs read, 8 kept; dropped: 1 empty"."""
@@ -50,7 +51,6 @@ class FilterReport:
         }
         dropped = ", ".join(reason for reason, count in reasons.items() if count)
         kept = f"{self.read:,} pairs read, {self.kept:,} kept"
-        kept += f"; {self.cut:,} cut to {self.max_length} tokens" if self.cut else ""
         return f"{kept}; dropped: {dropped}" if dropped else kept
 
 
@@ -113,6 +113,7 @@ class EncodedCorpus:
     def __init__(self, directory: Path, info: dict[str, Any]) -> None:
         self._sides = {name: EncodedSide(directory, name, info["dtype"]) for name in SIDES}
         self.source_lengths, self.target_lengths = map(self.lengths, SIDES)
+        info["report"].pop("cut", 0)  # of 1.1.0
         self.report = FilterReport(**info["report"])
         self.fingerprint, self.sizes = info["fingerprint"], info["sizes"]
 
@@ -192,79 +193,42 @@ def encode_corpus(
     than an older corpus, which is replaced.
     """
 
-    def encode(pairs: TextPairs) -> Chunk:
-        chunk = encoded([pair[:2] for pair in pairs])
-        if all(len(pair) == 2 for pair in pairs):
-            return chunk
-        others = encoded([pair[2:] for pair in pairs])
-        unfit = np.any(list(others.dropped.values()), axis=0)
-        chosen = [pair[:2] if bad else pair[2:] for pair, bad in zip(pairs, unfit, strict=True)]
-        return Chunk(encoded(chosen).sides, chunk.dropped)
-
-    def encoded(pairs: TextPairs) -> Chunk:
+    def encoded(pairs: Sequence[tuple[str, ...]]) -> tuple[Sides, Dropped]:
         sides = []
         for side, sentences in zip(SIDES, zip(*pairs, strict=True), strict=True):
             ids, _ = tokenizer.encode(sentences, side)
             sides.append((ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32)))
         (_, source_lengths), (_, target_lengths) = sides
-        return Chunk(sides, _dropped(source_lengths, target_lengths, max_length, max_ratio))
+        return sides, _dropped(source_lengths, target_lengths, max_length, max_ratio)
 
-    dtype = id_dtype(tokenizer.vocab_size)
-    limits = {"max_length": max_length, "max_ratio": max_ratio}
-    write_encoded(directory, texts, encode, dtype, fingerprint, progress, limits)
-    return EncodedCorpus.open(directory)
+    def chosen(pairs: Sequence[tuple[str, ...]]) -> tuple[Sides, Dropped]:
+        sides, dropped = encoded([pair[:2] for pair in pairs])
+        if any(len(pair) > 2 for pair in pairs):
+            _, of_others = encoded([pair[2:] for pair in pairs])
+            unfit = np.any(list(of_others.values()), axis=0)
+            both = zip(pairs, unfit, strict=True)
+            sides, _ = encoded([pair[:2] if bad else pair[2:] for pair, bad in both])
+        return sides, dropped
 
-
-def _dropped(
-    source: np.ndarray, target: np.ndarray, max_length: int, max_ratio: float
-) -> dict[str, np.ndarray]:
-    """Marks the pairs dropped for each reason (one per pair): lengths [B] -> boolean [B]."""
-    shorter, longer = np.minimum(source, target), np.maximum(source, target)
-    empty = shorter == 1  # EOS alone
-    too_long = ~empty & (longer > max_length)
-    ratio = ~empty & ~too_long & (longer > max_ratio * shorter)
-    return {"empty": empty, "too_long": too_long, "ratio": ratio}
-
-
-class Chunk(NamedTuple):
-    """Tokenised pairs."""
-
-    # Of source and target, the ids of all pairs in a row, and their lengths [pairs].
-    sides: Sequence[tuple[np.ndarray, np.ndarray]]
-    dropped: Mapping[str, np.ndarray]  # bool [pairs] for each reason to drop pairs
-    cut: int = 0  # number of truncated pairs
-
-
-def write_encoded(
-    directory: Path,
-    texts: Sequence[Iterable[tuple[str, ...]]],
-    encode: Callable[[TextPairs], Chunk],
-    dtype: str,
-    fingerprint: str,
-    progress: Callable[[int], None] | None,
-    limits: Mapping[str, Any],
-) -> None:
-    """Writes what `encode` makes of texts, chunk by chunk; it appears whole or not at all."""
     if directory.exists() and not (directory / INFO_FILE).is_file():
         raise UserError(
             f"{directory} must be new or an encoded corpus. Received: no {INFO_FILE} in it."
         )
+    dtype = id_dtype(tokenizer.vocab_size)
     with new_folder(directory, replaces=True) as temporary:
         lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
-        counts = dict.fromkeys(("read", "kept", "empty", "too_long", "ratio", "cut"), 0)
+        counts = dict.fromkeys(("read", "kept", "empty", "too_long", "ratio"), 0)
         sizes = []
         for pairs in map(iter, texts):
             before = counts["kept"]
             while batch := list(itertools.islice(pairs, CHUNK_PAIRS)):
-                chunk = encode(batch)
-                keep = np.ones(len(batch), bool)
-                for reason, rows in chunk.dropped.items():
-                    counts[reason] += int(rows.sum())
-                    keep &= ~rows
+                sides, dropped = chosen(batch)
+                keep = ~np.any(list(dropped.values()), axis=0)
                 counts["read"] += len(batch)
                 counts["kept"] += int(keep.sum())
-                counts["cut"] += chunk.cut
-                for side, (ids, of_all) in zip(SIDES, chunk.sides, strict=True):
+                for reason, rows in dropped.items():
+                    counts[reason] += int(rows.sum())
+                for side, (ids, of_all) in zip(SIDES, sides, strict=True):
                     kept = ids[np.repeat(keep, of_all)].astype(dtype)
                     with (temporary / f"{side}_ids.bin").open("ab") as file:
                         file.write(kept.tobytes())
@@ -272,13 +236,25 @@ def write_encoded(
                 if progress is not None:
                     progress(counts["read"])
             sizes.append(counts["kept"] - before)
-        report = FilterReport(**counts, **limits)
+        report = FilterReport(**counts, max_length=max_length, max_ratio=max_ratio)
         if not report.kept:
             raise UserError(f"The corpus has no usable pair: {report.summary()}.")
         for side in SIDES:
             np.save(temporary / f"{side}_lengths.npy", np.concatenate(lengths[side]))
         info = {"dtype": dtype, "fingerprint": fingerprint, "sizes": sizes}
         _write_info(temporary, info | {"report": dataclasses.asdict(report)})
+    return EncodedCorpus.open(directory)
+
+
+def _dropped(
+    source: np.ndarray, target: np.ndarray, max_length: int, max_ratio: float
+) -> Dropped:
+    """Marks the pairs dropped for each reason (one per pair): lengths [B] -> boolean [B]."""
+    shorter, longer = np.minimum(source, target), np.maximum(source, target)
+    empty = shorter == 1  # EOS alone
+    too_long = ~empty & (longer > max_length)
+    ratio = ~empty & ~too_long & (longer > max_ratio * shorter)
+    return {"empty": empty, "too_long": too_long, "ratio": ratio}
 
 
 # --- Metadata ------------------------------------------------------------------------------

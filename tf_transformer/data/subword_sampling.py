@@ -192,17 +192,6 @@ class SubwordSampler:
         stretched = np.ceil(self._corpus.lengths(side) * self.stretch)
         return np.minimum(stretched, max_length).astype(np.int32)
 
-    def padded(
-        self,
-        side: SideName,
-        indices: np.ndarray,
-        length: int,
-        at: StepAndReplica,
-        tags: np.ndarray | int = 0,
-    ) -> np.ndarray:
-        """Returns sentences like `EncodedCorpus.padded`, segmented anew."""
-        return self.segmented(side, self._corpus.padded(side, indices, length, tags), at)
-
     def segmented(self, side: SideName, usual: np.ndarray, at: StepAndReplica) -> np.ndarray:
         """Returns padded sentences of a side [B, length], segmented anew."""
         result = usual.copy()

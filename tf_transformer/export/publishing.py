@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError
@@ -20,7 +21,6 @@ from tf_transformer.export.card import CARD, changed_settings, read_card, write_
 from tf_transformer.export.saved_model import ExportEngine, column, open_export
 from tf_transformer.export.self_test import Check, self_test
 from tf_transformer.export.versions import check_readable, new_version
-from tf_transformer.export.warm_up import Request, write_requests
 from tf_transformer.fast.int8 import KnownProduct, is_int8, parameters
 
 Function: TypeAlias = tf.types.experimental.PolymorphicFunction
@@ -35,6 +35,15 @@ max_enqueued_batches { value: 64 }
 num_batch_threads { value: 1 }
 pad_variable_length_inputs: true
 """
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call of a signature: inputs by name, and the requested outputs (all if empty)."""
+
+    signature: str
+    inputs: Mapping[str, np.ndarray]
+    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -178,3 +187,57 @@ def facts(
         "vocabulary": {"size": tokenizer.vocab_size, "ids": ids},
         "sizes": {"parameters": sum(map(parameters, models)), **sizes},
     }
+
+
+# --- Warm-up requests ---------------------------------------------------------------------
+#
+# TF Serving answers those in a file of its own before it declares a model ready, because a
+# session builds an executor at the first call for each set of outputs, which takes about a
+# second for a large model. The file holds PredictionLog messages as protocol buffers, encoded
+# by hand: their classes are in tensorflow-serving-api, which exports need for nothing else.
+
+WARM_UP = Path("assets.extra", "tf_serving_warmup_requests")  # TF Serving's path
+
+# Field numbers of tensorflow_serving/apis/{prediction_log,predict,model}.proto.
+_PREDICTION_LOG_PREDICT_LOG = 6
+_PREDICT_LOG_REQUEST = 1
+_REQUEST_MODEL_SPEC, _REQUEST_INPUTS, _REQUEST_OUTPUT_FILTER = 1, 2, 3
+_MODEL_SPEC_NAME, _MODEL_SPEC_SIGNATURE_NAME = 1, 3
+_MAP_KEY, _MAP_VALUE = 1, 2
+
+
+def write_requests(folder: Path, model_name: str, requests: Iterable[Request]) -> None:
+    """Writes the warm-up file of the SavedModel in `folder`."""
+    file = folder / WARM_UP
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for request in requests:
+            writer.write(prediction_log(model_name, request))
+
+
+def prediction_log(model_name: str, request: Request) -> bytes:
+    """Returns a serialised tensorflow.serving.PredictionLog with this request."""
+    spec = _field(_MODEL_SPEC_NAME, model_name.encode())
+    spec += _field(_MODEL_SPEC_SIGNATURE_NAME, request.signature.encode())
+    message = _field(_REQUEST_MODEL_SPEC, spec)
+    for name, values in request.inputs.items():
+        tensor = tf.make_tensor_proto(values).SerializeToString()
+        entry = _field(_MAP_KEY, name.encode()) + _field(_MAP_VALUE, tensor)
+        message += _field(_REQUEST_INPUTS, entry)
+    for name in request.outputs:
+        message += _field(_REQUEST_OUTPUT_FILTER, name.encode())
+    return _field(_PREDICTION_LOG_PREDICT_LOG, _field(_PREDICT_LOG_REQUEST, message))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Encodes a length-delimited field: number and wire type 2, length, content."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    """Encodes seven bits per byte, lowest first; the top bit marks that more follow."""
+    digits = bytearray()
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*digits, number])

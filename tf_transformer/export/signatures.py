@@ -21,9 +21,8 @@ from tf_transformer.decoding.beam_search import Hypotheses, length_penalty
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.interface import SearchPlan
 from tf_transformer.decoding.text_codec import IDS, TextCodec
-from tf_transformer.export.publishing import Exportable, Function
+from tf_transformer.export.publishing import Exportable, Function, Request
 from tf_transformer.export.self_test import TEXTS, check_translator
-from tf_transformer.export.warm_up import Request
 from tf_transformer.models.ensemble import models_of
 
 Outputs = dict[str, tf.Tensor]

@@ -461,10 +461,6 @@ def check_filters(corpora: Mapping[str, EncodedCorpus]) -> list[Finding]:
     findings, kept = [], []
     for name, corpus in corpora.items():
         report = corpus.report
-        if not report.kept:
-            text = f"{name} has no usable pair: {report.summary()}."
-            findings.append(Finding("filters", text, warning=True))
-            continue
         dropped = (report.read - report.kept) / report.read
         if dropped > 0.05:
             text = (

@@ -66,8 +66,6 @@ class Telemetry:
         for reason in WARNINGS:  # an alert must see the first increase
             self.doubtful.labels(reason)
         self.version = gauge("version", "The loaded version; 0: none.")
-        text = "Versions that are there but cannot be used; the log says why."
-        self.refused_versions = gauge("refused_versions", text)
 
     def page(self) -> bytes:
         """Returns all metrics in Prometheus's text format."""
@@ -83,7 +81,6 @@ class TokenCounter:
     def __init__(self, engine: ExportEngine) -> None:
         self.decoding, self.longest_trained = engine.decoding, engine.longest_trained
         _, self.longest = engine.limits(engine.decoding)  # tokens in a row, EOS included
-        self._remarked = self.longest_trained or float("inf")
         # Maximum positions computed together: rows times the longest of them.
         self.positions = max(engine.decoding.batch_tokens // engine.decoding.beam_size, 1)
         self._engine = engine
@@ -91,14 +88,9 @@ class TokenCounter:
     def read(self, inputs: Mapping[str, np.ndarray]) -> list[int]:
         """Returns the tokens, EOS included, of each text and row of ids, up to the limit."""
         sizes: list[int] = []
-        for name, values in inputs.items():
+        for values in inputs.values():
             if values.dtype == object:
-                counts = [*map(self.count, values)]
-                if name in ("text", "source") and max(counts, default=0) > self._remarked:
-                    line = "a text is longer than any in training, %d tokens (logged once)"
-                    logger.warning(line, self.longest_trained)
-                    self._remarked = float("inf")
-                sizes += counts
+                sizes += map(self.count, values)
             elif values.ndim == 2:
                 sizes += [values.shape[1]] * len(values)
         return [min(size, self.longest) for size in sizes]

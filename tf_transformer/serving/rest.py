@@ -22,8 +22,7 @@ from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import MAX_ROWS, TokenCounter
 from tf_transformer.terms.glossary import Glossary
-from tf_transformer.terms.kept import KeptTranslations
-from tf_transformer.terms.protection import Protection
+from tf_transformer.terms.protection import KeptTranslations, Protection
 from tf_transformer.translation.translator import Translator
 
 _LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max
@@ -255,13 +254,12 @@ def format_response(outputs: Arrays, by_row: bool, warnings: Sequence[Any] = ())
     return json.dumps(record, ensure_ascii=False, allow_nan=False)
 
 
-def model_status(states: dict[int, tuple[str, str]]) -> dict[str, Any]:
-    """Returns the answer to GET /v1/models/NAME from each version's state and error."""
-    versions = []
-    for number, (state, error) in sorted(states.items(), reverse=True):
-        status = {"error_code": "UNKNOWN" if error else "OK", "error_message": error}
-        versions.append({"version": str(number), "state": state, "status": status})
-    return {"model_version_status": versions}
+def model_status(version: int, state: str) -> dict[str, Any]:
+    """Returns the answer to GET /v1/models/NAME."""
+    status = {"error_code": "OK", "error_message": ""}
+    return {
+        "model_version_status": [{"version": str(version), "state": state, "status": status}]
+    }
 
 
 def metadata(export: ExportEngine, name: str, version: int) -> dict[str, Any]:

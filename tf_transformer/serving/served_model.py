@@ -1,13 +1,9 @@
-"""The served version of a model: loaded, tried, swapped in, and freed when it is replaced.
-
-A request uses one version from start to end, so that no answer mixes two.
-"""
+"""The served version of a model: loaded and tried while the server already listens."""
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,16 +20,15 @@ from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0
 _FILLER = Translation("", float(np.finfo(np.float32).min), 0.0, 0)  # where fewer were found
 
 
 class UnknownVersionError(Exception):
-    """There is no such version."""
+    """The server has another version."""
 
 
 class NotReadyError(Exception):
-    """No version is loaded at the moment."""
+    """The version is still being loaded."""
 
 
 class LoadedVersion:
@@ -47,13 +42,12 @@ class LoadedVersion:
 
     def __init__(
         self,
-        number: int,
         path: Path,
         telemetry: Telemetry,
         max_waiting: int = 256,
         translator: Translator | None = None,
     ) -> None:
-        self.number, self.users, self._closed = number, 0, False
+        self._closed = False
         self.export = open_export(path)
         self.translator = translator or translator_of(self.export, self.export.decoding)
         try:
@@ -118,168 +112,78 @@ class LoadedVersion:
 
 
 class ServedModel:
-    """Follows the version folders of a model: the newest that can be loaded answers.
+    """A model and the version of it that answers, once `load` has loaded it.
 
-    A new version is loaded while the current one answers, and then replaces it. The same holds
-    for changed files of the current version, and for the previous folder when the newest is
-    deleted. A version that cannot be loaded is tried again when its files change.
-
-    `find` returns the folders by number; `load` loads one of them, and raises UserError if it
-    cannot; `url` is where the model is served, for the log.
+    `load` raises UserError if it cannot; `url` is where the model is served, for the log.
     """
 
     def __init__(
         self,
         name: str,
-        find: Callable[[], dict[int, Path]],
-        load: Callable[[int, Path], LoadedVersion],
+        number: int,
+        load: Callable[[], LoadedVersion],
         telemetry: Telemetry,
         url: str = "",
     ) -> None:
-        self.name, self._find, self._load, self._url = name, find, load, url
-        self.failure: Exception | None = None  # why no version could be loaded
-        self._current: LoadedVersion | None = None
-        self._stamp: object = None  # of the current version's files
-        self._loading: int | None = None
-        self._refused: dict[int, tuple[object, str]] = {}  # files' stamp, and the reason
-        self._changed = threading.Condition()
-        self._stopped = threading.Event()
-        telemetry.version.set_function(lambda: self._current.number if self._current else 0)
-        telemetry.refused_versions.set_function(lambda: len(self._refused))
+        self.name, self.number, self._load, self._url = name, number, load, url
+        self.failure: Exception | None = None  # why the version could not be loaded
+        self._version: LoadedVersion | None = None
+        telemetry.version.set_function(lambda: number if self._version else 0)
         telemetry.waiting_rows.set_function(
-            lambda: self._current.queue.waiting if self._current else 0
+            lambda: self._version.queue.waiting if self._version else 0
         )
 
     @property
     def ready(self) -> bool:
-        """True while a version is loaded and its streams are running."""
-        version = self._current
-        return version is not None and version.queue.alive
+        """True while the version is loaded and its streams are running."""
+        return self._version is not None and self._version.queue.alive
 
     @property
     def alive(self) -> bool:
-        """True unless no version could be loaded, or a stream of the current one failed."""
-        return self.failure is None and (self.ready or self._current is None)
+        """True unless the version could not be loaded, or a stream of it failed."""
+        return self.failure is None and (self.ready or self._version is None)
 
-    def states(self) -> dict[int, tuple[str, str]]:
-        """Returns the state of each version in TF Serving's words, and its error or ""."""
-        refused, current = self._refused, self._current
-        states = {number: ("END", why) for number, (_, why) in refused.items()}
-        if self._loading is not None:
-            states[self._loading] = ("LOADING", "")
-        if current:  # its files may have been replaced by others that cannot be loaded
-            states[current.number] = ("AVAILABLE", refused.get(current.number, ("", ""))[1])
-        return states
+    @property
+    def state(self) -> str:
+        """The state of the version in TF Serving's words."""
+        return "AVAILABLE" if self._version else "LOADING"
 
-    @contextmanager
-    def use(self, number: int | None = None) -> Iterator[LoadedVersion]:
-        """Yields the current version, which is not freed inside the block.
+    def require(self, number: int | None) -> None:
+        """Raises UnknownVersionError if a number is given and not that of the version."""
+        if number not in (None, self.number):
+            raise UnknownVersionError(
+                f"There is no version {number} of {self.name}. There is: {self.number}."
+            )
 
-        Raises UnknownVersionError if `number` is another's, NotReadyError if none is loaded.
-        """
-        with self._changed:
-            version = self._current
-            if version is None:
-                raise NotReadyError
-            if number not in (None, version.number):
-                raise UnknownVersionError(
-                    f"There is no version {number} of {self.name}. Loaded: {version.number}."
-                )
-            version.users += 1
-        try:
-            yield version
-        finally:
-            with self._changed:
-                version.users -= 1
-                self._changed.notify_all()
+    def version(self, number: int | None = None) -> LoadedVersion:
+        """Returns the version; raises UnknownVersionError, or NotReadyError."""
+        self.require(number)
+        if self._version is None:
+            raise NotReadyError
+        return self._version
 
-    def follow(self) -> threading.Thread:
-        """Starts a thread that calls `update` every `POLL_SECONDS` until `refuse`."""
+    def start(self) -> threading.Thread:
+        """Starts a thread that loads the version."""
 
-        def watch() -> None:
+        def load() -> None:
             try:
-                while not self._stopped.is_set():
-                    self.update()
-                    self._stopped.wait(POLL_SECONDS)
+                self._version = self._load()
             except Exception as error:
                 self.failure = error
+                return
+            text = "serving %s version %d on %s (Ctrl-C ends it)"
+            logger.info(text, self.name, self.number, self._url)
 
-        thread = threading.Thread(target=watch, name="versions", daemon=True)
+        thread = threading.Thread(target=load, name="loading", daemon=True)
         thread.start()
         return thread
 
-    def update(self) -> None:
-        """Loads the newest folder that can be loaded, unless it is the current version.
-
-        If no version is loaded, raises UserError if none can be, and OSError if the folders
-        cannot be listed.
-        """
-        try:
-            folders = self._find()
-        except OSError:  # such as a network error, or a folder that is just being removed
-            if not self._current:
-                raise
-            return
-        stamps = {number: _stamp(folder) for number, folder in folders.items()}
-        self._refused = {
-            number: refused
-            for number, refused in self._refused.items()
-            if number in stamps and stamps[number] == refused[0]
-        }
-        current = self._current.number if self._current else -1
-        for number in sorted(stamps.keys() - self._refused.keys(), reverse=True):
-            is_same = number == current and stamps[number] in (self._stamp, None)
-            if is_same or (current in stamps and number < current):
-                return
-            if self._replace(number, folders[number], stamps[number]):
-                return
-        if not self._current and self._refused:
-            raise UserError(self._refused[min(self._refused)][1])
-
-    def _replace(self, number: int, folder: Path, stamp: object) -> bool:
-        """Loads a version and swaps it in; returns whether that worked.
-
-        The previous version is freed when nobody uses it any more.
-        """
-        self._loading = number
-        try:
-            version = self._load(number, folder)
-        except UserError as error:
-            self._refused |= {number: (stamp, str(error))}
-            logger.warning("version %d of %s is not used: %s", number, self.name, error)
-            return False
-        finally:
-            self._loading = None
-        with self._changed:
-            previous, self._current, self._stamp = self._current, version, stamp
-        text = "serving %s version %d on %s (Ctrl-C ends it)"
-        logger.info(text, self.name, number, self._url)
-        if previous:
-            with self._changed:
-                self._changed.wait_for(lambda: not previous.users or self._stopped.is_set())
-            previous.close()
-            logger.info("version %d of %s is freed", previous.number, self.name)
-        return True
-
     def refuse(self) -> None:
-        """Stops accepting requests and new versions; queued requests are still computed."""
-        with self._changed:
-            self._stopped.set()
-            self._changed.notify_all()
-            if self._current:
-                self._current.queue.refuse()
+        """Stops accepting requests; queued ones are still computed."""
+        if self._version:
+            self._version.queue.refuse()
 
     def close(self) -> None:
         """Ends running computations, for which it waits a second, and frees the model."""
-        self.refuse()
-        if self._current:
-            self._current.close()
-
-
-def _stamp(path: Path) -> object:
-    """Returns a value that changes when the files in a folder do."""
-    try:
-        files = [(str(file), file.stat()) for file in sorted(path.rglob("*"))]
-    except OSError:  # the folder is just being removed
-        return None
-    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]
+        if self._version:
+            self._version.close()

@@ -15,8 +15,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from concurrent.futures import CancelledError, wait
-from contextlib import ExitStack, suppress
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -27,16 +27,13 @@ from tf_transformer.decoding.interface import ClosedError, Translation
 from tf_transformer.decoding.streams import at_once
 from tf_transformer.export.saved_model import column
 from tf_transformer.run.checkpoints import Arrays
-from tf_transformer.terms.kept import translate_kept
-from tf_transformer.terms.protection import Slotted
+from tf_transformer.terms.protection import Slotted, translate_kept
 
 try:
     import flask
     from waitress import wasyncore
-    from waitress.channel import HTTPChannel
     from waitress.server import TcpWSGIServer
-    from waitress.task import ErrorTask
-    from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
+    from werkzeug.exceptions import HTTPException, NotFound
 
     from tf_transformer.serving import rest
     from tf_transformer.serving.queue import MAX_ROWS, BatchError, QueueFullError, Telemetry
@@ -54,10 +51,6 @@ logger = logging.getLogger(__name__)
 _DOCUMENTS = 16  # at a time, since each keeps a connection for long
 
 
-class ClientGoneError(Exception):
-    """The client of a document has closed its connection."""
-
-
 # By exception: the status, the message (by default its own), and the reason in the metrics.
 _ERRORS: dict[type[BaseException], tuple[int, str, str]] = {
     rest.BadRequestError: (400, "", "bad request"),
@@ -67,7 +60,6 @@ _ERRORS: dict[type[BaseException], tuple[int, str, str]] = {
     BatchError: (503, "The server failed on this batch of requests. Try again.", "failure"),
     ClosedError: (503, "The server is stopping. Try again.", "stopping"),
     CancelledError: (503, "The server is stopping. Try again.", "stopping"),
-    ClientGoneError: (499, "The client has gone.", "client gone"),  # the number is nginx's
     TimeoutError: (504, "The answer took too long.", "deadline"),
 }
 
@@ -102,7 +94,7 @@ def make_app(
     app.add_url_rule("/readyz", "readyz", lambda: _health(model.ready))
     app.add_url_rule("/monitoring/prometheus/metrics", "metrics", metrics)
     _add_model(app, model, telemetry, deadline)
-    _observe(app, model.name, telemetry, access_log)
+    _observe(app, telemetry, access_log)
     return app
 
 
@@ -115,28 +107,24 @@ def _add_model(
     doubts = functools.partial(_doubts, telemetry)
 
     def predict(number=None):
-        with model.use(number) as version:
-            request = rest.parse_request(flask.request.get_data(), version.export)
-            flask.g.signature = request.signature
-            outputs = answer(version, request.signature, request.inputs)
-            found = rest.best_translations(version.counter, request.inputs, outputs)
+        version = model.version(number)
+        request = rest.parse_request(flask.request.get_data(), version.export)
+        flask.g.signature = request.signature
+        outputs = answer(version, request.signature, request.inputs)
+        found = rest.best_translations(version.counter, request.inputs, outputs)
         remarks = doubts(found, ({"row": row} for row in itertools.count()))
         warnings = [*request.warnings, *remarks]
         return _reply(rest.format_response(outputs, request.by_row, warnings))
 
     def document(number=None):
-        gone = flask.request.environ.get("waitress.client_disconnected", lambda: False)
-        with ExitStack() as stack:
-            if not places.acquire(blocking=False):  # before any work
-                raise QueueFullError
-            stack.callback(places.release)
-            version = stack.enter_context(model.use(number))
+        if not places.acquire(blocking=False):  # before any work
+            raise QueueFullError
+        try:
+            version = model.version(number)
             with splitting:  # one at a time, so that others never wait for several
-                if gone():
-                    raise ClientGoneError
                 body = flask.request.get_data()
                 parts, kept, warnings = rest.parse_document(body, version.translator)
-            compute, cut = functools.partial(answer, version, gone=gone), 0
+            compute, cut = functools.partial(answer, version, is_document=True), 0
 
             def search(slotted: list[Slotted]) -> list[list[Translation]]:
                 nonlocal cut
@@ -146,6 +134,8 @@ def _add_model(
 
             sentences = [part.text for part in parts if part.is_sentence]
             found = translate_kept(sentences, kept, search)
+        finally:
+            places.release()
         warnings += found.notes
         if cut:
             warnings.append(f"Sentences that were too long and were cut: {cut}")
@@ -154,15 +144,12 @@ def _add_model(
         return _reply(rest.format_document(parts, found, warnings))
 
     def status(number=None):
-        states = model.states()
-        if number is not None and number not in states:
-            raise UnknownVersionError(f"There is no version {number} of {model.name}.")
-        chosen = states if number is None else {number: states[number]}
-        return _reply(json.dumps(rest.model_status(chosen)))
+        model.require(number)
+        return _reply(json.dumps(rest.model_status(model.number, model.state)))
 
     def describe(number=None):
-        with model.use(number) as version:
-            return _reply(json.dumps(rest.metadata(version.export, model.name, version.number)))
+        export = model.version(number).export
+        return _reply(json.dumps(rest.metadata(export, model.name, model.number)))
 
     path = f"/v1/models/{model.name}"
     for prefix in (path, f"{path}/versions/<int:number>"):
@@ -193,15 +180,11 @@ def _answer(
     version: LoadedVersion,
     signature: str,
     inputs: Arrays,
-    gone: Callable[[], bool] | None = None,  # of a document's client
+    is_document: bool = False,
 ) -> Arrays:
-    queued = version.queue.submit(signature, inputs, deadline, gone is not None)
+    queued = version.queue.submit(signature, inputs, deadline, is_document)
     try:
-        while gone and not queued.done():
-            if gone():
-                raise ClientGoneError
-            wait([queued], 0.5)
-        outputs = queued.result(deadline)
+        outputs = queued.result(None if is_document else deadline)
     finally:
         queued.cancel()  # not computed if nobody waits for it any more
     telemetry.tokens_written.inc(version.counter.written(outputs))
@@ -232,7 +215,7 @@ def _translations(
     return [found[row] for row in range(len(sentences))], cut
 
 
-def _observe(app: flask.Flask, name: str, telemetry: Telemetry, access_log: str) -> None:
+def _observe(app: flask.Flask, telemetry: Telemetry, access_log: str) -> None:
     """Counts, times and logs every answer, and adds the request id to it."""
 
     @app.before_request
@@ -242,7 +225,7 @@ def _observe(app: flask.Flask, name: str, telemetry: Telemetry, access_log: str)
     @app.errorhandler(Exception)
     def explain(error):
         if isinstance(error, HTTPException):
-            status, text, reason = error.code or 500, _explanation(error, app, name), "http"
+            status, text, reason = error.code or 500, _explanation(error, app), "http"
         elif type(error) in _ERRORS:
             status, text, reason = _ERRORS[type(error)]
         else:
@@ -279,29 +262,23 @@ def _observe(app: flask.Flask, name: str, telemetry: Telemetry, access_log: str)
         return response
 
 
-def _explanation(error: HTTPException, app: flask.Flask, name: str) -> str:
+def _explanation(error: HTTPException, app: flask.Flask) -> str:
     """Returns the text of an error that Flask found before the model was asked."""
-    method, path = flask.request.method, flask.request.path
-    if isinstance(error, NotFound):
-        asked = re.match("/v1/models/([^/:]+)", path)
-        if asked and asked[1] != name:
-            return f"There is no model {quoted(asked[1])}. There is: {name}."
-        rules = {re.sub("<.*?>", "NUMBER", rule.rule) for rule in app.url_map.iter_rules()}
-        return f"There is no path {quoted(path)}. There are: {', '.join(sorted(rules))}."
-    if isinstance(error, MethodNotAllowed):
-        allowed = [one for one in error.valid_methods or () if one != "OPTIONS"]
-        return f"{path} takes {' or '.join(sorted(allowed))}. Received: {method}."
-    return error.description or ""
+    if not isinstance(error, NotFound):
+        return error.description or ""
+    rules = {re.sub("<.*?>", "NUMBER", rule.rule) for rule in app.url_map.iter_rules()}
+    known = ", ".join(sorted(rules))
+    return f"There is no path {quoted(flask.request.path)}. There are: {known}."
 
 
 def _page(model: ServedModel) -> flask.Response:
     """Returns the page to try the model, with what the model's card says of it filled in."""
     facts: dict[str, Any] = {"name": model.name, "rows": MAX_ROWS}
-    with suppress(NotReadyError), model.use() as version:
-        config, card = version.export.config, version.export.card
-        tokens = (card.get("sizes") or {}).get("max_source_tokens")
-        facts |= {"version": version.number, "tokens": tokens}
-        facts["slots"] = version.export.has_slots
+    with suppress(NotReadyError):
+        export = model.version().export
+        config, sizes = export.config, export.card.get("sizes") or {}
+        facts |= {"version": model.number, "tokens": sizes.get("max_source_tokens")}
+        facts["slots"] = export.has_slots
         if config and not config.data.tag:
             facts["languages"] = builtin.languages(config)
     html = resources.files("tf_transformer.serving").joinpath("page.html").read_text("utf-8")
@@ -321,27 +298,6 @@ def _reply(body: str, status: int = 200) -> flask.Response:
 # --- Connections --------------------------------------------------------------------------
 
 
-class _JSONError(ErrorTask):
-    """Formats errors of waitress, before a request reaches the application, like the others."""
-
-    def execute(self) -> None:
-        error = self.request.error
-        text = f"{error.reason}: {error.body}."
-        if error.code == 413:  # waitress refuses bodies from this size on
-            most = self.channel.adj.max_request_body_size - 1
-            text = f"A request must have at most {most} bytes, `max_body`."
-        body = json.dumps({"error": text}).encode()
-        self.status = f"{error.code} {error.reason}"
-        self.response_headers.append(("Content-Type", "application/json"))
-        self.set_close_on_finish()
-        self.content_length = len(body)
-        self.write(body)
-
-
-class _Channel(HTTPChannel):
-    error_task_class = _JSONError
-
-
 class Listener(TcpWSGIServer):
     """A waitress server in which no client can keep connections that others need.
 
@@ -351,7 +307,6 @@ class Listener(TcpWSGIServer):
     """
 
     accepting: bool  # set by waitress
-    channel_class = _Channel
     _told_to_stop = False
 
     def __init__(
@@ -371,7 +326,6 @@ class Listener(TcpWSGIServer):
             bind_socket=False,
             threads=connections,  # threads wait for the queue
             connection_limit=connections + 4,  # includes the server's sockets
-            channel_request_lookahead=1,  # reads on, and so sees that a client has gone
             channel_timeout=idle,
             cleanup_interval=max(1, idle // 4),
             max_request_body_size=max_body + 1,  # waitress refuses this size itself

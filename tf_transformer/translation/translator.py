@@ -34,13 +34,12 @@ from tf_transformer.export.publishing import Gate, publish
 from tf_transformer.export.signatures import exportable
 from tf_transformer.fast.int8 import is_int8
 from tf_transformer.litert.engine import LiteEngine
-from tf_transformer.litert.export import export_lite
+from tf_transformer.litert.file import export_lite
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.records import Record
 from tf_transformer.terms.glossary import Glossary, as_glossary
-from tf_transformer.terms.kept import translate_kept
-from tf_transformer.terms.protection import Protection, Slotted, require_slots
+from tf_transformer.terms.protection import Protection, Slotted, require_slots, translate_kept
 from tf_transformer.terms.protection import protection as as_protection
 
 logger = logging.getLogger(__name__)
@@ -480,7 +479,7 @@ class Translator:
             text: whether the model takes text; otherwise token ids, as LiteRT always does.
             gate: refuses an export that is worse than the published model.
                 Not for LiteRT.
-            format: "savedmodel", or "litert": see `litert.export`.
+            format: "savedmodel", or "litert": see docs/guides/exporting.md.
             fixed_length: longest source in tokens, for LiteRT with fixed shapes; None for
                 dynamic shapes.
             **options: search settings that replace those of `decoding`, without `jit_compile`.

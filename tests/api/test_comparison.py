@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from tf_transformer.api.compare import System, compare_outputs, members, shared_settings
 from tf_transformer.base.output import MARKDOWN, Table, joined
 from tf_transformer.config import Config
 from tf_transformer.evaluation import make_metric
-from tf_transformer.reports.comparison import System, compare_outputs, members, shared_settings
 from tf_transformer.run import Run
 
 REFERENCE = ["the cat sat on the mat", "a dog runs in the park", "it rains | today", "yes"]
