@@ -367,9 +367,8 @@ def test_a_penalty_for_each_sentence_and_lengths_within_the_limits(translator, t
     ids = translator.codec.encode(tf.constant(texts))[0].to_tensor()
     alphas = tf.constant([0.0, 0.6, 2.0, 0.0, 1.0, 0.6])
     limits = tf.constant([100, 100, 9, 100, 100, 0])
-    found = translator.engine.search_ids(
-        ids, SearchPlan(DECODING, 4), alpha=alphas, max_lengths=limits
-    )
+    plan = SearchPlan(DECODING, 4)
+    found = translator.engine.search_ids(ids, plan, alpha=alphas, max_lengths=limits)
     lengths = found.lengths.numpy()
     assert np.all(lengths[:, 0] > 0)
     assert np.all(lengths <= limits.numpy().clip(1)[:, np.newaxis])
