@@ -4,7 +4,6 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import sentencepiece
 from tf_transformer.config import DataConfig
 from tf_transformer.config.presets import preset
 from tf_transformer.data import builtin
-from tf_transformer.data.encoded_corpus import EncodedCorpus, FilterReport, encode_corpus
+from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPECIAL_IDS, train_tokenizer
@@ -450,12 +449,6 @@ def test_pairs_that_the_filters_drop_are_counted_with_the_reason(encode):
     (finding,) = doctor.check_filters({"train": encode(pairs)})
     assert finding.warning and finding.text.startswith("10% of train is not used")
     assert "4 empty, 6 longer than 64 tokens" in finding.text
-
-
-def test_an_empty_corpus_is_a_warning():
-    report = FilterReport(0, 0, 0, 0, 0, max_length=64, max_ratio=4.0)
-    (finding,) = doctor.check_filters({"dev": SimpleNamespace(report=report)})
-    assert finding.warning and "0 pairs read" in finding.text
 
 
 def test_lengths_after_the_filters_are_those_of_the_corpus(encode):
