@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import training_step
 from harness.contender import Answer
+from harness.report import shown
 from harness.rounds import Measured, Spread, fastest, times_as_fast
 from harness.slopes import slope
 
@@ -158,6 +159,10 @@ def test_choices_are_settings_whose_times_are_divided_by_the_papers(tmp_path, ca
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if line[:1] == "|"]
     assert [row[4].strip()[:4] for row in rows[2:]] == ["1.00", *["1.50"] * 8]
     assert rows[3][3].strip()[:4] == "1.50"  # 6 s of the processor in 4 updates
+
+
+def test_spread_is_printed():
+    assert shown(Spread(1204.4, 1100, 1250)) == "1,204 (1,100-1,250)"
 
 
 def test_slope_is_the_power_at_large_values():
