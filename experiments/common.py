@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,29 @@ def run(command: Callable[[Sequence[str] | None], int | None], words=None) -> in
         return 130
 
 
+Command = Callable[[argparse.Namespace], None]
+Commands = Mapping[str, tuple[Callable[[argparse.ArgumentParser], None], Command]]
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose description is a docstring, and whose errors are one line."""
 
     def error(self, message: str) -> Any:
         """Ends the process with one line."""
         self.exit(2, f"error: {message}; see {self.prog} --help\n")
+
+
+def run_one(prog: str, about: str | None, commands: Commands, words=None) -> None:
+    """Runs one of several commands, which each add their options and read them."""
+    parser = Parser(prog=prog, description=about)
+    subparsers = parser.add_subparsers(dest="command", required=True)
+    for name, (add_options, command) in commands.items():
+        text = (command.__doc__ or "").splitlines()[0]
+        one = subparsers.add_parser(name, help=text, description=text)
+        add_options(one)
+        one.set_defaults(run=command)
+    options = parser.parse_args(words)
+    options.run(options)
 
 
 def integer(text: str) -> int:

@@ -92,32 +92,6 @@ def to_the_digits_of(value: float, printed: str) -> str:
     return f"{value:.{len(printed.partition('.')[2])}f}"
 
 
-WORDS = {
-    "animal": ["cat", "dog", "bird", "fish"],
-    "colour": ["red", "blue", "green", "white"],
-    "number": ["one", "two", "three", "four"],
-}
-_FILL = ["the", "a", "of", "is", "very", "was", "here", "there", "we", "saw"]
-
-
-_DETERMINERS, _NOUNS = ("the", "a"), ("cat", "dog", "bird", "fish")
-_VERBS, _PREPOSITIONS = ("sees", "likes", "finds"), ("near", "with")
-
-
-def _sentence(rng: random.Random) -> str:
-    verb = f"(VBZ {rng.choice(_VERBS)})"
-    thing = "(NP (-NONE- *T*-1))" if rng.random() < 0.1 else _noun_phrase(rng)
-    return f"(S {_noun_phrase(rng, '-SBJ')} (VP {verb} {thing}) (. .))"
-
-
-def _noun_phrase(rng: random.Random, function: str = "") -> str:
-    words = f"(DT {rng.choice(_DETERMINERS)}) (NN {rng.choice(_NOUNS)})"
-    if rng.random() < 0.7:
-        return f"(NP{function} {words})"
-    inner = f"(PP (IN {rng.choice(_PREPOSITIONS)}) {_noun_phrase(rng)})"
-    return f"(NP{function} (NP {words}) {inner})"
-
-
 _KEPT = (
     "", " ", "\t\t", "\u3000", "-----", "| --- | --- |", "```", "42", "3,141.5 \u20ac",
     "...?!\u2026", "(\"'", "\U0001f642" * 9, "\x08\x7f\x00", "https://a.b/c?d",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.classification.labelled import read_examples
-from experiments.common import Parser, positive, run
+from experiments.common import positive, run, run_one
 from experiments.text import read_lines
 from tf_transformer import UserError
 
@@ -17,15 +17,7 @@ AT_ONCE = 2_000  # sentences
 
 def main(words: Sequence[str] | None = None) -> None:
     """Trains a classifier of sentences, labels sentences, and scores the labels."""
-    parser = Parser(prog="python -m experiments.classification", description=main.__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, (add_options, command) in COMMANDS.items():
-        text = (command.__doc__ or "").splitlines()[0]
-        one = commands.add_parser(name, help=text, description=text)
-        add_options(one)
-        one.set_defaults(run=command)
-    options = parser.parse_args(words)
-    options.run(options)
+    run_one("python -m experiments.classification", main.__doc__, COMMANDS, words)
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.common import Parser, positive, run, table
+from experiments.common import positive, run, run_one, table
 from experiments.parsing.brackets import (
     CUTOFF,
     DELETED,
@@ -35,15 +35,7 @@ _FIGURES = (
 
 def main(words: Sequence[str] | None = None) -> None:
     """Trains a parser, parses sentences, scores the trees, and draws them."""
-    parser = Parser(prog="python -m experiments.parsing", description=main.__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, (add_options, command) in COMMANDS.items():
-        text = (command.__doc__ or "").splitlines()[0]
-        one = commands.add_parser(name, help=text, description=text)
-        add_options(one)
-        one.set_defaults(run=command)
-    options = parser.parse_args(words)
-    options.run(options)
+    run_one("python -m experiments.parsing", main.__doc__, COMMANDS, words)
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:

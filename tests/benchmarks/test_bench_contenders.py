@@ -1,7 +1,6 @@
 """Contenders do the work that they are said to do: checked in this process, at tiny sizes."""
 
 import json
-from difflib import SequenceMatcher
 
 import batches
 import corpus
@@ -13,11 +12,10 @@ import pytest
 import training_floor
 import training_ours
 from harness.arrays import Arrays, load_batches, real_tokens
-from harness.sentences import Work, up_to_eos, with_eos
+from harness.sentences import Work
 
 from tf_transformer.config import BOS_ID, EOS_ID, ModelConfig
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.fast.int8 import int8_works
 from tf_transformer.reports.cost import Lengths, training_flops
 
 MODEL = {
@@ -87,14 +85,6 @@ def work(prepared, tmp_path_factory, trained_run) -> Work:
     return Work(path)
 
 
-def test_sentences_are_of_all_lengths(work):
-    lengths = [len(row) for row in work.sentences]
-    assert lengths == sorted(lengths) and lengths[0] < lengths[-1]
-    assert [len(rows) for rows in work.batches(4, 3)] == [4, 4, 4]
-    (whole,) = work.batches(12, 1)
-    assert whole == work.sentences
-
-
 def test_random_weights_are_written_for_every_library(prepared, tmp_path):
     """No trained run, and so no tokenizer: what the figures of `base` are measured with."""
     ctranslate2 = pytest.importorskip("ctranslate2")
@@ -127,26 +117,6 @@ def test_ctranslate2_finds_what_we_find(work, forced, monkeypatch):
     assert len(result["latencies"]) == 1
 
 
-@pytest.mark.parametrize("precision", ["int8", "litert-int8"])
-def test_int8_translates_nearly_as_float32(trained_run, tmp_path, monkeypatch, precision):
-    """On sentences that the model was trained on: of others it knows too little."""
-    pytest.importorskip("ctranslate2")
-    if precision == "int8" and not int8_works():
-        pytest.skip("TensorFlow's int8 products need an x86 processor")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    path, folder = str(tmp_path / "corpus"), str(tmp_path / "work")
-    corpus.setup(str(trained_run.corpus / "train"), "en", "de", pairs=300)["write"](path)
-    decoding_work.setup(path, MODEL, str(trained_run.path), number=60)["write"](folder)
-    one, other = (
-        decoding_ours.setup(folder, each)["check"](batch=60, beam=3, forced=0)["hypotheses"]
-        for each in ("float32", precision)
-    )
-    # Not all are equal: how many differ depends on how well this machine's run learned.
-    found = zip(one, other, strict=True)
-    alike = [SequenceMatcher(None, a, b).ratio() for (a,), (b,) in found]
-    assert np.mean(alike) >= 0.9
-
-
 def test_floor_of_decoding_computes_as_many_tokens(work, monkeypatch):
     import decoding_floor
 
@@ -156,12 +126,6 @@ def test_floor_of_decoding_computes_as_many_tokens(work, monkeypatch):
     assert (short["tokens"], long["tokens"]) == (16, 32)
     for bound in ("reading_seconds", "computing_seconds"):
         assert long[bound] == pytest.approx(2 * short[bound]) and short[bound] > 0
-
-
-def test_sentences_get_an_end_and_lose_it():
-    assert with_eos([[5], [6, 7]]) == [[5, EOS_ID, 0], [6, 7, EOS_ID]]
-    assert up_to_eos([5, 6, EOS_ID, 0]) == [5, 6]
-    assert up_to_eos([5, 6]) == [5, 6]
 
 
 @pytest.mark.parametrize("kind", layer.LAYERS)

@@ -1,18 +1,15 @@
 """What benchmarks make of their rounds: ratios, slopes, tables, files, pictures."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 import training_step
-from harness.chart import Bar, Series, draw_bars, draw_lines
 from harness.contender import Answer
-from harness.report import Report, shown, table
+from harness.report import shown
 from harness.rounds import Measured, Spread, fastest, times_as_fast
 from harness.slopes import slope
 
-from tf_transformer.base.errors import UserError
 from tf_transformer.config import ModelConfig
 
 
@@ -28,10 +25,6 @@ def test_ratios_are_of_the_same_round():
     assert times_as_fast(theirs, ours, cpu=True) == Spread(0.5, 0.5, 0.5)
 
 
-def test_rates_are_a_second_of_their_round():
-    assert measured(1, 2, 4).rate("tokens") == Spread(50, 25, 100)
-
-
 def test_each_contender_has_its_best_number_of_threads():
     seconds = {
         "A, threads: 1": 2,
@@ -43,49 +36,6 @@ def test_each_contender_has_its_best_number_of_threads():
     assert {name + each.note: each.seconds().median for name, each in found.items()} == {
         "A (1 thread)": 2, "B, x (2 threads)": 4
     }  # fmt: skip
-
-
-def test_slope_is_the_power_at_large_values():
-    for power in (0, 1, 1.5, 2):
-        points = [(x, 3.0 * x**power) for x in (1, 2, 8, 16, 64)]
-        assert slope(points) == pytest.approx(power, abs=1e-9)
-    points = [(x, 1000 + x**2) for x in (1, 2, 4, 500, 1000, 2000)]
-    assert slope(points) == pytest.approx(2, abs=0.05)
-    assert slope([(1, 1), (2, 8)]) == pytest.approx(3)
-
-
-def test_columns_are_aligned():
-    lines = table(("", "a long head"), [["x", "1"], ["a name", "22"]]).splitlines()
-    assert len({len(line) for line in lines}) == 1
-    assert re.fullmatch(r"\|:-+\|-+:\|", lines[1])
-    assert re.fullmatch(r"\| a name +\| +22 \|", lines[3])
-
-
-def test_spread_is_printed():
-    assert shown(Spread(1204.4, 1100, 1250)) == "1,204 (1,100-1,250)"
-    assert shown(Spread(1.5, 1.25, 2), 2) == "1.50 (1.25-2.00)"
-
-
-def test_json_has_every_round_and_the_machine(tmp_path):
-    report = Report("one", {"rounds": 2}, tmp_path)
-    report.add("base", {"ours": measured(1.0, 2.0)})
-    found = json.loads(report.write().read_text())
-    answers = found["results"]["base"]["ours"]["answers"]
-    assert [answer["seconds"] for answer in answers] == [1, 2]
-    assert found["settings"] == {"rounds": 2}
-    assert found["machine"]["cores"] >= 1 and len(found["machine"]["load_at_end"]) == 3
-
-
-def test_pictures_say_what_they_show(tmp_path):
-    bars = {"base": [Bar("ours", Spread(2, 1, 3), "ours"), Bar("it", Spread(1, 1, 1), "peer")]}
-    lines = {"time": [Series("layer", [(1, 2), (4, 9)]), Series("n", [(1, 2), (4, 8)], True)]}
-    files = draw_bars(bars, "tokens a second", tmp_path / "bars")
-    files += draw_lines(lines, "length", ["seconds"], tmp_path / "lines")
-    assert [file.name for file in files] == ["bars.png", "bars.svg", "lines.png", "lines.svg"]
-    assert all(file.read_bytes()[:4] == b"\x89PNG" for file in files[::2])
-    comments = [re.findall(r"<!-- (.*?) -->", file.read_text()) for file in files[1::2]]
-    assert {"base", "ours", "it", "tokens a second"} <= set(comments[0])
-    assert {"time", "layer", "n", "length", "seconds"} <= set(comments[1])
 
 
 def test_training_table_compares_with_ours(capsys):
@@ -123,23 +73,6 @@ def canned(monkeypatch):
             monkeypatch.setattr(program, name, lambda *_, v=value, **__: v, raising=False)
 
     return can
-
-
-def test_what_grows_faster_than_it_must_is_marked():
-    import scaling
-
-    rows = [
-        scaling._row("beam", {x: measured(x**power) for x in (1, 2, 4, 8)}, 1)
-        for power in (1.0, 1.5)
-    ]
-    assert [row[2] for row in rows] == ["1.00", "1.50 above the limit"]
-
-
-def test_scaling_needs_two_values():
-    import scaling
-
-    with pytest.raises(UserError, match="must leave two values of vocabulary.*Received: 100"):
-        scaling.main(["--axes", "beam", "vocabulary", "--largest", "100"])
 
 
 def test_scaling_keeps_every_point_by_its_title(tmp_path, capsys, canned):
@@ -212,6 +145,16 @@ def test_choices_are_settings_whose_times_are_divided_by_the_papers(tmp_path, ca
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if line[:1] == "|"]
     assert [row[4].strip()[:4] for row in rows[2:]] == ["1.00", *["1.50"] * 8]
     assert rows[3][3].strip()[:4] == "1.50"  # 6 s of the processor in 4 updates
+
+
+def test_spread_is_printed():
+    assert shown(Spread(1204.4, 1100, 1250)) == "1,204 (1,100-1,250)"
+
+
+def test_slope_is_the_power_at_large_values():
+    points = [(x, 1000 + x**2) for x in (1, 2, 4, 500, 1000, 2000)]
+    assert slope(points) == pytest.approx(2, abs=0.05)
+    assert slope([(1, 1), (2, 8)]) == pytest.approx(3)
 
 
 def test_the_fit_finds_a_power_law():

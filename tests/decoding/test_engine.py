@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,6 +21,7 @@ from tf_transformer.decoding.attention import (
 )
 from tf_transformer.decoding.beam_search import beam_search
 from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.interface import SearchPlan
 from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.fast.int8 import to_int8
 
@@ -57,6 +59,22 @@ def test_xla_leaves_int8_alone_and_says_so_if_asked_for(caplog, given):
     vocabulary = SimpleNamespace(vocab_size=20, model_bytes=b"", slots=lambda side: ())
     assert not GraphEngine(model, vocabulary).compiles(DecodingConfig(jit_compile=given))
     assert ("has no effect in int8" in caplog.text) is given
+
+
+def test_xla_pads_a_source_no_further_than_learned_positions_reach(caplog):
+    """Its step sees few lengths of sources, but 10 tokens must not become more than 12."""
+    keras.utils.set_random_seed(1)
+    model = small_model(20, positions="learned", max_length=12)
+    vocabulary = SimpleNamespace(vocab_size=20, model_bytes=b"", slots=lambda side: ())
+    source = np.arange(5, 15, dtype="int32")[np.newaxis]
+    found, expected = (
+        GraphEngine(model, vocabulary).search_for(SearchPlan(DecodingConfig(jit_compile=jit)))(
+            source, {}
+        )
+        for jit in (True, False)
+    )
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    assert "goes on" not in caplog.text  # after an error, the search goes on without XLA
 
 
 @pytest.fixture(scope="module")

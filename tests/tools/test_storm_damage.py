@@ -37,22 +37,14 @@ def test_damage_to_a_run_is_reported_or_harmless(lab, trained_run):
         (Done(1, "", ""), True, "0 error lines"),
         (Done(1, "", "error: x\nerror: y\n"), True, "2 error lines"),
         (Done(0, "other words", ""), False, "silently another result"),
+        (Done(0, "the words", ""), True, ""),
+        (Done(0, "", "best.npz is gone: restored from step-00000002.npz"), False, ""),
+        (Done(1, "", "error: tokenizer.model is damaged\n"), False, ""),
     ],
 )
-def test_a_broken_promise_is_detected(done, right, word):
-    assert word in judge(done, right)
-
-
-@pytest.mark.parametrize(
-    ("done", "right"),
-    [
-        (Done(0, "the words", ""), True),
-        (Done(0, "", "best.npz is gone: restored from step-00000002.npz"), False),
-        (Done(1, "", "error: tokenizer.model is damaged\n"), False),
-    ],
-)
-def test_a_kept_promise_is_accepted(done, right):
-    assert judge(done, right) == ""
+def test_only_a_broken_promise_is_detected(done, right, word):
+    found = judge(done, right)
+    assert word in found and bool(word) == bool(found)
 
 
 @pytest.mark.parametrize("name", DAMAGE)
