@@ -302,3 +302,13 @@ def test_an_unknown_language_is_refused():
         UserError, match=r"one of the languages as, bn, .* Received: klingon\.$"
     ):
         moses_tokenize(["Qapla'"], "klingon")
+    with pytest.raises(UserError, match="Received: fi, whose rules sacremoses lacks"):
+        moses_tokenize(["EU:n"], "fi")
+
+
+def test_bleu_of_lines_below_four_words_is_explained_where_it_stands():
+    line = score_translations(["a b c"], ["a b c"]).exact_line
+    assert line == (
+        "exact 100.0% (1 of 1); BLEU is 0 because nowhere four words in a row match"
+    )
+    assert score_translations(["a b c d"], ["a b c d"]).exact_line == "exact 100.0% (1 of 1)"

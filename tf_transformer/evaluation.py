@@ -184,7 +184,10 @@ class Scores:
     def exact_line(self) -> str:
         """A line such as "exact 10.0% (2 of 20)"."""
         equal = round(self.exact * self.sentences)
-        return f"exact {self.exact:.1%} ({equal:,} of {self.sentences:,})"
+        line = f"exact {self.exact:.1%} ({equal:,} of {self.sentences:,})"
+        if self.bleu.value or not self.exact:
+            return line
+        return f"{line}; BLEU is 0 because nowhere four words in a row match"
 
     def __repr__(self) -> str:
         return f"{self.bleu}\n{self.chrf}\n{self.exact_line}"
@@ -325,6 +328,9 @@ CAUTION = (
 # Since 2018 tokenizer.perl splits the final full stop of a line from any word; sacremoses still
 # keeps it on possible ordinal numbers and abbreviations.
 _LAST_STOP = re.compile(r"(?<=[^\s.])\.$")
+# Languages with rules of their own in tokenizer.perl, which sacremoses 0.2.0 lacks: colons and
+# middle dots inside words, apostrophes.
+_OWN_RULES = {"ca", "fi", "ga", "sv"}
 _HYPHEN = re.compile(r"(\S)-(\S)")
 
 
@@ -380,18 +386,19 @@ def moses_tokenize(lines: Iterable[str], language: str) -> list[str]:
 
     Uses sacremoses, except for the final full stop of a line. Unlike the script, sacremoses
     separates Chinese, Japanese and Korean characters from others. Raises UserError if it is not
-    installed or does not know the language.
+    installed, or does not know the language or the script's rules for it.
     """
     try:
         from sacremoses import MosesTokenizer
         from sacremoses.corpus import NonbreakingPrefixes
     except ImportError:
         raise missing_extra("BLEU on Moses' tokens", "sacremoses", "moses") from None
-    known = sorted(code for code in NonbreakingPrefixes().available_langs if len(code) < 4)
+    languages = {code for code in NonbreakingPrefixes().available_langs if len(code) < 4}
+    known = sorted(languages - _OWN_RULES)
     if language not in known:
         raise UserError(
-            f"Moses' tokenizer needs one of the languages {', '.join(known)}. "
-            f"Received: {language}."
+            f"Tokens as by Moses need one of the languages {', '.join(known)}. "
+            f"Received: {language}{', whose rules sacremoses lacks' * (language in languages)}."
         )
     tokenizer = MosesTokenizer(language)
     return [_LAST_STOP.sub(" .", tokenizer.tokenize(line, return_str=True)) for line in lines]

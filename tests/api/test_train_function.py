@@ -180,20 +180,49 @@ class Recorded(keras.callbacks.Callback):
 def test_callbacks_are_called_as_by_one_fit_and_may_end_it(text, capsys):
     size = SIZE | {"steps": 8, "evaluate_every": 2}
     recorded = Recorded(last_batch=5)
-    translator = tf_transformer.train(**text, **size, callbacks=[recorded])
+    translator = tf_transformer.train(**text, **size, callbacks=recorded)
     assert "a callback ends the training" in capsys.readouterr().out
     history = [
         {name: it for name, it in record.items() if not isinstance(it, str)}
         for record in translator.history
     ]
     assert [record["step"] for record in history] == [2, 4, 5]
-    periods = [call for i in range(3) for call in (i, (i, history[i]))]
-    assert recorded.calls == ["begin", *periods, "end"]
+    calls = [call[1] if isinstance(call, tuple) else call for call in recorded.calls]
+    logs = [log for log in calls if isinstance(log, dict)]
+    assert calls == ["begin", 0, logs[0], 1, logs[1], 2, logs[2], "end"]
+    for log, record in zip(logs, history, strict=True):
+        keras_names = {name for name in log if name.startswith("val_")}
+        assert {name: log[name] for name in log if name not in keras_names} == record
+        assert {"val_loss", "val_perplexity", "val_bleu"} <= keras_names
+        assert all(log[name] == log[name.replace("val_", "valid_")] for name in keras_names)
     early = keras.callbacks.EarlyStopping("valid_perplexity", mode="max", patience=0)
     again = tf_transformer.train(**text, **size | {"steps": 12}, callbacks=[early])
     assert [record["step"] for record in again.history] == [2, 4, 5, 6, 8]
     with pytest.raises(TypeError, match="`callbacks` must be Keras callbacks. Received: 'x'"):
         tf_transformer.train(**text, **size, callbacks=["x"])
+
+
+def test_callbacks_of_keras_do_what_they_do_in_fit(text, tmp_path):
+    callbacks = [
+        keras.callbacks.EarlyStopping(patience=0, mode="max"),  # of val_loss, which falls
+        keras.callbacks.CSVLogger(tmp_path / "log.csv"),
+        keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", save_best_only=True),
+        keras.callbacks.TensorBoard(tmp_path / "board"),
+    ]
+    size = SIZE | {"steps": 8, "evaluate_every": 2}
+    assert len(tf_transformer.train(**text, **size, callbacks=callbacks).history) == 2
+    header, *rows = (tmp_path / "log.csv").read_text().splitlines()
+    assert "val_bleu" in header and len(rows) == 2 and "NA" not in rows[0]
+    assert (tmp_path / "best.keras").exists()
+    assert len([*tmp_path.glob("board/train/*")]) == 1
+
+
+def test_callbacks_that_cannot_work_are_refused_before_anything_is_written(text, tmp_path):
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+    for callback in (backup, keras.callbacks.ReduceLROnPlateau()):
+        with pytest.raises(UserError, match=f"cannot have a {type(callback).__name__}: "):
+            tf_transformer.train(**text, **SIZE, callbacks=[callback], output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def train(
     devices: int | None = None,
     stop_after: str | None = None,
     accept_new_data: bool = False,
-    callbacks: Sequence["keras.callbacks.Callback"] = (),
+    callbacks: "keras.callbacks.Callback | Sequence[keras.callbacks.Callback]" = (),
     score: "Score | None" = None,
     rules: Sequence["Rule"] = (),
     settings: Mapping[str, Any] | None = None,
@@ -73,11 +73,12 @@ def train(
         devices: number of devices; all GPUs, or the CPU, by default.
         stop_after: length of this session: "2h", "90m", "45s" or "500 steps".
         accept_new_data: resume although the content of the training text has changed.
-        callbacks: Keras callbacks, called as by one `fit` whose epochs are the periods between
-            evaluations. `on_epoch_end` follows the evaluation; its logs are the numbers of the
-            record in metrics.jsonl, such as valid_bleu. `model.stop_training` ends training.
-            Hooks of evaluation and prediction are not called, nothing that a callback keeps is
-            saved for the next session, and the learning rate cannot be set.
+        callbacks: Keras callbacks, or one, called as by one `fit` whose epochs are the periods
+            between evaluations. `on_epoch_end` follows the evaluation; its logs are the numbers
+            of the record in metrics.jsonl, such as valid_bleu, which is val_bleu as well.
+            `model.stop_training` ends training. Hooks of evaluation and prediction are not
+            called, and nothing that a callback keeps is saved for the next session. Those that
+            set the learning rate or restore weights of their own are refused.
         score: function of your own that chooses the best weights and ends training with
             `patience`: it takes the dev sources, their translations and the references, three
             lists, and returns a number; higher is better. The run records its name.
@@ -115,6 +116,7 @@ def train(
     sides = {name: value for name, value in given.items() if isinstance(value, tuple)}
     given |= {"source": source, "target": target}
     names = {name: value for name, value in given.items() if value and name not in sides}
+    callbacks = _usable(callbacks) if callbacks else ()
     named = full_names(names | fields)
     named |= dict(settings or {})
     if score and named.setdefault("training.best_by", "score") != "score":
@@ -131,15 +133,9 @@ def train(
         check_training(resolved, has_score=score is not None)
     import_tensorflow()
 
-    import keras
-
     from tf_transformer.api.training_session import train_run
     from tf_transformer.loading.translators import load_translator
     from tf_transformer.translation.task import Functions
-
-    for each in callbacks:
-        if not isinstance(each, keras.callbacks.Callback):
-            raise TypeError(f"`callbacks` must be Keras callbacks. Received: {quoted(each)}.")
 
     with _shown_log():
         try:
@@ -161,6 +157,31 @@ def train(
                 raise
             logger.info("the best weights so far are returned")
     return load_translator(Run.open(folder))
+
+
+def _usable(given: Any) -> Sequence["keras.callbacks.Callback"]:
+    """Returns one or several callbacks as a list, all of which `train` can call.
+
+    Raises TypeError for what is no callback, and UserError for one that cannot work here.
+    """
+    import keras
+
+    callbacks = [given] if isinstance(given, keras.callbacks.Callback) else list(given)
+    schedule = "the learning rate follows the schedule in the settings"
+    refused = {
+        "BackupAndRestore": "a run saves its states itself, and resumes from the last",
+        "ReduceLROnPlateau": schedule,
+        "LearningRateScheduler": schedule,
+    }
+    for callback in callbacks:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise TypeError(
+                f"`callbacks` must be Keras callbacks. Received: {quoted(callback)}."
+            )
+        for name, reason in refused.items():
+            if isinstance(callback, getattr(keras.callbacks, name)):
+                raise UserError(f"`callbacks` cannot have a {name}: {reason}.")
+    return callbacks
 
 
 def _names_or_sides(name: str, text: Any) -> Any:

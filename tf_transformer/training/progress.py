@@ -159,21 +159,25 @@ class ProgressBar(keras.callbacks.Callback):
 class UserCallbacks(keras.callbacks.Callback):
     """Calls callbacks of `train` as one `fit` would whose epochs are the periods of the run.
 
-    An epoch ends after its evaluation, with the numbers of its record in metrics.jsonl as logs.
-    What a callback keeps is not saved, so it begins anew in each session.
+    An epoch ends after its evaluation, with the numbers of its record in metrics.jsonl as logs,
+    those of the dev set by Keras's names too: valid_loss is val_loss as well. What a callback
+    keeps is not saved, so it begins anew in each session.
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         super().__init__()
         self.each = keras.callbacks.CallbackList([*callbacks])
         self.begun = self.stopped = False
+        self.model_of_callbacks: TokenModel | None = None
 
     def attach(self, model: TokenModel, period: int, **params: int) -> None:
         """Prepares for the `fit` of a period; `params` are those of a whole training."""
-        self.each.set_model(model)
-        self.each.set_params({"verbose": 0, **params})
         self.period = period
+        if self.model_of_callbacks is not model:  # once; TensorBoard then begins a file
+            self.each.set_model(model)
+        self.model_of_callbacks = model
         if not self.begun:
+            self.each.set_params({"verbose": 0, **params})
             self.each.on_train_begin()
         self.begun = True
 
@@ -196,6 +200,11 @@ class UserCallbacks(keras.callbacks.Callback):
         if self.begun:
             model.stop_training = False
             numbers = {name: it for name, it in record.items() if not isinstance(it, str)}
+            numbers |= {
+                name.replace("valid_", "val_", 1): number
+                for name, number in numbers.items()
+                if name.startswith("valid_")
+            }
             self.each.on_epoch_end(self.period, numbers)
             self.stopped |= model.stop_training
 
