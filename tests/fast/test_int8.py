@@ -160,7 +160,7 @@ def test_a_search_in_int8_finds_what_a_full_pass_in_int8_scores_alike(names):
 
     @tf.function(autograph=False)
     def search(source):
-        step, cache = rounded.step_function(), rounded.initial_cache(source)
+        step, cache = rounded.start_search(source)
         return beam_search(step, cache, limits, rules, beam_size=4)
 
     found = search(tf.constant(SOURCE))
