@@ -19,6 +19,7 @@ from helpers import ROOT, snippets
 
 import tf_transformer
 from tf_transformer import evaluation
+from tf_transformer.base.architecture import POSITION_KINDS, PositionKind
 from tf_transformer.cli.main import COMMANDS, command_parser
 
 OUTSIDE = [*ROOT.glob("*.md"), *ROOT.glob("experiments/**/*.md")]  # of the site
@@ -206,8 +207,9 @@ def test_training_on_several_devices():
     assert isinstance(names["strategy"], tf.distribute.MirroredStrategy)
 
 
-def test_layers_make_models():
+def test_layers_make_models(monkeypatch):
     names = {}
+    monkeypatch.setitem(POSITION_KINDS, "slopes", PositionKind())  # forgets it at the end
     for snippet in snippets(LAYERS):
         exec(snippet, names)
     assert names["model"].trainable_weights
