@@ -84,7 +84,7 @@ def run_here(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def run_words_here(words: Sequence[str]) -> int:
-    """Runs a command of this package in this process: `system.run_command` for tests."""
+    """Runs a command of this package in this process: `system.run_child` for tests."""
     assert [*words[:3]] == TF_TRANSFORMER
     return status_of(words[3:])
 

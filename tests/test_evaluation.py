@@ -308,5 +308,5 @@ def test_an_unknown_language_is_refused():
 
 def test_bleu_of_lines_below_four_words_is_explained_where_it_stands():
     line = score_translations(["a b c"], ["a b c"]).exact_line
-    assert line == "exact 100.0% (1 of 1); BLEU is 0 because nowhere four words in a row match"
+    assert line == "exact 100.0% (1 of 1); BLEU needs a translation of four tokens or more"
     assert score_translations(["a b c d"], ["a b c d"]).exact_line == "exact 100.0% (1 of 1)"

@@ -187,7 +187,7 @@ class Scores:
         line = f"exact {self.exact:.1%} ({equal:,} of {self.sentences:,})"
         if self.bleu.value or not self.exact:
             return line
-        return f"{line}; BLEU is 0 because nowhere four words in a row match"
+        return f"{line}; BLEU needs a translation of four tokens or more"
 
     def __repr__(self) -> str:
         return f"{self.bleu}\n{self.chrf}\n{self.exact_line}"

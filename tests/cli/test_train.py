@@ -189,7 +189,7 @@ SMALL = (
 
 @pytest.fixture
 def words(trained_run, monkeypatch) -> list[str]:
-    monkeypatch.setattr(sessions, "run_command", run_words_here)
+    monkeypatch.setattr(sessions, "run_child", run_words_here)
     Path("small.yaml").write_text("".join(f"{each.replace('=', ': ')}\n" for each in SMALL))
     dev = str(trained_run.corpus / "dev")
     data = ["--train", dev, "--valid", dev, "--source", "en", "--target", "de"]

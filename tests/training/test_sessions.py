@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.system import run_command
+from tf_transformer.base.system import run_child
 from tf_transformer.training.sessions import Budget, Interrupted, Stopper
 
 pytestmark = pytest.mark.usefixtures("no_nohup")
@@ -175,7 +175,7 @@ open(sys.argv[1], "w").write(str(count))
 
 
 def relayed(script, *words):
-    return run_command([sys.executable, "-c", _BEGIN + script, *words])
+    return run_child([sys.executable, "-c", _BEGIN + script, *words])
 
 
 @pytest.mark.parametrize("handler", ["signal.SIG_DFL", "lambda *_: sys.exit(0)"])
@@ -199,7 +199,7 @@ def test_a_signal_before_the_process_exists_reaches_it(monkeypatch):
             super().__init__(*words, **options)
 
     monkeypatch.setattr(subprocess, "Popen", Killed)
-    assert run_command([sys.executable, "-c", "import time; time.sleep(60)"]) == 143
+    assert run_child([sys.executable, "-c", "import time; time.sleep(60)"]) == 143
 
 
 @pytest.mark.parametrize(("number", "status"), [(15, 143), (2, 130), (9, -9)])

@@ -21,7 +21,7 @@ def ending_signals() -> list[int]:
     return [n for n in _PASSED_ON if not (nohup and n == signal.SIGHUP)]
 
 
-def run_command(words: Sequence[str]) -> int:
+def run_child(words: Sequence[str]) -> int:
     """Runs a command; signals to this process are forwarded to it, each once.
 
     Returns its status, or 128 + the signal that arrived or killed it.

@@ -60,7 +60,7 @@ from tf_transformer.models.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
-Search = Callable[[np.ndarray, dict[str, Any]], Hypotheses]
+SearchOfIds = Callable[[np.ndarray, dict[str, Any]], Hypotheses]
 
 
 class GraphEngine(Engine):
@@ -158,7 +158,7 @@ class GraphEngine(Engine):
         set_sources(texts, results, lengths, self.longest_trained, limits)
         return results
 
-    def _search_for(self, plan: SearchPlan) -> Search:
+    def _search_for(self, plan: SearchPlan) -> SearchOfIds:
         specs: dict[str, Any] = {} if plan.prefixes is None else {"prefix": IDS}
         if plan.rules:
             of_blank = tuple(rule.context([""]) for rule in plan.rules)

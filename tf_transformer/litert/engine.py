@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_transformer.config import PAD_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.beam_search import Hypotheses
-from tf_transformer.decoding.engine import GraphEngine, Search, SearchPlan
+from tf_transformer.decoding.engine import GraphEngine, SearchOfIds, SearchPlan
 from tf_transformer.decoding.rules import needs_tensorflow
 from tf_transformer.decoding.streams import most_streams
 from tf_transformer.litert.interpreter import InterpreterPool
@@ -37,7 +37,7 @@ class LiteEngine(GraphEngine):
         super().__init__(model, tokenizer, streams=streams, longest_trained=longest_trained)
         self.interpreters = interpreters
 
-    def _search_for(self, plan: SearchPlan) -> Search:
+    def _search_for(self, plan: SearchPlan) -> SearchOfIds:
         self.refuse_all_but_beam_search(replace(plan, rules=()))
         if other := [type(rule).__name__ for rule in plan.rules if needs_tensorflow(rule)]:
             self.refuse(f"search with the rule {other[0]}, which computes in TensorFlow")

@@ -167,19 +167,18 @@ class UserCallbacks(keras.callbacks.Callback):
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         super().__init__()
         self.each = keras.callbacks.CallbackList([*callbacks])
-        self.begun = self.stopped = False
-        self.model_of_callbacks: TokenModel | None = None
+        self.stopped = False
+        self.model_of_callbacks: TokenModel | None = None  # until training begins
 
     def attach(self, model: TokenModel, period: int, **params: int) -> None:
         """Prepares for the `fit` of a period; `params` are those of a whole training."""
         self.period = period
-        if self.model_of_callbacks is not model:  # once; TensorBoard then begins a file
+        before, self.model_of_callbacks = self.model_of_callbacks, model
+        if before is not model:  # once; TensorBoard then begins a file
             self.each.set_model(model)
-        self.model_of_callbacks = model
-        if not self.begun:
+        if before is None:
             self.each.set_params({"verbose": 0, **params})
             self.each.on_train_begin()
-        self.begun = True
 
     def on_epoch_begin(self, epoch, logs=None):
         """Begins the period."""
@@ -197,7 +196,7 @@ class UserCallbacks(keras.callbacks.Callback):
 
     def end_period(self, model: TokenModel, record: Mapping[str, Any]) -> None:
         """Ends an epoch after its evaluation."""
-        if self.begun:
+        if self.model_of_callbacks is not None:
             model.stop_training = False
             numbers = {name: it for name, it in record.items() if not isinstance(it, str)}
             numbers |= {
@@ -210,7 +209,7 @@ class UserCallbacks(keras.callbacks.Callback):
 
     def end(self) -> None:
         """Ends the training."""
-        if self.begun:
+        if self.model_of_callbacks is not None:
             self.each.on_train_end()
 
 

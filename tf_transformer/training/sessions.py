@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import parse_json
-from tf_transformer.base.system import BY_SIGNAL, ending_signals, run_command
+from tf_transformer.base.system import BY_SIGNAL, ending_signals, run_child
 from tf_transformer.config import Config
 from tf_transformer.run import Run
 from tf_transformer.run.run import what_is_unfinished
@@ -166,7 +166,7 @@ def train_in_turn(
         limit = ["--stop-after", f"{max(1, round(left))}s"] if seconds else []
         try:
             words = [*_TRAIN, "--output", str(folder), *limit, *arguments(folder, config)]
-            ended = run_command(words)
+            ended = run_child(words)
         except UserError as error:
             logger.error("error: %s", error)
             ended = FAILED
