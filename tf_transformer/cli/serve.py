@@ -34,7 +34,7 @@ _DAY = 86_400.0  # seconds; waiting for longer is a mistake
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # the latter when a terminal closes
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_serve(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `serve`."""
     add, seconds = parser.add_argument, float_from(0.001, _DAY)
     model = "run directory, or a folder that `export` wrote"
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search_options(parser, ["jit_compile"])
 
 
-def run(options: argparse.Namespace) -> None:
+def run_serve(options: argparse.Namespace) -> None:
     """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
 
     The page at / lets you try the model. A run is first exported to a temporary folder. See
