@@ -426,18 +426,15 @@ def seen_before(
 
     counts: dict[str, Any] = {}
     for path in runs:
-        why: object = "an export does not have its training text"
-        by_role = None
         try:
-            if not find_export(Path(path)):
-                by_role = overlaps(Run.open(path), sources, references, tag)
+            if find_export(Path(path)):
+                raise UserError("an export does not have its training text")
+            counts[path] = overlaps(Run.open(path), sources, references, tag)
         except UserError as error:
-            why = error
-        if by_role is None:
+            text = "caution  %s may have seen these lines; not checked: %s"
+            logger.warning(text, path, error)
             counts[path] = None
-            logger.warning("caution  %s may have seen these lines; not checked: %s", path, why)
             continue
-        counts[path] = {role: dataclasses.asdict(seen) for role, seen in by_role.items()}
-        if text := describe_overlaps(by_role, len(sources)):
+        if text := describe_overlaps(counts[path], len(sources)):
             logger.warning("caution  %s has seen these lines: %s", path, text)
     return counts
