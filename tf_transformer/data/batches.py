@@ -49,9 +49,9 @@ def make_dataset(
     """Returns the batches of a corpus's plan for Keras's `fit`, endless without `num_steps`.
 
     They are `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32, as above. A
-    sampler segments the sentences anew at every step, after `put_slots`,
-    `SlotSampler.put`, has put slots into them. Without `fill` a batch of fewer pairs than it
-    has room for gets no rows of padding.
+    sampler segments the sentences anew at every step, after `put_slots`, the method `put` of a
+    `SlotSampler`, has put slots into them. Without `fill` a batch of fewer pairs
+    than it has room for gets no rows of padding.
 
     `start_step` counts from 0 over all epochs. Each batch is split into `num_replicas` shares
     of equal shape, of which those of `replicas` become elements. With `advance` an iteration
