@@ -17,7 +17,6 @@ from tf_transformer.evaluation import (
     CAUTION,
     Score,
     Spread,
-    Variant,
     bleu,
     format_report,
     interval_in_percent,
@@ -213,54 +212,51 @@ GERMAN_REFERENCE = ["Die rich-text-Datei kostet 3,50 Euro.", "Er sagte: nein, da
 def test_scores_of_2017_are_those_of_the_perl_scripts(test_set):
     for output in list(scored_outputs(test_set))[4:5]:
         found = moses_bleu(output.hypotheses, output.references[0], language="de")
-        for entry, column in zip(found, MOSES_COLUMNS, strict=True):
+        for score, column in zip(found.values(), MOSES_COLUMNS, strict=True):
             expected = output.scores[column]
-            assert to_the_digits_of(entry.score.value, expected) == expected, output.name
+            assert to_the_digits_of(score.value, expected) == expected, output.name
 
 
 @TEST_SETS
 def test_every_score_of_a_report_is_the_published_one(test_set):
     output = next(scored_outputs(test_set))
     found = report(output.hypotheses, output.references[0], language="de")
-    for entry, column in zip(found, COLUMNS, strict=True):
+    for kind, column in zip(found, COLUMNS, strict=True):
         expected = output.scores[column]
-        assert to_the_digits_of(entry.score.value, expected) == expected, entry.kind
+        assert to_the_digits_of(found[kind].value, expected) == expected, kind
 
 
 def test_every_score_has_a_different_name_and_signature():
     found = report(GERMAN, GERMAN_REFERENCE, language="de")
-    assert len({entry.kind for entry in found}) == len(found) == 7
-    assert len({entry.score.signature for entry in found}) == 7
-    assert "tok:moses-de|smooth:none" in found[-2].score.signature
-    assert "tok:moses-de-atat|smooth:none" in found[-1].score.signature
-    assert found[-1].score.value != found[-2].score.value
+    assert len({score.signature for score in found.values()}) == len(found) == 7
+    *_, moses, split = found.values()
+    assert "tok:moses-de|smooth:none" in moses.signature
+    assert "tok:moses-de-atat|smooth:none" in split.signature
+    assert split.value != moses.value
 
 
 def test_all_references_count():
     alone = report(GERMAN, GERMAN_REFERENCE, language="de")
     both = report(GERMAN, GERMAN_REFERENCE, GERMAN, language="de")
-    for one, two in zip(alone, both, strict=True):
-        assert one.score.value < two.score.value == pytest.approx(100)
-        assert two.score.signature.startswith("nrefs:2|")
+    for one, two in zip(alone.values(), both.values(), strict=True):
+        assert one.value < two.value == pytest.approx(100)
+        assert two.signature.startswith("nrefs:2|")
 
 
 def test_the_tokeniser_of_the_run_is_the_first(monkeypatch):
     plain = report(GERMAN, GERMAN_REFERENCE, language="de")
     by_characters = report(GERMAN, GERMAN_REFERENCE, language="de", tokenize="char")
-    assert by_characters[0].kind == "BLEU, char tokens"
-    assert "|tok:char|" in by_characters[0].score.signature
-    assert {entry.kind for entry in by_characters[1:]} == {entry.kind for entry in plain}
+    first, *others = by_characters
+    assert first == "BLEU, char tokens" and {*others} == {*plain}
+    assert "|tok:char|" in by_characters[first].signature
     none = report(GERMAN, GERMAN_REFERENCE, language="de", tokenize="none")
-    assert "|tok:none|" in none[0].score.signature
-    assert {entry.kind for entry in none} == {entry.kind for entry in plain}
+    assert "|tok:none|" in next(iter(none.values())).signature
+    assert {*none} == {*plain}
 
 
 def test_a_report_is_a_line_for_each_score_and_the_caution():
-    entries = [
-        Variant("BLEU", Score("BLEU", 26.68849, "tok:13a")),
-        Variant("chrF2", Score("", 5, "c")),
-    ]
-    assert format_report(entries) == (
+    scores = {"BLEU": Score("BLEU", 26.68849, "tok:13a"), "chrF2": Score("", 5, "c")}
+    assert format_report(scores) == (
         f"BLEU   26.6885  tok:13a\nchrF2   5.0000  c\ncaution: {CAUTION}\n"
     )
 

@@ -77,8 +77,11 @@ def test_short_names_are_as_short_as_tells_them_apart():
 # --- Learning curves --------------------------------------------------------------------
 
 
-def curve(label: str) -> LearningCurve:
-    return LearningCurve(label, [10, 20], [9.0, 8.0], [7.0, 6.0], [0.9, 0.5], (0.5, 20))
+def curve(label: str, **more: float) -> LearningCurve:
+    names = ("step", "perplexity", "valid_perplexity", "valid_bleu")
+    rows = (10, 9.0, 7.0, 0.9), (20, 8.0, 6.0, 0.5)
+    records = [dict(zip(names, row, strict=True)) | more for row in rows]
+    return LearningCurve(label, records, records[1])
 
 
 def test_perplexity_and_bleu_stand_side_by_side(tmp_path):
@@ -105,7 +108,7 @@ def test_legends_cover_no_line(tmp_path, monkeypatch):
 
 
 def test_the_old_dev_set_of_a_fine_tuned_run_is_drawn_beside_the_new_one(tmp_path):
-    curves = [curve("general"), replace(curve("law"), old_scores=[0.4, 0.3])]
+    curves = [curve("general"), curve("law", valid_old_bleu=0.4)]
     draw_curves(curves, tmp_path / "curves.svg")
     text = (tmp_path / "curves.svg").read_text("utf-8")
     assert "<!-- law, old dev set -->" in text and "<!-- general, old" not in text

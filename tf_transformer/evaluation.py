@@ -6,7 +6,7 @@ import re
 import statistics
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -334,18 +334,10 @@ _OWN_RULES = {"ca", "fi", "ga", "sv"}
 _HYPHEN = re.compile(r"(\S)-(\S)")
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A score and its kind."""
-
-    kind: str
-    score: Score
-
-
 def report(
     hypotheses: Sequence[str], *references: Sequence[str], language: str, tokenize: str = "13a"
-) -> list[Variant]:
-    """Computes all scores of cased translations; see `bleu`.
+) -> dict[str, Score]:
+    """Computes all scores of cased translations, by kind; see `bleu`.
 
     `tokenize` is for the first score, and the language, such as "de", for Moses' tokenizer; see
     `moses_tokenize` for errors.
@@ -357,28 +349,27 @@ def report(
         "intl": "BLEU, intl tokens",
         "none": "BLEU, tokens as in the text",
     }
-    variants = [
-        Variant(kind, bleu(hypotheses, *references, tokenize=tokens))
-        for tokens, kind in kinds.items()
+    scores = [
+        (kind, bleu(hypotheses, *references, tokenize=tokens)) for tokens, kind in kinds.items()
     ]
     lowercase = bleu(hypotheses, *references, lowercase=True)
-    variants.insert(1, Variant("BLEU, 13a, lower-cased", lowercase))
-    return [*variants, Variant("chrF2", chrf(hypotheses, *references)), *moses]
+    scores.insert(1, ("BLEU, 13a, lower-cased", lowercase))
+    return {**dict(scores), "chrF2": chrf(hypotheses, *references), **moses}
 
 
 def moses_bleu(
     hypotheses: Sequence[str], *references: Sequence[str], language: str
-) -> list[Variant]:
+) -> dict[str, Score]:
     """Computes BLEU like multi-bleu.perl on Moses' tokens, plain and with compounds split.
 
     The arguments and errors are those of `report`.
     """
     texts = [moses_tokenize(lines, language) for lines in (hypotheses, *references)]
     split = [[split_compounds(line) for line in lines] for lines in texts]
-    return [
-        Variant("BLEU of 2017: Moses' tokens", _multi_bleu(texts, f"moses-{language}")),
-        Variant("BLEU of 2017: compounds split", _multi_bleu(split, f"moses-{language}-atat")),
-    ]
+    return {
+        "BLEU of 2017: Moses' tokens": _multi_bleu(texts, f"moses-{language}"),
+        "BLEU of 2017: compounds split": _multi_bleu(split, f"moses-{language}-atat"),
+    }
 
 
 def moses_tokenize(lines: Iterable[str], language: str) -> list[str]:
@@ -419,7 +410,7 @@ def _multi_bleu(texts: Sequence[Sequence[str]], tokens: str) -> Score:
     return replace(score, signature=score.signature.replace("tok:none", f"tok:{tokens}"))
 
 
-def format_report(variants: Sequence[Variant]) -> str:
+def format_report(scores: Mapping[str, Score]) -> str:
     """Formats a line for each score, to four decimals as in some papers, and the caution."""
-    rows = [(each.kind, f"{each.score.value:.4f}", each.score.signature) for each in variants]
+    rows = [(kind, f"{it.value:.4f}", it.signature) for kind, it in scores.items()]
     return f"{Table((), rows, 'lrl').text('plain')}\ncaution: {CAUTION}\n"

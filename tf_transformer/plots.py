@@ -4,7 +4,7 @@ import io
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,15 +127,20 @@ _MARKERS = 12  # approximate number per line
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """The learning curve of a run, by the steps of its evaluations."""
+    """The learning curve of a run.
+
+    The records, as in metrics.jsonl, have the perplexity of batches since the last evaluation,
+    with dropout, and on the dev set; BLEU there and perhaps on that of the --init-from run.
+    """
 
     label: str  # name of the run
-    steps: Sequence[int]
-    train: Sequence[float]  # perplexity of batches since the last evaluation, with dropout
-    dev: Sequence[float]  # perplexity on the dev set
-    scores: Sequence[float]  # BLEU on the dev set
-    best: tuple[float, int]  # the highest on the latest dev set, and its step
-    old_scores: Sequence[float] = ()  # on the dev set of the --init-from run
+    records: Sequence[Mapping[str, Any]]
+    best: Mapping[str, Any]  # of these, the one with the highest BLEU on the latest dev set
+
+    def column(self, name: str) -> list[float]:
+        """Returns a number of each evaluation; [] if some lack it."""
+        has_all = all(name in record for record in self.records)
+        return [record[name] for record in self.records] if has_all else []
 
 
 def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
@@ -147,18 +152,19 @@ def draw_curves(curves: Sequence[LearningCurve], path: Path) -> None:
     figure = new_figure(10, 4 + 0.4 * len(curves))
     perplexity, bleu = figure.subplots(1, 2)
     for index, curve in enumerate(curves):
-        every = max(1, len(curve.steps) // _MARKERS)
+        steps = curve.column("step")
+        every = max(1, len(steps) // _MARKERS)
         marks = {"markevery": every, "markersize": 4, "clip_on": False}
         style = STYLES[index % len(STYLES)] | marks
         faint = {"color": style["color"], "linestyle": ":", "linewidth": 1}
         label = f"{curve.label}, train, with dropout"
-        perplexity.plot(curve.steps, curve.train, label=label, **faint)
-        perplexity.plot(curve.steps, curve.dev, label=f"{curve.label}, dev", **style)
-        label = f"{curve.label}, highest {curve.best[0]:.4g}"
-        bleu.plot(curve.steps, curve.scores, label=label, **style)
-        if curve.old_scores:
-            label = f"{curve.label}, old dev set"
-            bleu.plot(curve.steps, curve.old_scores, label=label, **faint)
+        perplexity.plot(steps, curve.column("perplexity"), label=label, **faint)
+        label = f"{curve.label}, dev"
+        perplexity.plot(steps, curve.column("valid_perplexity"), label=label, **style)
+        label = f"{curve.label}, highest {curve.best['valid_bleu']:.4g}"
+        bleu.plot(steps, curve.column("valid_bleu"), label=label, **style)
+        if old := curve.column("valid_old_bleu"):
+            bleu.plot(steps, old, label=f"{curve.label}, old dev set", **faint)
     perplexity.set(xlabel="step", title="perplexity", yscale="log")
     bleu.set(xlabel="step", title="dev BLEU")
     number_plainly(perplexity.yaxis)

@@ -15,7 +15,8 @@ from typing import BinaryIO
 from command_line import TF_TRANSFORMER, environment, translated
 
 from tf_transformer.cli.main import main
-from tf_transformer.cli.options import SIZES, in_chunks
+from tf_transformer.cli.options import SIZES
+from tf_transformer.data.text import in_chunks
 from tools.storm.lab import stdin_of
 
 PATIENCE = 300  # seconds; an answer that never comes fails the test
@@ -82,10 +83,10 @@ def test_the_first_answers_come_before_the_end_of_stdin(trained_run, monkeypatch
 
 
 def test_chunks_grow_and_lose_nothing():
-    sizes = [len(chunk) for chunk in in_chunks(map(str, range(30_000)))]
+    sizes = [len(chunk) for chunk in in_chunks(map(str, range(30_000)), *SIZES)]
     assert sizes == [100, 1_000, 10_000, 10_000, 8_900]
-    assert [line for chunk in in_chunks("abcdefg", [2, 3]) for line in chunk] == [*"abcdefg"]
-    assert list(in_chunks([])) == []
+    assert [line for chunk in in_chunks("abcdefg", 2, 3) for line in chunk] == [*"abcdefg"]
+    assert list(in_chunks([], 1)) == []
 
 
 # --- On a terminal -----------------------------------------------------------------------

@@ -154,7 +154,7 @@ def test_batches_resume_with_the_same_slots(corpus, sampler, tokenizer):
     lengths = [corpus.lengths(side) for side in SIDES]
     plan = BatchPlan(*lengths, batch_tokens=512, max_length=LENGTH, seed=1)
     subwords = SubwordSampler(corpus, tokenizer, 0.1, seed=1)
-    options = {"sampler": subwords, "slots": sampler}
+    options = {"sampler": subwords, "put_slots": sampler.put}
     unbroken = list(make_dataset(corpus, plan, num_steps=5, **options).as_numpy_iterator())[3:]
     resumed = make_dataset(corpus, plan, start_step=3, num_steps=2, **options)
     for (inputs, labels), (again, same) in zip(

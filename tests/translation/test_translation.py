@@ -21,12 +21,7 @@ from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import load_weights
 from tf_transformer.translation.checks import check_training
-from tf_transformer.translation.task import (
-    Overlap,
-    TranslationTask,
-    describe_overlaps,
-    overlaps,
-)
+from tf_transformer.translation.task import TranslationTask, describe_overlaps, overlaps
 
 
 def task_of(run: Run, progress: Callable = lambda *_: None) -> TranslationTask:
@@ -156,6 +151,10 @@ def test_the_dev_score_is_bleu_of_the_checkpoint(task, trained_run):
     ]
 
 
+def counts(sources: int, references: int) -> dict[str, int]:
+    return {"sources": sources, "references": references}
+
+
 def test_each_side_is_looked_up_in_the_text_of_its_language(trained_run):
     run = Run.open(trained_run.path)  # the dev text is the first 40 pairs of 300
     sources, targets = trained_run.lines("train.en"), trained_run.lines("train.de")
@@ -166,21 +165,21 @@ def test_each_side_is_looked_up_in_the_text_of_its_language(trained_run):
         ([new, "", targets[100]], ["", new, sources[100]], (0, 0), (0, 0)),
     ]
     for lines, references, in_train, in_valid in cases:
-        expected = {"train": Overlap(*in_train), "valid": Overlap(*in_valid)}
+        expected = {"train": counts(*in_train), "valid": counts(*in_valid)}
         assert overlaps(run, lines, [references]) == expected
 
 
 def test_a_line_counts_once_even_with_several_references(trained_run):
     run, targets = Run.open(trained_run.path), trained_run.lines("train.de")
     references = [[targets[50], "x"], [targets[60], "y"], ["z", targets[70]]]
-    assert overlaps(run, ["a", "b"], references)["train"] == Overlap(0, 2)
+    assert overlaps(run, ["a", "b"], references)["train"] == counts(0, 2)
 
 
 def test_only_texts_with_an_overlap_are_named():
-    assert describe_overlaps({"train": Overlap(0, 2), "valid": Overlap(0, 0)}, 1000) == (
+    assert describe_overlaps({"train": counts(0, 2), "valid": counts(0, 0)}, 1000) == (
         "of 1,000 lines, 0 sources and 2 references are in the training text"
     )
-    assert describe_overlaps({"train": Overlap(0, 0), "valid": Overlap(0, 0)}, 7) == ""
+    assert describe_overlaps({"train": counts(0, 0), "valid": counts(0, 0)}, 7) == ""
 
 
 @pytest.fixture

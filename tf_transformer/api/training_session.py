@@ -1,6 +1,5 @@
 """A training session, from the run directory to the card, and the checks before it."""
 
-import functools
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -52,10 +51,21 @@ def train_run(
         raise UserError(f"{source} cannot begin with its own weights. Give another output.")
     lock = locked(output) if is_chief() else nullcontext()
     with Stopper(budget) as stopper, lock, devices.lost_workers_explained():
+        # First, since it clears TensorFlow's caches and would clear a tokenizer created before.
+        keras.utils.set_random_seed(config.training.seed)
+        if config.training.deterministic:
+            tf.config.experimental.enable_op_determinism()
+        workers = devices.Workers(devices.make_strategy(num_devices))
+        stopper.listen()
+        if callbacks and workers.number > 1:
+            raise UserError(
+                "`callbacks` are for one worker: several might stop at other steps."
+            )
         shown = is_watched(notebook=bars)
-        trainer = _trainer(
-            config, output, stopper, num_devices, accept_new_data, shown, callbacks, functions
-        )
+        with workers.chief_first():
+            task = _prepared(config, output, accept_new_data, shown, functions)
+        logger.info("device: %s", devices.describe(workers.strategy))
+        trainer = Trainer(task.run, task, workers, stopper, int(shown), callbacks)
         result = trainer.train()
         if result:
             for line in result.lines:
@@ -64,44 +74,27 @@ def train_run(
     return trainer.run, result
 
 
-def _trainer(
-    config: Config,
-    output: Path,
-    stopper: Stopper,
-    num_devices: int | None,
-    accept_new_data: bool,
-    bars: bool,
-    callbacks: Sequence[keras.callbacks.Callback],
-    functions: Functions,
-) -> Trainer:
-    """Prepares devices, run directory and data."""
-    # First, since it clears TensorFlow's caches and would clear a tokenizer created before.
-    keras.utils.set_random_seed(config.training.seed)
-    if config.training.deterministic:
-        tf.config.experimental.enable_op_determinism()
-    strategy = devices.make_strategy(num_devices)
-    stopper.listen()
-    workers = devices.Workers(strategy)
-    if callbacks and workers.number > 1:
-        raise UserError("`callbacks` are for one worker: several might stop at other steps.")
-    with workers.chief_first():
-        chief, config = is_chief(), TranslationTask.settled(sized(config))
-        is_new, names = not (output / "config.json").exists(), ("config.json", "versions.json")
-        open_it = functools.partial(open_for_training, functions=functions.names)
-        run = open_it(output, config, accept_new_data) if chief else Run.open(output)
-        try:
-            with ProgressBars(shown=bars) as progress:  # only the chief writes data
-                task = TranslationTask(run, progress, may_encode=chief, functions=functions)
-        except UserError:
-            for name in names if is_new and not holds_other_files(output, *names) else ():
-                (output / name).unlink()  # what was refused leaves no run
-            raise
-        logger.info("%s", task.describe())
-        if workers.is_chief:
-            for finding in quick_findings(task):
-                logger.warning("warning  %s", finding)
-    logger.info("device: %s", devices.describe(strategy))
-    return Trainer(run, task, workers, stopper, int(bars), callbacks)
+def _prepared(
+    config: Config, output: Path, accept_new_data: bool, bars: bool, functions: Functions
+) -> TranslationTask:
+    """Prepares run directory and data, which only the chief writes, and describes them."""
+    chief, config = is_chief(), TranslationTask.settled(sized(config))
+    is_new, names = not (output / "config.json").exists(), ("config.json", "versions.json")
+    if chief:
+        run = open_for_training(output, config, accept_new_data, functions.names)
+    else:
+        run = Run.open(output)
+    try:
+        with ProgressBars(shown=bars) as progress:
+            task = TranslationTask(run, progress, may_encode=chief, functions=functions)
+    except UserError:
+        for name in names if is_new and not holds_other_files(output, *names) else ():
+            (output / name).unlink()  # what was refused leaves no run
+        raise
+    logger.info("%s", task.describe())
+    for finding in quick_findings(task) if chief else ():
+        logger.warning("warning  %s", finding)
+    return task
 
 
 def examine(run: Run, test: Sequence[str] = ()) -> list[Finding]:

@@ -1,17 +1,16 @@
 """Tuning of a run's checkpoint, beam size and length penalty by BLEU on dev text."""
 
-import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import locked
 from tf_transformer.base.output import NamedProgress, ProgressBars, Table
+from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import all_pairs, corpora, read_some_pairs
 from tf_transformer.decoding.interface import Translation
 from tf_transformer.evaluation import (
@@ -33,40 +32,24 @@ ALPHAS = tuple(tenths / 10 for tenths in range(21))
 
 
 @dataclass(frozen=True)
-class TrialSettings:
-    """Checkpoint and search settings to compare."""
-
-    checkpoint: str
-    beam_size: int
-    alpha: float
-
-    def __str__(self) -> str:
-        return f"{self.checkpoint}, beam {self.beam_size}, alpha {self.alpha:g}"
-
-    @classmethod
-    def of(cls, run: Run) -> "TrialSettings":
-        """Returns the current settings of a run."""
-        names = (field.name for field in dataclasses.fields(cls))
-        return cls(**{name: getattr(run.config.decoding, name) for name in names})
-
-    def as_changes(self) -> dict[str, Any]:
-        """Returns the settings to change in a run, by their full names."""
-        return {f"decoding.{name}": value for name, value in dataclasses.asdict(self).items()}
-
-
-@dataclass(frozen=True)
 class Trial:
     """Settings with the translations of the dev text by them, and their BLEU."""
 
-    settings: TrialSettings
+    settings: DecodingConfig
     hypotheses: list[Translation]
     bleu: BleuAndLength
+
+    @property
+    def name(self) -> str:
+        """The checkpoint and the beam size."""
+        return f"{self.settings.checkpoint}, beam {self.settings.beam_size}"
 
     def __str__(self) -> str:
         bleu = self.bleu
         return (
-            f"{self.settings}: BLEU {bleu.value:.2f}, brevity penalty "
-            f"{bleu.brevity_penalty:.3f}, length {bleu.length_ratio:.3f} of the reference"
+            f"{self.name}, alpha {self.settings.alpha:g}: BLEU {bleu.value:.2f}, "
+            f"brevity penalty {bleu.brevity_penalty:.3f}, "
+            f"length {bleu.length_ratio:.3f} of the reference"
         )
 
 
@@ -89,8 +72,7 @@ class Tuning:
         """Returns BLEU and brevity penalty by alpha, a column per checkpoint and beam size."""
         columns: dict[str, list[Trial]] = {}
         for trial in self.tried:
-            label = f"{trial.settings.checkpoint}, beam {trial.settings.beam_size}"
-            columns.setdefault(label, []).append(trial)
+            columns.setdefault(trial.name, []).append(trial)
         rows = [
             [f"{row[0].settings.alpha:g}"]
             + [f"{trial.bleu.value:.2f} ({trial.bleu.brevity_penalty:.3f})" for trial in row]
@@ -114,7 +96,7 @@ def compare_settings(
     One search serves all `alphas`. The tag stands before each source; "" if the sources already
     have their tags.
     """
-    current = TrialSettings.of(run)
+    current = run.config.decoding
     alphas = sorted({current.alpha, *alphas})
     tokenize = tokenizer_for(run.config.data.bleu_tokenizer, references)
     metric = make_metric("bleu", [references], tokenize)
@@ -122,12 +104,12 @@ def compare_settings(
     for checkpoint in dict.fromkeys([current.checkpoint, *checkpoints]):
         engine = load_engine(run, checkpoint, tag=tag)
         for beam_size in sorted({current.beam_size, *beam_sizes}):
-            decoding = dataclasses.replace(run.config.decoding, beam_size=beam_size)
+            decoding = replace(current, checkpoint=checkpoint, beam_size=beam_size)
             report = functools.partial(progress, f"{checkpoint}, beam {beam_size}")
             ranked = engine.translate(sources, decoding, alphas=alphas, progress=report)
             for alpha, column in zip(alphas, zip(*ranked, strict=True), strict=True):
-                settings = TrialSettings(checkpoint, beam_size, alpha)
-                tried.append(Trial(settings, [*column], bleu_and_length(metric, column)))
+                bleu = bleu_and_length(metric, column)
+                tried.append(Trial(replace(decoding, alpha=alpha), [*column], bleu))
     present = next(trial for trial in tried if trial.settings == current)
     best = max(tried, key=lambda trial: (trial.bleu.value, trial is present))
     p_value = paired_bootstrap(metric, present.hypotheses, best.hypotheses)
@@ -154,7 +136,7 @@ def tune(
         message = "decoding.lookahead is %d, but tuning searches exactly, as with 0"
         logger.warning(message, lookahead)
     with locked(run.path):
-        name, pairs = _dev_text(run, text)
+        text_name, pairs = _dev_text(run, text)
         sources, references = zip(*pairs, strict=True)
         with ProgressBars(len(sources)) as bars:
             tuning = compare_settings(
@@ -175,7 +157,9 @@ def tune(
         if tuning.chosen is tuning.present:
             logger.info("%s keeps its settings", run.path)
         else:
-            run.change_settings(tuning.chosen.settings.as_changes(), f"tuned on {name}")
+            chosen, names = tuning.chosen.settings, ("checkpoint", "beam_size", "alpha")
+            values = {f"decoding.{name}": getattr(chosen, name) for name in names}
+            run.change_settings(values, f"tuned on {text_name}")
     return tuning
 
 

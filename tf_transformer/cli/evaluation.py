@@ -70,7 +70,6 @@ def run_evaluate(options: argparse.Namespace) -> None:
     """
     from tf_transformer.api.compare import translated_lines
     from tf_transformer.evaluation import (
-        Variant,
         format_report,
         report,
         score_translations,
@@ -98,12 +97,12 @@ def run_evaluate(options: argparse.Namespace) -> None:
         entries = report(hypotheses, *references, language=options.report, tokenize=tokenize)
         print_report(f"{format_report(entries)}{scores.exact_line}\n")
     else:
-        entries = [Variant(score.name, score) for score in (scores.bleu, scores.chrf)]
+        entries = {score.name: score for score in (scores.bleu, scores.chrf)}
         print_report(f"{scores}\n")
     if run:
         seen = seen_before([options.run, *options.ensemble], lines, references, options.tag)
         if options.record:
-            found = {entry.kind: dataclasses.asdict(entry.score) for entry in entries}
+            found = {kind: dataclasses.asdict(score) for kind, score in entries.items()}
             exact = round(scores.exact * len(lines))
             figures = {"lines": len(lines), "scores": found, "exact": exact, "seen": seen}
             run.record_result(origin | figures)

@@ -101,11 +101,8 @@ def run_export(options: argparse.Namespace) -> None:
     import_tensorflow_quietly()
     if published:
         exporting["gate"] = _gate(options, runs[0], published)
-    path = (
-        of_run(runs[0])
-        .translator(checkpoint=options.checkpoint, **loading)
-        .export(output, **exporting)
-    )
+    translator = source.translator(checkpoint=options.checkpoint, **loading)
+    path = translator.export(output, **exporting)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     logger.info("exported %s (%.1f MB)", path, size / 1e6)
 

@@ -17,75 +17,48 @@ from tf_transformer.config.settings import nearest
 
 
 class Command(NamedTuple):
-    """A command; its module is imported when it is chosen."""
+    """A command NAME; its module is imported when it is chosen.
+
+    There, `add_NAME` adds the arguments to a parser, and `run_NAME` is called with the options;
+    its docstring is the help.
+    """
 
     heading: str  # of `--help`
-    module: str
-    add: str  # function that adds the arguments to a parser
-    run: str  # function that is called with the options, and whose docstring is the help
+    module: str  # in `tf_transformer.cli`
     help: str
 
 
 COMMANDS = {
-    "train": Command(
-        "train", "tf_transformer.cli.train", "add_arguments", "run",
-        "train on parallel text"),
-    "doctor": Command(
-        "train", "tf_transformer.cli.preparation", "add_doctor", "run_doctor",
-        "check text and vocabulary before training"),
-    "tokenizer": Command(
-        "train", "tf_transformer.cli.preparation", "add_tokenizer", "run_tokenizer",
-        "train a vocabulary that runs can share"),
-    "curves": Command(
-        "train", "tf_transformer.cli.runs", "add_curves", "run_curves",
-        "print or draw the learning curves of runs"),
-    "card": Command(
-        "train", "tf_transformer.cli.runs", "add_card", "run_card",
-        "write and print a run's settings, scores, cost"),
-    "average": Command(
-        "train", "tf_transformer.cli.runs", "add_average", "run_average",
-        "average the weights of checkpoints"),
-    "translate": Command(
-        "translate", "tf_transformer.cli.translate", "add_translate", "run_translate",
+    "train": Command("train", "train", "train on parallel text"),
+    "doctor": Command("train", "preparation", "check text and vocabulary before training"),
+    "tokenizer": Command("train", "preparation", "train a vocabulary that runs can share"),
+    "curves": Command("train", "runs", "print or draw the learning curves of runs"),
+    "card": Command("train", "runs", "write and print a run's settings, scores, cost"),
+    "average": Command("train", "runs", "average the weights of checkpoints"),
+    "translate": Command("translate", "translate",
         "translate stdin to stdout, one sentence per line"),
-    "generate": Command(
-        "translate", "tf_transformer.cli.translate", "add_generate", "run_generate",
-        "translate text to create training pairs"),
-    "attention": Command(
-        "translate", "tf_transformer.cli.translate", "add_attention", "run_attention",
-        "draw the attention weights of a run"),
-    "evaluate": Command(
-        "evaluate", "tf_transformer.cli.evaluation", "add_evaluate", "run_evaluate",
-        "print BLEU and chrF of translations"),
-    "score": Command(
-        "evaluate", "tf_transformer.cli.evaluation", "add_score", "run_score",
-        "print the log-probability of translations"),
-    "compare": Command(
-        "evaluate", "tf_transformer.cli.evaluation", "add_compare", "run_compare",
+    "generate": Command("translate", "translate", "translate text to create training pairs"),
+    "attention": Command("translate", "translate", "draw the attention weights of a run"),
+    "evaluate": Command("evaluate", "evaluation", "print BLEU and chrF of translations"),
+    "score": Command("evaluate", "evaluation", "print the log-probability of translations"),
+    "compare": Command("evaluate", "evaluation",
         "compare systems on a test set, with significance tests"),
-    "tune": Command(
-        "evaluate", "tf_transformer.cli.evaluation", "add_tune", "run_tune",
+    "tune": Command("evaluate", "evaluation",
         "choose length penalty, beam size and weights on dev text"),
-    "export": Command(
-        "export", "tf_transformer.cli.export", "add_export", "run_export",
+    "export": Command("export", "export",
         "write a SavedModel for TF Serving, after a self-test"),
-    "serve": Command(
-        "export", "tf_transformer.cli.serve", "add_arguments", "run",
-        "serve a run or a SavedModel over HTTP"),
-    "convert": Command(
-        "export", "tf_transformer.cli.export", "add_convert", "run_convert",
-        "convert to CTranslate2 or Marian, or from Marian"),
+    "serve": Command("export", "serve", "serve a run or a SavedModel over HTTP"),
+    "convert": Command("export", "export", "convert to CTranslate2 or Marian, or from Marian"),
 }  # fmt: skip
 
 
 def command_parser(name: str, prog: str | None = None) -> CommandParser:
     """Builds the parser of a command, whose module is imported only now."""
-    command = COMMANDS[name]
-    module = importlib.import_module(command.module)
-    run = getattr(module, command.run)
+    module = importlib.import_module(f"tf_transformer.cli.{COMMANDS[name].module}")
+    run = getattr(module, f"run_{name}")
     parser = CommandParser(prog=prog or f"tf-transformer {name}", description=run.__doc__)
     parser.set_defaults(command=run, stdout_is_data=False)
-    getattr(module, command.add)(parser)
+    getattr(module, f"add_{name}")(parser)
     text = "show where in the program an error arose"
     parser.add_argument("--traceback", action="store_true", help=text)
     if not parser.usage:

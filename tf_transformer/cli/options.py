@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import gzip
-import itertools
 import logging
 import os
 import sys
@@ -27,7 +26,7 @@ from tf_transformer.cli.parser import (
 from tf_transformer.config import SETTINGS, Config, DecodingConfig, SamplingConfig
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.config.presets import PRESETS, RECIPES
-from tf_transformer.data.text import arriving_lines, read_lines
+from tf_transformer.data.text import arriving_lines, in_chunks, read_lines
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import find_export
 from tf_transformer.loading.load import Source, of_export, of_run
@@ -356,7 +355,7 @@ def stdin_chunks(line_buffered: bool) -> Iterator[list[str]]:
     """
     if _is_conversation():
         return _typed_lines()
-    return arriving_lines(0) if line_buffered else in_chunks(read_lines(0))
+    return arriving_lines(0) if line_buffered else in_chunks(read_lines(0), *SIZES)
 
 
 def stdin_bars() -> ProgressBars:
@@ -380,15 +379,6 @@ def _typed_lines() -> Iterator[list[str]]:
         except EOFError:
             print()
             return
-
-
-def in_chunks(lines: Iterable[str], sizes: Sequence[int] = SIZES) -> Iterator[list[str]]:
-    """Yields lists of these sizes, repeating the last size; the last list may be shorter."""
-    lines = iter(lines)
-    for size in itertools.chain(sizes, itertools.repeat(sizes[-1])):
-        if not (chunk := list(itertools.islice(lines, size))):
-            return
-        yield chunk
 
 
 def spaced_probs(translation) -> str:
@@ -426,18 +416,15 @@ def seen_before(
 
     counts: dict[str, Any] = {}
     for path in runs:
-        why: object = "an export does not have its training text"
-        by_role = None
         try:
-            if not find_export(Path(path)):
-                by_role = overlaps(Run.open(path), sources, references, tag)
+            if find_export(Path(path)):
+                raise UserError("an export does not have its training text")
+            counts[path] = overlaps(Run.open(path), sources, references, tag)
         except UserError as error:
-            why = error
-        if by_role is None:
+            text = "caution  %s may have seen these lines; not checked: %s"
+            logger.warning(text, path, error)
             counts[path] = None
-            logger.warning("caution  %s may have seen these lines; not checked: %s", path, why)
             continue
-        counts[path] = {role: dataclasses.asdict(seen) for role, seen in by_role.items()}
-        if text := describe_overlaps(by_role, len(sources)):
+        if text := describe_overlaps(counts[path], len(sources)):
             logger.warning("caution  %s has seen these lines: %s", path, text)
     return counts

@@ -43,30 +43,20 @@ def run_curves(options: argparse.Namespace) -> None:
     if output:
         draw_curves(curves, output)
     for curve in curves:
-        highest, step = curve.best
+        scores, best = curve.column("valid_bleu"), curve.best
         logger.info(
-            f"{curve.label}  dev BLEU  {sparkline(curve.scores)}  "
-            f"last {curve.scores[-1]:.4g}, highest {highest:.4g} at step {step:,}"
+            f"{curve.label}  dev BLEU  {sparkline(scores)}  last {scores[-1]:.4g}, "
+            f"highest {best['valid_bleu']:.4g} at step {best['step']:,}"
         )
     if output:
         logger.info("%s", output)
 
 
 def _curve(run: Run, label: str) -> LearningCurve:
-    score, old = "valid_bleu", "valid_old_bleu"
-    records = run.history("perplexity", score)
-    has_old = all(old in record for record in records)
+    records = run.history("perplexity", "valid_bleu")
     # The first of the highest on this dev set, like the trainer's choice.
-    best = max(comparable(records), key=lambda record: record[score])
-    return LearningCurve(
-        label=label,
-        steps=[record["step"] for record in records],
-        train=[record["perplexity"] for record in records],
-        dev=[record["valid_perplexity"] for record in records],
-        scores=[record[score] for record in records],
-        best=(best[score], best["step"]),
-        old_scores=[record[old] for record in records] if has_old else (),
-    )
+    best = max(comparable(records), key=lambda record: record["valid_bleu"])
+    return LearningCurve(label, records, best)
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:

@@ -26,6 +26,7 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import float_from, given_options, int_from
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import is_version
+from tf_transformer.loading.load import Source
 from tf_transformer.run import Run
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ _DAY = 86_400.0  # seconds; waiting for longer is a mistake
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # the latter when a terminal closes
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_serve(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `serve`."""
     add, seconds = parser.add_argument, float_from(0.001, _DAY)
     model = "run directory, or a folder that `export` wrote"
@@ -58,20 +59,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search_options(parser, ["jit_compile"])
 
 
-def run(options: argparse.Namespace) -> None:
+def run_serve(options: argparse.Namespace) -> None:
     """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
 
     The page at / lets you try the model. A run is first exported to a temporary folder. See
     docs/guides/serving.md.
     """
-    source = _source(options)
+    source = open_source(options.model)
+    refuse_unsuited(options, source, "precision", "litert", "tag", "jit_compile")
+    source.require_files(None, options.tag)
     name = _name(options, source)
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(bound_socket(options.host, options.port))
-        if isinstance(source, Run):
-            logger.info("exporting %s and testing the export: about a minute", source.path)
-        else:
-            logger.info("loading %s", source)
+        text = "loading %s"
+        if source.run:
+            text = "exporting %s and testing the export: about a minute"
+        logger.info(text, source.path)
         import_tensorflow_quietly()
         use_threads(options.threads)
         sys.setswitchinterval(0.001)  # other requests soon run beside a thread that computes
@@ -81,10 +84,9 @@ def run(options: argparse.Namespace) -> None:
         from tf_transformer.serving.served_model import LoadedVersion, ServedModel
 
         stack.enter_context(_on_signals(_ENDING, _exit))
-        if isinstance(source, Run):
-            folder, translator = stack.enter_context(_temporary_export(source, options))
-        else:
-            folder, translator = source, None
+        folder, translator = source.path, None
+        if source.run:
+            folder, translator = stack.enter_context(_temporary_export(source.run, options))
         telemetry = Telemetry()
 
         def load() -> LoadedVersion:
@@ -100,19 +102,12 @@ def run(options: argparse.Namespace) -> None:
         _serve(listener, model, options.grace)
 
 
-def _source(options: argparse.Namespace) -> Path | Run:
-    """Returns the export to serve, or the run to export first; refuses wrong options."""
-    source = open_source(options.model)
-    refuse_unsuited(options, source, "precision", "litert", "tag", "jit_compile")
-    source.require_files(None, options.tag)
-    return source.run or source.path
-
-
-def _name(options: argparse.Namespace, source: Path | Run) -> str:
+def _name(options: argparse.Namespace, source: Source) -> str:
     """Returns --name, by default the run's name or, for MODELS/NAME/VERSION, NAME."""
     model = Path(options.model).resolve()
-    is_version_folder = source == Path(options.model) and is_version(model.name)
-    name = options.name or (model.parent if is_version_folder else model).name
+    is_of_version = not source.run and source.path == Path(options.model)
+    folder = model.parent if is_of_version and is_version(model.name) else model
+    name = options.name or folder.name
     if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
         raise UserError(
             f"A model's name must consist of letters, digits, '_', '.' and '-'. Received: "

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # it imports TensorFlow
 logger = logging.getLogger(__name__)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_train(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `train`."""
     add_run_settings(parser)
     text = "train a run with each seed in OUTPUT/seed-N, and print the mean and standard "
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=_seeds, metavar="N,N,...", help=text)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_train(options: argparse.Namespace) -> int:
     """Trains a Transformer, by default on the built-in English-German corpus.
 
     With --train it learns from parallel text. Run the same command again to resume.

@@ -19,6 +19,7 @@ from tf_transformer.base.errors import UserError, missing_extra, quoted
 from tf_transformer.base.files import new_folder, parse_json
 from tf_transformer.config import MAX_TOKENS, SETTINGS, Config, DecodingConfig
 from tf_transformer.config.settings import Bounds, Setting
+from tf_transformer.conversion import require_possible
 from tf_transformer.conversion.marian_vocabulary import (
     BOS,
     EOS,
@@ -279,20 +280,11 @@ def _model_settings(record: dict[str, Any], vocab_size: int) -> dict[str, Any]:
 
 def _check_model(model: Transformer, tokenizer: Tokenizer) -> None:
     """Raises UserError for what Marian's format cannot carry."""
-    config = model.config
-    for name, possible in _POSSIBLE.items():
-        if (value := getattr(config, name)) not in possible:
-            raise UserError(f"Marian's format lacks model.{name}={value}.")
-    if {config.num_heads * size for size in config.head_sizes} != {config.d_model}:
-        raise UserError(
-            "Marian's format needs model.key_dim and model.value_dim to be d_model / "
-            f"num_heads, {config.d_model / config.num_heads:g}. "
-            f"Received: {config.key_dim}, {config.value_dim}."
-        )
-    if config.norm_epsilon > _EPSILON:
+    require_possible(model.config, _POSSIBLE, "Marian's format")
+    if (epsilon := model.config.norm_epsilon) > _EPSILON:
         raise UserError(
             f"Marian's model.norm_epsilon is {_EPSILON:g}, which replaces smaller ones only. "
-            f"Received: {config.norm_epsilon:g}."
+            f"Received: {epsilon:g}."
         )
     if all(len(tokenizer.slots(side)) for side in SIDES):
         raise UserError("Marian's format lacks slots (data.slots).")

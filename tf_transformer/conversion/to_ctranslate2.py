@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.base.errors import UserError, missing_extra
+from tf_transformer.base.errors import missing_extra
 from tf_transformer.base.files import new_folder
 from tf_transformer.config import BOS_ID, EOS_ID, UNK_ID
+from tf_transformer.conversion import require_possible
 from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.layers import sinusoidal_positions
@@ -20,6 +21,8 @@ from tf_transformer.layers.positions import Relative
 from tf_transformer.models.transformer import Transformer
 
 LONGEST = 2048  # positions in the table of a model with sinusoids, which itself has no limit
+# Values of settings that CTranslate2 has.
+_POSSIBLE = {"positions": ("sinusoidal", "learned", "relative"), "attention_window": (0,)}
 _ACTIVATIONS = {"relu": "RELU", "swish": "SWISH", "swiglu": "SWISH", "geglu": "GELU"}
 logger = logging.getLogger(__name__)
 _QKV, _OUTPUT = ("query", "key", "value"), ("output",)
@@ -64,18 +67,7 @@ def to_ctranslate2(
 
 def _spec(model: Transformer, tokenizer: Tokenizer):
     config = model.config
-    if {config.num_heads * size for size in config.head_sizes} != {config.d_model}:
-        raise UserError(
-            "CTranslate2 needs model.key_dim and model.value_dim to be d_model / num_heads, "
-            f"{config.d_model / config.num_heads:g}. "
-            f"Received: {config.key_dim}, {config.value_dim}."
-        )
-    for name, has in (
-        ("positions", config.positions in ("sinusoidal", "learned", "relative")),
-        ("attention_window", not config.attention_window),
-    ):
-        if not has:
-            raise UserError(f"CTranslate2 lacks model.{name}={getattr(config, name)}.")
+    require_possible(config, _POSSIBLE, "CTranslate2")
     common = {
         "num_heads": config.num_heads,
         "pre_norm": config.norm_first,

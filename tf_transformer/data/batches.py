@@ -13,9 +13,8 @@ Two pairs in a batch of shape [B, L] = [2, 8]; 0 is PAD, 2 is BOS and 3 is EOS:
 import itertools
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -31,20 +30,6 @@ from tf_transformer.data.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 
-class PairEdits(Protocol):
-    """Changes of both sides of training pairs, such as slots: `terms.slot_sampler`."""
-
-    def put(
-        self,
-        side: SideName,
-        rows: np.ndarray,
-        indices: np.ndarray,
-        step: int,
-        tags: np.ndarray | int = 0,
-    ) -> np.ndarray:
-        """Returns padded sentences with the changes; see `EncodedCorpus.padded`."""
-
-
 _BATCHES_AHEAD = 2  # prepared while an earlier one is trained on
 
 
@@ -52,7 +37,7 @@ def make_dataset(
     corpus: EncodedCorpus,
     plan: BatchPlan,
     sampler: SubwordSampler | None = None,
-    slots: PairEdits | None = None,
+    put_slots: Callable[..., np.ndarray] | None = None,
     *,
     fill: bool = True,
     start_step: int = 0,
@@ -64,8 +49,9 @@ def make_dataset(
     """Returns the batches of a corpus's plan for Keras's `fit`, endless without `num_steps`.
 
     They are `({"source": [B, L], "target": [B, L]}, labels [B, L])`, all int32, as above. A
-    sampler segments the sentences anew at every step, after `slots` has put slots into them.
-    Without `fill` a batch of fewer pairs than it has room for gets no rows of padding.
+    sampler segments the sentences anew at every step, after `put_slots`, the method `put` of a
+    `SlotSampler`, has put slots into them. Without `fill` a batch of fewer pairs
+    than it has room for gets no rows of padding.
 
     `start_step` counts from 0 over all epochs. Each batch is split into `num_replicas` shares
     of equal shape, of which those of `replicas` become elements. With `advance` an iteration
@@ -76,8 +62,8 @@ def make_dataset(
         tags = plan.tags(batch.indices)  # that joined sources leave out
         left_out = tags if side == "source" else 0
         ids = corpus.padded(side, batch.indices, batch.length, left_out)
-        if slots:
-            ids = slots.put(side, ids, batch.indices, at[0], tags)
+        if put_slots:
+            ids = put_slots(side, ids, batch.indices, at[0], tags)
         if sampler:
             ids = sampler.segmented(side, ids, at)
         missing = batch.num_rows - len(batch.indices) if fill else 0

@@ -5,7 +5,6 @@ Its metadata hold checksums of its files, and a fingerprint of what it was made 
 
 import dataclasses
 import hashlib
-import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import new_folder, parse_json, sha256
 from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.data.text import SIDES, SideName, identity
+from tf_transformer.data.text import SIDES, SideName, identity, in_chunks
 
 if TYPE_CHECKING:  # corpora are read without TensorFlow
     from tf_transformer.data.tokenizer import Tokenizer
@@ -219,9 +218,9 @@ def encode_corpus(
         lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
         counts = dict.fromkeys(("read", "kept", "empty", "too_long", "ratio"), 0)
         sizes = []
-        for pairs in map(iter, texts):
+        for pairs in texts:
             before = counts["kept"]
-            while batch := list(itertools.islice(pairs, CHUNK_PAIRS)):
+            for batch in in_chunks(pairs, CHUNK_PAIRS):
                 sides, dropped = chosen(batch)
                 keep = ~np.any(list(dropped.values()), axis=0)
                 counts["read"] += len(batch)

@@ -417,6 +417,15 @@ def text_key(text: str) -> int:
 Item = TypeVar("Item")
 
 
+def in_chunks(items: Iterable[Item], *sizes: int) -> Iterator[list[Item]]:
+    """Yields lists of these sizes, repeating the last size; the last list may be shorter."""
+    items = iter(items)
+    for size in itertools.chain(sizes, itertools.repeat(sizes[-1])):
+        if not (chunk := list(itertools.islice(items, size))):
+            return
+        yield chunk
+
+
 class Reservoir(list, Generic[Item]):
     """A uniform sample of the items offered, at most `size` (Vitter 1985, algorithm R)."""
 

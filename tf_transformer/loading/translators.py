@@ -12,7 +12,7 @@ import keras
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import watched
 from tf_transformer.base.former import CLASSES, gone
-from tf_transformer.config import DecodingConfig
+from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.config.settings import split_tags
 from tf_transformer.data import builtin
 from tf_transformer.data.text import always_tagged
@@ -58,13 +58,21 @@ def load_translator(
         decoding=decoding or run.config.decoding,
         engine=load_engine(run, checkpoint, **options),
         card=card,
-        bleu_tokenizer=run.config.data.bleu_tokenizer,
-        language=builtin.languages(run.config)[0],
-        joins=run.config.data.join > 0,
-        target_language=builtin.languages(run.config)[1],
         protection=protection,
         history=run.history,
+        **_facts_of(run.config),
     )
+
+
+def _facts_of(config: Config) -> dict[str, Any]:
+    """Returns the arguments of a `Translator` that say what it was trained on."""
+    language, target_language = builtin.languages(config)
+    return {
+        "bleu_tokenizer": config.data.bleu_tokenizer,
+        "language": language,
+        "joins": config.data.join > 0,
+        "target_language": target_language,
+    }
 
 
 def load_exported_translator(
@@ -86,16 +94,8 @@ def translator_of(
     engine: ExportEngine, decoding: DecodingConfig, protection: Protection | None = None
 ) -> Translator:
     """Returns the translator of an export, with the languages in its card."""
-    config = engine.config
-    return Translator(
-        decoding=decoding,
-        engine=engine,
-        bleu_tokenizer=config.data.bleu_tokenizer if config else "13a",
-        language=builtin.languages(config)[0] if config else "",
-        joins=not config or config.data.join > 0,
-        target_language=builtin.languages(config)[1] if config else "",
-        protection=protection,
-    )
+    facts = _facts_of(engine.config) if engine.config else {}
+    return Translator(decoding=decoding, engine=engine, protection=protection, **facts)
 
 
 def load_keras_translator(path: Path, tokenizer: str | Path | None = None) -> Translator:

@@ -7,12 +7,11 @@ sequence-level distillation (Kim and Rush 2016).
 
 import dataclasses
 import gzip
-import itertools
 import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import locked, parse_json, replacing, write_text
 from tf_transformer.config import UNK_ID, SamplingConfig
-from tf_transformer.data.text import NOT_TEXT, is_visible
+from tf_transformer.data.text import NOT_TEXT, in_chunks, is_visible
 from tf_transformer.decoding.interface import Translation
 from tf_transformer.translation.translator import Translator
 
@@ -90,7 +89,7 @@ def generate(
     total: Counter[str] = Counter()
     with locked(folder):
         _check_settings(folder, settings)
-        for number, chunk in enumerate(_chunks(lines, settings.shard_lines)):
+        for number, chunk in enumerate(in_chunks(lines, settings.shard_lines)):
             shards.append(folder / f"{number:06d}.tsv")
             if not shards[-1].exists():
                 _make_shard(translator, chunk, shards[-1], settings)
@@ -100,12 +99,6 @@ def generate(
         _join(shards, output)
         shutil.rmtree(folder)
     return total
-
-
-def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    lines = iter(lines)
-    while chunk := list(itertools.islice(lines, size)):
-        yield chunk
 
 
 def _check_settings(folder: Path, settings: GenerationSettings) -> None:

@@ -181,7 +181,13 @@ class TranslationTask:
         self.slots = self._slot_sampler(progress) if data.slots else None
         self.mixture = Mixture(self.train.sizes, data.mix, seed) if data.mix else None
         # Batches.
-        self.plan, self.valid_plan = self._training_plan(), self._plan(_lengths(self.valid))
+        plan = functools.partial(
+            BatchPlan,
+            batch_tokens=run.config.training.batch_tokens,
+            max_length=data.max_length,
+            seed=seed,
+        )
+        self.plan, self.valid_plan = self._training_plan(plan), plan(*_lengths(self.valid))
         self.shapes, self.steps_per_epoch = self.plan.shapes, self.plan.steps_per_epoch
         self.validation_steps = self.valid_plan.steps_per_epoch
         # How many positions are trained: data/longest-joined, config.json.
@@ -266,7 +272,7 @@ class TranslationTask:
             functools.partial(progress, "aligning words"),
         )
 
-    def _training_plan(self) -> BatchPlan:
+    def _training_plan(self, plan: Callable[..., BatchPlan]) -> BatchPlan:
         data, lengths, augmentation = self.data, _lengths(self.forms), None
         if self.sampler:
             lengths = [self.sampler.lengths(side, data.max_length) for side in SIDES]
@@ -274,25 +280,8 @@ class TranslationTask:
             tags = self.tokenizer.ids([text.tag for text in corpora(data.train, data)])
             augmentation = Augmentation(data, self.train.sizes, [*map(len, tags)])
         most_shapes = MOST_SHAPES if self.run.config.training.jit_compile else None
-        return self._plan(lengths, self.mixture, augmentation, most_shapes)
-
-    def _plan(
-        self,
-        lengths: list[np.ndarray],
-        mixture: Mixture | None = None,
-        augmentation: Augmentation | None = None,
-        most_shapes: int | None = None,
-    ) -> BatchPlan:
-        training = self.run.config.training
-        return BatchPlan(
-            *lengths,
-            batch_tokens=training.batch_tokens,
-            max_length=self.data.max_length,
-            seed=training.seed,
-            mixture=mixture,
-            augmentation=augmentation,
-            most_shapes=most_shapes,
-        )
+        more = {"augmentation": augmentation, "most_shapes": most_shapes}
+        return plan(*lengths, mixture=self.mixture, **more)
 
     def _record_longest(self) -> list[int]:
         """Returns the lengths of the longest source and target; records a joined source."""
@@ -369,8 +358,9 @@ class TranslationTask:
         self, start_step: int, replicas: Sequence[int] = (0,), num_replicas: int = 1
     ) -> tf.data.Dataset:
         """Returns an endless dataset of batches, starting at `start_step`."""
+        put_slots = self.slots.put if self.slots else None
         return make_dataset(
-            self.forms, self.plan, self.sampler, self.slots,
+            self.forms, self.plan, self.sampler, put_slots,
             start_step=start_step, replicas=replicas, num_replicas=num_replicas,
         )  # fmt: skip
 
@@ -406,21 +396,15 @@ def _old_dev_pairs(
     return pairs
 
 
-@dataclasses.dataclass(frozen=True)
-class Overlap:
-    """Numbers of test sentences that occur in the training text, or in the dev text."""
-
-    sources: int
-    references: int
-
-
 def overlaps(
     run: Run,
     sources: Sequence[str],
     references: Sequence[Sequence[str]],
     tag: str | None = None,
-) -> dict[Role, Overlap]:
+) -> dict[Role, dict[str, int]]:
     """Counts the test sentences that occur in the run's training text or dev text.
+
+    The counts of each are those of "sources" and of "references".
 
     Sentences are compared as token ids, so differences that the tokenizer normalises do not
     count, and training pairs that were filtered out are not found. Sentences without a token
@@ -432,23 +416,24 @@ def overlaps(
     target_ids = [
         _with_eos(tokenizer.tokenize_target(tf.constant(list(lines)))) for lines in references
     ]
-    result = {}
+    result: dict[Role, dict[str, int]] = {}
     for role in ROLES:
         corpus = EncodedCorpus.open(run.data / role)
         targets = [_seen(corpus, "target", rows) for rows in target_ids]
-        result[role] = Overlap(
-            int(_seen(corpus, "source", source_ids).sum()), int(np.any(targets, axis=0).sum())
-        )
+        result[role] = {
+            "sources": int(_seen(corpus, "source", source_ids).sum()),
+            "references": int(np.any(targets, axis=0).sum()),
+        }
     return result
 
 
-def describe_overlaps(overlaps: dict[Role, Overlap], number: int) -> str:
+def describe_overlaps(overlaps: dict[Role, dict[str, int]], number: int) -> str:
     """Describes the overlaps of `number` test sentences; "" if there are none."""
     parts = [
-        f"{overlap.sources:,} sources and {overlap.references:,} references are in the "
+        f"{seen['sources']:,} sources and {seen['references']:,} references are in the "
         f"{ROLES[role]}"
-        for role, overlap in overlaps.items()
-        if overlap.sources or overlap.references
+        for role, seen in overlaps.items()
+        if any(seen.values())
     ]
     return f"of {number:,} lines, {'; '.join(parts)}" if parts else ""
 
