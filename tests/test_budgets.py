@@ -16,14 +16,14 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 17_700,  # lines without blanks, comments and docstrings
-    "package lines": 26_703,
+    "package code": 17_595,  # lines without blanks, comments and docstrings
+    "package lines": 26_608,
     "package files": 137,
-    "tests lines": 26_633,
+    "tests lines": 26_632,
     "tests files": 157,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
-    "refusals": 222,  # `raise UserError`
+    "refusals": 221,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

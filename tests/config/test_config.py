@@ -107,7 +107,7 @@ OF_THE_WRONG_TYPE = [
 OUT_OF_RANGE = [
     "model.num_layers=0", "model.d_ff=-1", "model.vocab_size=4",
     "model.key_dim=0", "model.value_dim=-64", "model.dropout=1", "model.dropout=-0.1",
-    "model.dropout=NaN", "model.positions=alibi", "model.max_length=0",
+    "model.dropout=NaN", "model.positions=unknown", "model.max_length=0",
     "model.activation=gelu", "model.norm=batch", "model.attention_window=-1",
     "model.norm_epsilon=0", "data.tokenizer_kind=char",
     "data.normalization=nfd", "data.character_coverage=0.97", "data.character_coverage=1.001",

@@ -154,7 +154,7 @@ def test_the_output_bias_is_added_to_the_logits(tied):
     ("arguments", "message"),
     [
         ({"d_model": 7}, "`d_model` must be even. Received: d_model=7."),
-        ({"d_model": 8, "positions": "alibi"}, "Received: positions='alibi'."),
+        ({"d_model": 8, "positions": "unknown"}, "Received: positions='unknown'."),
         ({"d_model": 8, "positions": "learned"}, "Received: max_length=None."),
     ],
 )

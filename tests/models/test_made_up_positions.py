@@ -123,7 +123,7 @@ def test_a_savedmodel_and_litert_translate_as_python_does(tokenizer, tmp_path, w
 
 
 def test_a_name_without_a_class_is_refused():
-    with pytest.raises(UserError, match="one of .*'none', 'slopes'.* Received: 'alibi'"):
-        Transformer(20, **SIZES, positions="alibi")
-    with pytest.raises(ValueError, match="must be one of .*'slopes'.* positions='alibi'"):
-        MultiHeadAttention(2, positions="alibi")
+    with pytest.raises(UserError, match="one of .*'none', 'slopes'.* Received: 'unknown'"):
+        Transformer(20, **SIZES, positions="unknown")
+    with pytest.raises(ValueError, match="must be one of .*'slopes'.* positions='unknown'"):
+        MultiHeadAttention(2, positions="unknown")

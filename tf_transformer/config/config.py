@@ -222,7 +222,11 @@ class DataConfig:
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """The recipe (paper 5). A batch is the data of one update, over all devices."""
+    """The recipe (paper 5). A batch is the data of one update, over all devices.
+
+    Where nothing is said (see `Setting`), a begun run refuses another value, `init_from` takes
+    it with a recipe, and the card tells if it was changed.
+    """
 
     steps: int = setting(100_000, low=1, high=MAX_COUNT, paper="5.2", by_preset=True,
         resume="recorded", help="updates in total")

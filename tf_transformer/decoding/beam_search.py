@@ -101,7 +101,8 @@ def beam_search(
     Args:
         step: decoding step of a model; V is static.
         cache: nest of tensors with dimension 0 = B. Only axes of static size 0 may grow.
-        max_lengths: int32 [B], length limits, at least 1, where EOS is forced.
+        max_lengths: int32 [B], length limits, at least 1, where EOS is forced; those of a text
+            come from `TextCodec.limits`.
         rules: pairs of a rule and its context; `rules.Rule` says what goes before what.
         beam_size: W.
         num_hypotheses: N, at most `beam_size`.
@@ -246,7 +247,8 @@ class Search:
     def should_stop(self, state: State) -> tf.Tensor:
         """Returns bool [B]: whether no alive beam can enter the N best any more.
 
-        At the length limit EOS is forced, so no beam stays alive, and no score is below -inf.
+        At the length limit EOS is forced, so no beam stays alive, and no score is below -inf;
+        a single beam that ends with EOS leaves none alive either.
         With `lookahead`, the limit is at most that many tokens away.
         """
         limits = state.max_lengths

@@ -126,6 +126,7 @@ class GraphEngine(Engine):
         progress: Progress | None,
         alone: bool = True,
     ) -> list[list[Translation]]:
+        """Does what `Engine.translate` says, which only makes the plan."""
         decoding, sampling, prefixes = plan.decoding, plan.sampling, plan.prefixes
         codec = self.codec(decoding)
         sources = codec.ids(texts, longest_trained=self.longest_trained if alone else None)
@@ -310,7 +311,9 @@ class GraphEngine(Engine):
             by_xla: whether XLA compiles the step.
         """
         decoding, sampling, lengths = plan.decoding, plan.sampling, _lengths(source)
+        # Encodes the source: `Transformer.start_search`, or the ensemble's.
         step, cache = self.model.start_search(source, by_xla)
+        # At most source + max_extra_length tokens, max_length, and the trained positions.
         limits = self.codec(decoding).limits(lengths, max_lengths)
         rules = self._rules(source, lengths, plan, prefix, contexts)
         if sampling is None:

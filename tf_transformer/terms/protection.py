@@ -220,7 +220,8 @@ def translate_kept(
 ) -> KeptTranslations:
     """Translates texts around the spans that are kept in them.
 
-    `search` returns one `Translation` or several of each text with slots.
+    `search` returns one `Translation` or several of each text with slots. Without anything to
+    keep, the texts and translations pass as they are.
     """
     slotted = [kept.protect(text) for text in texts]
     ranked = search(slotted)

@@ -159,7 +159,7 @@ class Trainer:
         if it cannot continue.
         """
         self._restore()
-        while True:
+        while True:  # a period is saved before it is evaluated
             self.workers.stop_together(self.stopper, f" at step {self._step():,}")
             if self._period_is_over():
                 self._finish_period()
@@ -368,6 +368,7 @@ class Trainer:
             epochs=-(-self.training.steps // every),
             steps=every,
         )
+        # The task's batches begin at the number `start`: `BatchPlan.batch` computes each.
         data = functools.partial(self.task.training_data, start)
         shown = ProgressBar(done, self.verbose)
         return self._fit_steps(data, every - done, [self.watch, shown, self.callbacks])
