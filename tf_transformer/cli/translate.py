@@ -41,7 +41,12 @@ from tf_transformer.config import SEARCH, DecodingConfig
 from tf_transformer.data.text import content_hash, read_lines, read_text
 from tf_transformer.plots import Heatmaps, draw_attention
 from tf_transformer.run import Run
-from tf_transformer.translation.files import require_format, translate_file
+from tf_transformer.translation.files.translate_file import (
+    CODES,
+    Found,
+    require_format,
+    translate_file,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +75,13 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
     add("--prefix-file", metavar="FILE", help=text)
     text = "translate a document, sentence by sentence: lines, space and marks stay as they are"
     add("--text", action="store_true", help=text)
-    text = "translate a file of PO, XLIFF, TMX, SRT or HTML, entry by entry, into --output"
+    text = (
+        "translate a file of PO, XLIFF, TMX, SRT, WebVTT or HTML, entry by entry, into --output"
+    )
     add("--file", metavar="FILE", help=text)
     add("--output", metavar="FILE", help="where to write the translation of --file")
+    add("--force", action="store_true", help="write --output even if it exists")
+    add("--fuzzy", action="store_true", help="mark the translations of a PO file as fuzzy")
     text = "language of the document, such as de (default: the run's data.source)"
     add("--language", metavar="CODE", help=text)
     text = "translate N sentences of a line together, for a run with data.join (default: 1)"
@@ -99,6 +108,8 @@ def run_translate(options: argparse.Namespace) -> None:
         require_format(Path(options.file))
         if Path(options.file).resolve() == Path(options.output).resolve():
             raise UserError(f"--output must be another file. Received: {options.output}.")
+        if not options.force:
+            require_new("--output", Path(options.output))
     if options.prefix_file:
         next(read_lines(Path(options.prefix_file)), None)  # refuses what cannot be read
     if run := open_source(options.run).run:
@@ -143,21 +154,48 @@ def _translate_document(
 def _translate_file(
     translator, options: argparse.Namespace, sampled: dict[str, Any]
 ) -> tuple[list[Suspect], int]:
-    found: list[tuple] = []
+    kept = translator.kept()
+    if translator.engine.has_slots:
+        kept = dataclasses.replace(kept, patterns=(*CODES, *kept.patterns))
+    settings = given_options(options, "language", "context") | sampled
+    file, output = Path(options.file), Path(options.output)
 
-    def translate(texts: list[str]) -> list[str]:
-        results = _translated(translator, texts, options, sampled, ProgressBars())
-        found.extend(itertools.chain.from_iterable(each.sentences for each in results))
-        return results
+    def translate(texts: list[str], numbers: bool) -> list[Found]:
+        protect = kept.with_numbers() if numbers else kept
+        results = translator.translate_text(texts, protect=protect, **settings)
+        warnings = (
+            [reason for _, best in result.sentences for reason in best.warnings]
+            for result in results
+        )
+        return [Found(str(result), [*reasons]) for result, reasons in zip(results, warnings)]
 
-    languages = options.language or translator.language, translator.target_language
-    counts = translate_file(Path(options.file), Path(options.output), translate, languages)
-    message = "%s: entries translated: %d, left since translated already: %d"
-    logger.info(message, options.output, counts["translated"], counts["kept"])
-    if counts["left"]:
-        message = "entries left as they are, since tags or placeholders would be lost: %d"
-        logger.warning(message, counts["left"])
-    return [*_suspects(found)], len(found)
+    with ProgressBars() as bars:
+        report = translate_file(
+            file,
+            output,
+            translate,
+            (options.language or translator.language, translator.target_language),
+            numbers=translator.engine.has_slots,
+            fuzzy=options.fuzzy,
+            origin=_file_origin(options),
+            progress=lambda done, total: bars("translated", done, total),
+        )
+    counts = [f"{reason}: {number:,}" for reason, number in report.counts.items() if number]
+    logger.info("%s: %s", output, ", ".join(counts) or "no entries")
+    return report.records, sum(report.counts.values())
+
+
+def _file_origin(options: argparse.Namespace) -> str:
+    """Returns all that translations of a file depend on, as JSON."""
+    path = Path(options.run)
+    run = open_source(path).run
+    weights = [run.weights(options.checkpoint)] if run else sorted(path.rglob("*.*"))
+    files = [*weights, *(Path(name) for name in (options.glossary, options.protect) if name)]
+    facts = [(file.stat().st_size, file.stat().st_mtime) for file in files if file.is_file()]
+    left_out = {"file", "output", "report", "force", "threads", "traceback", "fuzzy"}
+    given = given_options(options).items()
+    settings = {name: str(value) for name, value in given if name not in left_out}
+    return json.dumps([facts, settings], sort_keys=True)
 
 
 def _translated(

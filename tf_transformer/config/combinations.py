@@ -42,7 +42,7 @@ CONDITIONS = (
         needs=("output",),
         why="they are for text on stdin",
     ),
-    Condition("output", needs=("file",)),
+    *(Condition(name, needs=("file",)) for name in ("output", "force", "fuzzy")),
     Condition("language", needs=("text", "file")),
     Condition("context", needs=("text",)),
     Condition("word_probs", needs=("n_best",)),

@@ -1,0 +1,418 @@
+"""Translates a file entry by entry, and reads the result a second time before it is written.
+
+What is done is kept in OUTPUT.part until the file is written, so that the same command goes on
+after an interruption. No TensorFlow.
+"""
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tf_transformer.base.errors import UserError, missing_extra
+from tf_transformer.base.files import replacing
+from tf_transformer.terms.spans import ANY_NUMBER
+from tf_transformer.translation.files import (
+    html_pages,
+    po,
+    second_reading,
+    subtitles,
+    tmx,
+    xliff,
+)
+from tf_transformer.translation.files.entries import (
+    Code,
+    Document,
+    Entry,
+    Languages,
+    Pieces,
+    Tagged,
+    Text,
+    plain,
+    tagged,
+    without_codes,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Found(NamedTuple):
+    """A translation, and the reasons why it looks wrong."""
+
+    text: str
+    warnings: Sequence[str] = ()
+
+
+# Translates texts of any number of sentences; all numbers are spans if the second is true.
+Translate = Callable[[list[str], bool], Sequence[Found]]
+
+
+class Format(NamedTuple):
+    """A format: its reader, and the second reading, which returns what differs, "" if nothing."""
+
+    read: Callable[[bytes, Languages], Document]
+    compare: Callable[[bytes, bytes], str]
+
+
+_XLIFF = Format(xliff.read, second_reading.compare_xml)
+_HTML = Format(html_pages.read, second_reading.compare_html)
+_SUBTITLES = Format(subtitles.read, second_reading.compare_subtitles)
+_PO = Format(po.read, second_reading.compare_po)
+FORMATS = {
+    ".po": _PO, ".pot": _PO, ".xlf": _XLIFF, ".xliff": _XLIFF,
+    ".tmx": Format(tmx.read, second_reading.compare_xml), ".srt": _SUBTITLES,
+    ".vtt": _SUBTITLES, ".html": _HTML, ".htm": _HTML,
+}  # fmt: skip
+
+# The tags that stand for codes, which a translator must keep.
+CODES = (
+    ("tag", re.compile(r"</?x+\d+/?>")),
+    ("placeholder", re.compile(r"\{x+\d+\}")),
+)
+_CHUNK = 256  # texts between two saves
+_TAGS_AT_END = r"(?:\s|</?x+\d+/?>)*$"
+_ENDS = re.compile(rf"(?:…|\.\.\.|[:：]|[.。])?(?={_TAGS_AT_END})")
+_ALIKE = {"...": "…", "：": ":", "。": "."}
+_ANY_END = re.compile(rf"[.!?…:;。！？：；,)\]}}>\"'”’»%]{_TAGS_AT_END}")
+
+
+class FileReport(NamedTuple):
+    """What became of a file.
+
+    Attributes:
+        counts: numbers of entries: `translated`, `kept` and, by their reasons, those left.
+        records: entries that are left or look wrong, with file, line and reasons.
+    """
+
+    counts: Counter[str]
+    records: list[dict[str, Any]]
+
+
+def translate_file(
+    source: Path,
+    output: Path,
+    translate: Translate,
+    languages: Languages,
+    *,
+    numbers: bool = True,
+    fuzzy: bool = False,
+    origin: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> FileReport:
+    """Translates a file whose suffix is one of `FORMATS`.
+
+    Args:
+        source: the file.
+        output: the file to write.
+        translate: translates texts.
+        languages: codes of source and target, "" where the model has no names.
+        numbers: whether the model can keep all numbers as spans.
+        fuzzy: marks the translations of a PO file as fuzzy.
+        origin: all that the translations depend on, to go on after an interruption.
+        progress: called with the numbers of texts done, and of all.
+
+    Raises:
+        UserError: for another suffix, a file that cannot be read or names other languages, or
+            without the extra.
+    """
+    suffix = require_format(source)
+    format_ = FORMATS[suffix]
+    document, content = _read(source, format_, languages, fuzzy)
+    with _Journal(output.with_name(f"{output.name}.part"), origin) as journal:
+        translations = _translated(document, translate, numbers, journal, progress)
+        outcomes = [(entry, *_pieces_of(entry, translations)) for entry in document.entries]
+        good = [(entry, pieces) for entry, pieces, reason, _ in outcomes if not reason]
+        sound = _sound(document, content, good, format_.compare)
+        edits = [edit for entry, pieces in sound for edit in entry.edits(pieces)]
+        written, encoding = document.with_edits([*edits, *(document.edits if edits else ())])
+        if encoding != document.encoding:
+            logger.warning("%s is in UTF-8, since %s lacks letters", output, document.encoding)
+        with replacing(output) as temporary:
+            temporary.write_bytes(written if edits else content)
+        journal.remove()
+    kept = {id(entry) for entry, _ in sound}
+    return _report(source, document, outcomes, kept)
+
+
+def require_format(path: Path) -> str:
+    """Returns the suffix of a file that can be translated; UserError for another."""
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise UserError(
+            f"The file must end in {', '.join(FORMATS)}. Received: {path}. Plain text is for "
+            "`translate_text`, or stdin: `tf-transformer translate RUN --text < FILE`."
+        )
+    return suffix
+
+
+def _read(
+    path: Path, format_: Format, languages: Languages, fuzzy: bool
+) -> tuple[Document, bytes]:
+    """Reads a file; also tries the second reading, which must find it equal to itself."""
+    try:
+        content = path.read_bytes()
+        read = partial(po.read, fuzzy=fuzzy) if format_ is _PO else format_.read
+        document = read(content, languages)
+        difference = format_.compare(content, content)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except ImportError as error:
+        raise missing_extra(f"A {path.suffix} file", error.name or "", "files") from None
+    except (UserError, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"{path} cannot be translated: {reason}.") from None
+    if difference:
+        raise UserError(f"{path} is read in two ways: {difference}.")
+    return document, content
+
+
+# --- Texts -----------------------------------------------------------------------------------
+
+
+class _Job(NamedTuple):
+    """A text on its way: what is sent, and the white space around it."""
+
+    before: str
+    sent: Tagged
+    after: str
+
+
+def _job(text: Text) -> _Job:
+    sent = tagged(text.pieces)
+    stripped = sent.text.strip()
+    start = sent.text.index(stripped)
+    before, after = sent.text[:start], sent.text[start + len(stripped) :]
+    return _Job(before, sent._replace(text=stripped), after)
+
+
+def _has_words(text: Text) -> bool:
+    return any(map(str.isalpha, without_codes(text.pieces)))
+
+
+def _translated(
+    document: Document,
+    translate: Translate,
+    numbers: bool,
+    journal: "_Journal",
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, Found]:
+    """Returns the translations of all texts that are sent, each once."""
+    texts = [text for entry in document.entries for text in entry.texts if _has_words(text)]
+    jobs = {job.sent.text: job for job in map(_job, texts)}
+    found = journal.complete([*jobs], False, translate, progress)
+    wrong = [text for text in jobs if _numbers(text) != _numbers(found[text].text)] * numbers
+    again = journal.complete(wrong, True, translate, progress)
+    return found | again
+
+
+def _numbers(text: str) -> Counter[str]:
+    """Counts the numbers of a text by their digits, without those of codes."""
+    rest = re.sub(r"</?x+\d+/?>|\{x+\d+\}", " ", text)
+    return Counter(re.sub(r"\D", "", number) for number in ANY_NUMBER.findall(rest))
+
+
+def _pieces_of(
+    entry: Entry, translations: dict[str, Found]
+) -> tuple[list[Pieces | None], str, Sequence[str]]:
+    """Returns the translations of an entry's texts, a reason to leave it, and warnings."""
+    results: list[Pieces | None] = []
+    warnings: list[str] = []
+    for text in entry.texts:
+        if not _has_words(text):
+            results.append(text.pieces)
+            continue
+        job = _job(text)
+        found = translations[job.sent.text]
+        warnings += found.warnings
+        pieces, reason = _pieces(text, job, found.text)
+        if reason and not text.may_lack:
+            return [], reason, ()
+        if reason:
+            warnings.append(f"a form is empty: {reason}")
+        results.append(None if reason else pieces)
+    if all(pieces is None for pieces in results):
+        return [], warnings[-1], ()
+    return results, "", [*dict.fromkeys(warnings)]
+
+
+def _pieces(text: Text, job: _Job, translation: str) -> tuple[Pieces, str]:
+    """Returns the translation of a text, and a reason why it cannot be used, "" if none."""
+    if not translation.strip():
+        return [], "blank"
+    if _numbers(job.sent.text) != _numbers(translation):
+        return [], "numbers changed"
+    ended = _ended_alike(job.sent.text, translation.strip())
+    pieces, reason = job.sent.pieces(job.before + ended + job.after)
+    if not reason and text.stands_in:
+        pieces, reason = _put_back(pieces, *text.stands_in)
+    if not reason and text.accelerator:
+        pieces = _with_accelerator(pieces, text.accelerator)
+    return pieces, reason
+
+
+def _ended_alike(source: str, translation: str) -> str:
+    """Gives a translation the colon or ellipsis of its source, and no full stop of its own."""
+    lines, others = source.split("\n"), translation.split("\n")
+    if len(lines) == len(others) > 1:
+        return "\n".join(map(_ended_alike, lines, others))
+    wanted, has = _ENDS.search(source), _ENDS.search(translation)
+    if wanted is None or has is None:
+        return translation
+    mark, own = (_ALIKE.get(match[0], match[0]) for match in (wanted, has))
+    if mark == own or mark == "." or (not mark and _ANY_END.search(source)):
+        return translation
+    if not mark and own != ".":
+        return translation
+    end = translation[: has.start()]
+    if mark and not own:
+        end = end.rstrip("!?;,")
+    return end + wanted[0] + translation[has.end() :]
+
+
+def _put_back(pieces: Pieces, number: str, code: Code) -> tuple[Pieces, str]:
+    """Puts a placeholder in place of the number that stands for it."""
+    result: list[str | Code] = []
+    for piece in pieces:
+        parts = (
+            [piece] if isinstance(piece, Code) else re.split(rf"(?<!\d){number}(?!\d)", piece)
+        )
+        for index, part in enumerate(parts):
+            result += [code, part] if index else [part]
+    if result.count(code) != 1:
+        return [], f"the number {number}, for {code.written}, is not there once"
+    return result, ""
+
+
+def _with_accelerator(pieces: Pieces, accelerator: str) -> Pieces:
+    """Puts the mark of a key before the first letter, or behind scripts without case: (&F)."""
+    mark, letter = accelerator
+    whole = without_codes(pieces)
+    first = next((char for char in whole if char.isalpha()), "")
+    result = [*pieces]
+    if first.lower() == first.upper():
+        end = re.search(
+            r"(?:…|\.\.\.|[:：]|\s)*$", result[-1] if isinstance(result[-1], str) else ""
+        )
+        last = result.pop() if isinstance(result[-1], str) else ""
+        start = end.start() if end else 0
+        return [*result, f"{last[:start]}({mark}{letter.upper()}){last[start:]}"]
+    for index, piece in enumerate(pieces):
+        if isinstance(piece, str) and first in piece:
+            result[index] = piece.replace(first, mark + first, 1)
+            break
+    return result
+
+
+# --- What is done already --------------------------------------------------------------------
+
+
+class _Journal:
+    """Translations in a file, one a line, from which the same command goes on."""
+
+    def __init__(self, path: Path, origin: str) -> None:
+        self.path, self._origin = path, origin
+        self._found: dict[tuple[str, bool], Found] = {}
+
+    def __enter__(self) -> "_Journal":
+        begun = self.path.read_text("utf-8").splitlines() if self.path.exists() else []
+        if begun and begun[0] == self._origin:
+            for line in begun[1:]:
+                try:
+                    text, numbers, *found = json.loads(line)
+                except ValueError:  # the last line, if the process was killed in it
+                    break
+                self._found[text, numbers] = Found(*found)
+            logger.info("going on with %s: %d texts", self.path, len(self._found))
+        elif begun:
+            logger.warning("%s is of another file or other settings: begun again", self.path)
+        lines = [json.dumps([*key, *found]) for key, found in self._found.items()]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("\n".join([self._origin, *lines, ""]), "utf-8")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.path.exists():
+            if self._found:
+                logger.warning("%s keeps what is done: the same command goes on", self.path)
+            else:
+                self.path.unlink()
+
+    def remove(self) -> None:
+        """Removes the file, which is not needed any more."""
+        self.path.unlink()
+
+    def complete(
+        self,
+        texts: Sequence[str],
+        numbers: bool,
+        translate: Translate,
+        progress: Callable[[int, int], None] | None,
+    ) -> dict[str, Found]:
+        """Returns the translations of all texts; writes down those that are new."""
+        new = [text for text in texts if (text, numbers) not in self._found]
+        for start in range(0, len(new), _CHUNK):
+            chunk = new[start : start + _CHUNK]
+            with self.path.open("a", encoding="utf-8") as file:
+                for text, found in zip(chunk, translate(chunk, numbers), strict=True):
+                    self._found[text, numbers] = found
+                    file.write(json.dumps([text, numbers, *found]) + "\n")
+            if progress:
+                progress(len(texts) - len(new) + start + len(chunk), len(texts))
+        return {text: self._found[text, numbers] for text in texts}
+
+
+# --- The second reading ------------------------------------------------------------------------
+
+_Good = Sequence[tuple[Entry, Sequence[Pieces | None]]]
+
+
+def _sound(
+    document: Document, before: bytes, good: _Good, compare: Callable[[bytes, bytes], str]
+) -> _Good:
+    """Returns the entries with which the second reading finds all else as it was.
+
+    One that fails is found by halves, so that it does not fail the file.
+    """
+    if not good:
+        return good
+    edits = [edit for entry, pieces in good for edit in entry.edits(pieces)]
+    after, _ = document.with_edits([*edits, *document.edits])
+    if not compare(before, after):
+        return good
+    if len(good) == 1:
+        return []
+    half = len(good) // 2
+    sound = [
+        *_sound(document, before, good[:half], compare),
+        *_sound(document, before, good[half:], compare),
+    ]
+    return sound if len(sound) < len(good) else []
+
+
+def _report(
+    source: Path, document: Document, outcomes: Iterable[tuple], kept: set[int]
+) -> FileReport:
+    counts = Counter(translated=len(kept), kept=document.kept)
+    records = []
+    for entry, pieces, reason, warnings in outcomes:
+        if id(entry) not in kept:
+            reason = reason or "another program reads the result in another way"
+            counts[reason] += 1
+        reasons = [f"left: {reason}"] if reason else warnings
+        if reasons:
+            texts = "\n".join(plain(text.pieces) for text in entry.texts)
+            found = "\n".join(plain(each or ()) for each in pieces)
+            records.append((entry.start, entry.name, reasons, texts, found))
+    for each in document.left:
+        counts[each.reason] += 1
+        records.append((each.start, each.name, [f"left: {each.reason}"], each.name, ""))
+    names = ("line", "name", "reasons", "source", "translation")
+    lines = [
+        {"file": str(source)} | dict(zip(names, (document.line(start), *rest), strict=True))
+        for start, *rest in sorted(records, key=lambda record: record[0])
+    ]
+    return FileReport(counts, lines)
