@@ -85,11 +85,11 @@ def text_of(pieces: str | Pieces, style: str) -> Text | str:
     finder = re.compile(table.values if style == "html" else f"{table.values}|{_MARKUP}")
     parts: list[Any] = []  # strings, codes, and matches for new codes
     for piece in given:
-        end = 0
-        for match in finder.finditer(piece) if isinstance(piece, str) else ():
-            parts += [piece[end : match.start()], match]
+        text, end = piece if isinstance(piece, str) else "", 0
+        for match in finder.finditer(text):
+            parts += [text[end : match.start()], match]
             end = match.end()
-        parts.append(piece[end:] if isinstance(piece, str) else piece)
+        parts.append(text[end:] if isinstance(piece, str) else piece)
     found = [piece for piece in _with_codes(parts, table) if piece]
     if style in ("html", "subtitle"):
         return Text(found)
