@@ -163,11 +163,10 @@ def _translate_file(
     def translate(texts: list[str], numbers: bool) -> list[Found]:
         protect = kept.with_numbers() if numbers else kept
         results = translator.translate_text(texts, protect=protect, **settings)
-        warnings = (
-            [reason for _, best in result.sentences for reason in best.warnings]
+        return [
+            Found(result, [reason for _, best in result.sentences for reason in best.warnings])
             for result in results
-        )
-        return [Found(str(result), [*reasons]) for result, reasons in zip(results, warnings)]
+        ]
 
     with ProgressBars() as bars:
         report = translate_file(

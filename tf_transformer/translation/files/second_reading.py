@@ -1,6 +1,6 @@
 """A second reading of translated files, by other libraries than those that wrote them.
 
-Each function returns the first difference of two files but for translations; "" if there is none.
+Each function returns the first difference of two files but for translations, "" if none.
 """
 
 import re

@@ -18,7 +18,6 @@ from tf_transformer.translation.files.entries import (
     Languages,
     Left,
     Pieces,
-    Text,
     filled,
 )
 from tf_transformer.translation.files.placeholders import text_of

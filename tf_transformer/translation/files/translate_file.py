@@ -9,6 +9,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,11 +52,15 @@ class Found(NamedTuple):
 Translate = Callable[[list[str], bool], Sequence[Found]]
 
 
+# Returns the first difference of a file before and after but for translations, "" if none.
+Compare = Callable[[bytes, bytes], str]
+
+
 class Format(NamedTuple):
-    """A format: its reader, and the second reading, which returns what differs, "" if nothing."""
+    """A format: its reader, and its second reading."""
 
     read: Callable[[bytes, Languages], Document]
-    compare: Callable[[bytes, bytes], str]
+    compare: Compare
 
 
 _XLIFF = Format(xliff.read, second_reading.compare_xml)
@@ -126,13 +131,13 @@ def translate_file(
         translations = _translated(document, translate, numbers, journal, progress)
         outcomes = [(entry, *_pieces_of(entry, translations)) for entry in document.entries]
         good = [(entry, pieces) for entry, pieces, reason, _ in outcomes if not reason]
-        sound = _sound(document, content, good, format_.compare)
-        edits = [edit for entry, pieces in sound for edit in entry.edits(pieces)]
-        written, encoding = document.with_edits([*edits, *(document.edits if edits else ())])
+        second = _SecondReading(document, content, format_.compare)
+        sound = second.sound(good)
+        written, encoding = second.written(sound)
         if encoding != document.encoding:
             logger.warning("%s is in UTF-8, since %s lacks letters", output, document.encoding)
         with replacing(output) as temporary:
-            temporary.write_bytes(written if edits else content)
+            temporary.write_bytes(written)
         journal.remove()
     kept = {id(entry) for entry, _ in sound}
     return _report(source, document, outcomes, kept)
@@ -365,32 +370,39 @@ class _Journal:
         return {text: self._found[text, numbers] for text in texts}
 
 
-# --- The second reading ------------------------------------------------------------------------
+# --- The second reading ----------------------------------------------------------------------
 
 _Good = Sequence[tuple[Entry, Sequence[Pieces | None]]]
+_MOST_READINGS = 200
 
 
-def _sound(
-    document: Document, before: bytes, good: _Good, compare: Callable[[bytes, bytes], str]
-) -> _Good:
-    """Returns the entries with which the second reading finds all else as it was.
+class _SecondReading:
+    """Compares a file before and after its translation, as another library reads both."""
 
-    One that fails is found by halves, so that it does not fail the file.
-    """
-    if not good:
-        return good
-    edits = [edit for entry, pieces in good for edit in entry.edits(pieces)]
-    after, _ = document.with_edits([*edits, *document.edits])
-    if not compare(before, after):
-        return good
-    if len(good) == 1:
-        return []
-    half = len(good) // 2
-    sound = [
-        *_sound(document, before, good[:half], compare),
-        *_sound(document, before, good[half:], compare),
-    ]
-    return sound if len(sound) < len(good) else []
+    def __init__(self, document: Document, before: bytes, compare: Compare) -> None:
+        self._document, self._before, self._compare = document, before, compare
+        self._left = _MOST_READINGS
+
+    def sound(self, good: _Good) -> _Good:
+        """Returns the entries with which all else is as it was; halves find those that fail."""
+        if not good or self._left <= 0:
+            return []
+        self._left -= 1
+        with suppress(UserError):
+            self.written(good)
+            return good
+        half = len(good) // 2
+        return [*self.sound(good[:half]), *self.sound(good[half:])] if half else []
+
+    def written(self, good: _Good) -> tuple[bytes, str]:
+        """Returns the file with these translations, and its encoding."""
+        edits = [edit for entry, pieces in good for edit in entry.edits(pieces)]
+        if not edits:
+            return self._before, self._document.encoding
+        written = self._document.with_edits([*edits, *self._document.edits])
+        if difference := self._compare(self._before, written[0]):
+            raise UserError(difference)
+        return written
 
 
 def _report(
