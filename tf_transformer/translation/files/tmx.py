@@ -1,68 +1,53 @@
-"""TMX 1.1 to 1.4: a variant of a unit in the model's target language is added, or filled."""
+"""TMX 1.1 to 1.4: a unit gets a variant in the model's target language."""
 
 from collections.abc import Iterator, Sequence
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files import entries as e
-from tf_transformer.translation.files.xml_codes import Element, XmlFile, attributes_of
+from tf_transformer.translation.files.xml_codes import Element, Outcome, XmlFile
 
 _TOOL = {"creationtool": "tf-transformer"}
 
 
 def read(content: bytes, languages: e.Languages) -> e.Document:
-    """Reads a file; UserError if it is no TMX, or for a model without names of languages."""
+    """Reads a file; UserError if it is no TMX, or the model's languages have no names."""
     if not all(languages):
         raise UserError("A .tmx file needs the languages of the model, which has none.")
     file = XmlFile(content, "tmx")
-    headers = [each for each in file.elements if each.name == "header"]
-    general = headers[0].attributes.get("srclang", "") if headers else ""
-    units = [each for each in file.elements if each.name == "tu"]
-    found = [_outcome(file, each, general, languages) for each in units]
-    none = [
-        each for each in found if isinstance(each, e.Left) and each.reason == _none(languages)
-    ]
     variants = [each for each in file.elements if each.name == "tuv"]
-    if variants and len(none) == len(found):
-        e.require_languages((_language(variants[0]), ""), languages)
-    return file.document(found)
-
-
-def _none(languages: e.Languages) -> str:
-    return f"no variant in {languages[0]}"
+    if not any(e.same_language(_language(each), languages[0]) for each in variants[1:]):
+        for each in variants[:1]:
+            e.require_languages((_language(each), ""), languages)
+    general = next((each.attributes.get("srclang", "") for each in file.elements[1:2]), "")
+    units = [each for each in file.elements if each.name == "tu"]
+    return file.document([_outcome(file, each, general, languages) for each in units])
 
 
 def _language(variant: Element) -> str:
-    return variant.attributes.get("xml:lang") or variant.attributes.get("lang", "")
+    get = variant.attributes.get
+    return (get("xml:lang") or get("lang", "")).lower().replace("_", "-")
 
 
 def _variant(variants: Sequence[Element], *languages: str) -> Element | None:
-    """Returns the variant in the first of these languages, else one in any region of the last."""
-    for language in languages:
-        for each in variants:
-            if _language(each).lower().replace("_", "-") == language.lower().replace("_", "-"):
-                return each
-    alike = [each for each in variants if e.same_language(_language(each), languages[-1])]
-    return alike[0] if alike else None
+    """Returns the variant in the first of these languages, or in any region of the last."""
+    exact = [v for name in languages for v in variants if _language(v) == name]
+    alike = [v for v in variants if e.same_language(_language(v), languages[-1])]
+    return next(iter(exact + alike), None)
 
 
-def _outcome(
-    file: XmlFile, unit: Element, general: str, languages: e.Languages
-) -> e.Entry | e.Left | None:
-    """Returns the entry of a unit, or what is left; None if it is translated already."""
+def _outcome(file: XmlFile, unit: Element, general: str, languages: e.Languages) -> Outcome:
+    """Returns the entry of a unit; `general` is the source language of the file."""
+    from_, to = (name.lower().replace("_", "-") for name in languages)
+    named = unit.attributes.get("srclang", general).lower()
     variants = [each for each in unit.all("tuv") if each.all("seg")]
-    named = unit.attributes.get("srclang", general)
-    named = named if e.same_language(named, languages[0]) else languages[0]
-    source = _variant(variants, named, languages[0])
+    source = _variant(variants, *[named] * e.same_language(named, from_), from_)
     name = unit.attributes.get("tuid", "")
-    if source is None:
-        return e.Left(unit.start, name, _none(languages))
-    target = _variant([each for each in variants if each is not source], languages[1])
+    if source is None or source.all("seg")[0].is_blank():
+        return e.Left(unit.start, name, f"no variant in {languages[0]}")
+    target = _variant([each for each in variants if each is not source], to)
     segment = source.all("seg")[0]
-    if segment.is_blank() or (target and not target.all("seg")[0].is_blank()):
+    if target and not target.all("seg")[0].is_blank():
         return None
-    text = file.text_of(segment, preserve=True)  # TMX says that all white space counts
-    if isinstance(text, str):
-        return e.Left(unit.start, name, text)
 
     def edits(found: Sequence[e.Pieces | None]) -> Iterator[e.Edit]:
         content = file.content(segment, found[0] or ())
@@ -75,8 +60,9 @@ def _outcome(
             file.indentation(segment),
             variants[-1].end,
         )
-        attribute = "xml:lang" if "xml:lang" in source.attributes else "lang"
-        first = f"{outer}<tuv{attributes_of({attribute: languages[1], **_TOOL})}>{inner}<seg>"
-        yield e.Edit(last, last, (first, *content, f"</seg>{outer if inner else ''}</tuv>"))
+        key = "xml:lang" if "xml:lang" in source.attributes else "lang"
+        content = (inner, *file.element("seg", {}, *content), outer if inner else "")
+        new = file.element("tuv", {key: languages[1], **_TOOL}, *content)
+        yield e.Edit(last, last, (outer, *new))
 
-    return e.Entry(unit.start, name, [text], edits)
+    return file.entry(unit, name, [segment], True, edits)  # all spaces count in TMX

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files import entries as e
-from tf_transformer.translation.files.xml_codes import Element, XmlFile, attributes_of
+from tf_transformer.translation.files.xml_codes import Element, Outcome, Part, XmlFile
 
 # By version: the element that names the languages, the attributes, and the element of a unit.
 _NAMES = {
@@ -18,84 +18,77 @@ _MARKS_2 = {"state": "translated", "subState": "tf-transformer:unreviewed"}
 def read(content: bytes, languages: e.Languages) -> e.Document:
     """Reads a file; UserError if it is no XLIFF, or in other languages than the model's."""
     file = XmlFile(content, "xliff")
-    version = file.elements[0].attributes.get("version", "")
+    version = file.elements[0].attributes.get("version", "1.")
     if version[:2] not in ("1.", "2."):
         raise UserError(f'The version of XLIFF must be 1 or 2. Received: "{version}".')
     top, names, unit = _NAMES[version[0]]
     holders = [each for each in file.elements if each.name == top]
     reasons: dict[Element, str] = {}
+    edits: list[e.Edit] = []
     for holder in holders:
         source, target = (holder.attributes.get(name, "") for name in names)
         try:
             e.require_languages((source, target), languages)
+            if languages[1] and not target:
+                edits += file.changes(holder, {names[1]: languages[1]})
         except UserError:
             reasons[holder] = f"in another language, {source} to {target}"
             if len(reasons) == len(holders):  # not one is left
                 raise
-    found: list[e.Entry | e.Left | None] = []
+    found: list[Outcome] = []
     reason = ""
     for each in file.elements:
         if each.name == top:
             reason = reasons.get(each, "")
         elif each.name == unit and any(not source.is_blank() for source in each.all("source")):
             found.append(_outcome(file, each, reason))
-    edits = [
-        edit
-        for each in holders
-        if languages[1] and each not in reasons and not each.attributes.get(names[1])
-        for edit in file.changes(each, {names[1]: languages[1]})
-    ]
     return file.document(found, edits)
 
 
-def _outcome(file: XmlFile, unit: Element, reason: str) -> e.Entry | e.Left | None:
-    """Returns the entry of a unit, or what is left; None if it is translated already."""
-    get = unit.attributes.get
+def _outcome(file: XmlFile, unit: Element, reason: str) -> Outcome:
+    """Returns the entry of a unit, which is left if there is a reason."""
     is_1 = unit.name == "trans-unit"
+    source, *_ = unit.all("source")
     target = next(iter(unit.all("target")), None)
-    state = (target.attributes if is_1 and target else unit.attributes).get("state")
-    outer = unit.parent.attributes.get("id", "") + "/" if unit.parent and not is_1 else ""
-    name = outer + (get("resname") or get("id") or "")
+    get = unit.attributes.get
+    state = get("state") if target is None or not is_1 else target.attributes.get("state")
+    name = get("resname") or get("id", "")
+    if not is_1 and unit.parent:
+        name = "/".join(filter(None, [unit.parent.attributes.get("id"), name]))
     if unit.inherited("translate") == "no":
         reason = reason or 'translate="no"'
     if reason:
         return e.Left(unit.start, name, reason)
-    is_work = state in (("new", "needs-translation") if is_1 else ("initial",))
-    if target and not target.is_blank() and (get("approved") == "yes" or not is_work):
+    is_work = state in ("new", "needs-translation", "initial") and get("approved") != "yes"
+    if target and not target.is_blank() and not is_work:
         return None
-    source, *_ = unit.all("source")
-    segmented = unit.all("seg-source")[:1]
+    whole = next(iter(unit.all("seg-source")), source)
+    place = whole.end
     parts = [
-        each for whole in segmented for each in whole.inside()
-        if each.name == "mrk" and each.attributes.get("mtype") == "seg" and each.children
-    ]  # fmt: skip
-    whole = segmented[0] if parts else source
-    parts = parts or [source]
-    space = source.attributes.get("xml:space", "")
-    texts = [file.text_of(each, source.inherited("xml:space") == "preserve") for each in parts]
-    reasons = [text for text in texts if isinstance(text, str)]
-    if reasons:
-        return e.Left(unit.start, name, reasons[0])
+        each
+        for each in whole.inside()
+        if each.attributes.get("mtype") == "seg" and whole is not source and each.children
+    ]
+    if not parts:
+        whole, parts = source, [source]
 
     def edits(found: Sequence[e.Pieces | None]) -> Iterator[e.Edit]:
-        content: list[str | e.Range] = []
-        place = whole.inner
+        content: list[Part] = []
+        reached = whole.inner
         for part, pieces in zip(parts, found, strict=True):
-            content += [(place, part.inner), *file.content(part, pieces or ())]
-            place = part.close
-        content.append((place, whole.close))
-        marks = _MARKS_1 if is_1 else _MARKS_2
-        inner = {**({"xml:space": space} if space else {}), **(marks if is_1 else {})}
+            content += [(reached, part.inner), *file.content(part, pieces or ())]
+            reached = part.close
+        content.append((reached, whole.close))
+        marks = _MARKS_1 if is_1 else {}
+        space = {
+            key: source.attributes[key] for key in ["xml:space"] if key in source.attributes
+        }
         if target:
-            yield from file.changes(target, marks if is_1 else {}, *content)
+            yield from file.changes(target, marks, *content)
         else:
-            tag = file.prefix + "target"
-            first = f"{file.indentation(source)}<{tag}{attributes_of(inner)}>"
-            place = (segmented or [source])[0].end
-            yield e.Edit(place, place, (first, *content, f"</{tag}>"))
-        if not is_1:
-            yield from file.changes(unit, marks)
-        elif get("approved") == "yes":
-            yield from file.changes(unit, {"approved": "no"})
+            new = file.element("target", space | marks, *content)
+            yield e.Edit(place, place, (file.indentation(source), *new))
+        approved = {"approved": "no"} if get("approved") == "yes" else {}
+        yield from file.changes(unit, approved if is_1 else _MARKS_2)
 
-    return e.Entry(unit.start, name, [t for t in texts if isinstance(t, e.Text)], edits)
+    return file.entry(unit, name, parts, source.inherited("xml:space") == "preserve", edits)

@@ -1,9 +1,8 @@
 """Elements of an XML file with their places in it, and their text as pieces: XLIFF, TMX."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
@@ -18,12 +17,14 @@ _TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
 _ATTRIBUTE = re.compile(r"""\s([^\s=]+)\s*=\s*("[^"]*"|'[^']*')""")
 _SPACES = re.compile("[ \t\r\n]+")
 _AROUND = {"g", "hi", "mrk", "pc"}  # elements around text; any other is a code as a whole
-_ROLES: Mapping[str, Literal["open", "close"]] = {
-    "bpt": "open", "ept": "close", "bx": "open", "ex": "close",
-    "sc": "open", "ec": "close", "sm": "open", "em": "close",
-}  # fmt: skip
+_PAIRED = {"bpt", "bx", "sc", "sm", "ept", "ex", "ec", "em"}  # the last four close the others
 _PAIRS = ("startRef", "rid", "id", "i")  # attributes that name what is opened and closed
 _VALUE = re.compile(r"\s*[{$%]")  # begins what stands for a word, unlike a tag
+
+Part = str | e.Range
+Content = tuple[Part, ...]
+Outcome = e.Entry | e.Left | None  # of a unit; None if it is translated already
+Edits = Callable[[Sequence[e.Pieces | None]], Iterable[e.Edit]]
 
 
 @dataclass(eq=False, slots=True)
@@ -66,11 +67,6 @@ class Element:
             else each.name in _AROUND and each.is_blank()
             for each in self.children
         )
-
-
-def attributes_of(values: Mapping[str, str]) -> str:
-    """Returns attributes as they are written."""
-    return "".join(f' {name}="{value}"' for name, value in values.items())
 
 
 class XmlFile:
@@ -135,28 +131,31 @@ class XmlFile:
         except expat.ExpatError as error:
             raise UserError(f"The file is not XML: {error}.") from None
 
-    def document(
-        self, found: Sequence[e.Entry | e.Left | None], edits: Sequence[e.Edit] = ()
-    ) -> e.Document:
-        """Returns the file with its entries, those left, and None for one translated already."""
+    def document(self, found: Sequence[Outcome], edits: Sequence[e.Edit] = ()) -> e.Document:
+        """Returns the file with what its units are: None is one translated already."""
         entries = [each for each in found if isinstance(each, e.Entry)]
         left = [each for each in found if isinstance(each, e.Left)]
         name = _DECLARED.match(self.text)
-        place, kept = name.span(1) if name else None, found.count(None)
-        return e.Document(
-            self.text, self._encoding, entries, kept, left, edits, place, self._bom
-        )
+        place = name.span(1) if name else None
+        more = (found.count(None), left, edits, place, self._bom)
+        return e.Document(self.text, self._encoding, entries, *more)
 
-    def text_of(self, element: Element, preserve: bool) -> e.Text | str:
-        """Returns what an element holds as a text, or a reason to leave it."""
-        if any(
-            (x.name, x.attributes.get("translate")) == ("sm", "no") for x in element.inside()
-        ):
-            return "a part is not to be translated"
-        pieces = self._pieces(element)
-        if not preserve:
-            pieces = [_SPACES.sub(" ", p) if isinstance(p, str) else p for p in pieces]
-        return text_of(pieces, "any")
+    def entry(
+        self, unit: Element, name: str, parts: Sequence[Element], preserve: bool, edits: Edits
+    ) -> e.Entry | e.Left:
+        """Returns an entry whose texts are what some elements hold; `preserve` their spaces."""
+        texts: list[e.Text] = []
+        for part in parts:
+            marks = [(each.name, each.attributes.get("translate")) for each in part.inside()]
+            pieces = self._pieces(part)
+            if not preserve:
+                pieces = [_SPACES.sub(" ", p) if isinstance(p, str) else p for p in pieces]
+            text = text_of(pieces, "any")
+            if isinstance(text, str) or ("sm", "no") in marks:
+                reason = text if isinstance(text, str) else "a part is not to be translated"
+                return e.Left(unit.start, name, reason)
+            texts.append(text)
+        return e.Entry(unit.start, name, texts, edits)
 
     def _pieces(self, element: Element) -> list[str | e.Code]:
         pieces: list[str | e.Code] = []
@@ -174,10 +173,11 @@ class XmlFile:
                 continue
             native = [*each.children, get("equiv-text"), get("disp")]
             is_value = any(isinstance(n, str) and _VALUE.match(n) for n in native)
-            role = _ROLES.get(each.name) or ("value" if is_value else "single")
-            # bpt is paired with ept, sc with ec.
             pair = (each.name[1:], *[get(key) for key in _PAIRS if get(key)][:1])
-            pieces.append(e.Code(self.text[start:end], role, pair, (start, end)))
+            code = e.Code(self.text[start:end], "value" if is_value else "single", pair, (start, end))
+            if each.name in _PAIRED:
+                code = replace(code, role="close" if each.name[0] == "e" else "open")
+            pieces.append(code)
         return pieces
 
     def indentation(self, element: Element) -> str:
@@ -186,8 +186,8 @@ class XmlFile:
         indent = before[len(before.rstrip(" \t")) :]
         return self._line_end + indent if before.endswith("\n" + indent) else ""
 
-    def content(self, element: Element, pieces: e.Pieces) -> tuple[str | e.Range, ...]:
-        """Returns what is written for a translation; CDATA if an element is one such section."""
+    def content(self, element: Element, pieces: e.Pieces) -> Content:
+        """Returns what is written for a translation; CDATA if the element is such a section."""
         raw = self.text[element.inner : element.close]
         is_cdata = raw.startswith("<![CDATA[") and raw.find("]]>") == len(raw) - 3
         if is_cdata and not any(isinstance(piece, e.Code) and piece.copy for piece in pieces):
@@ -196,8 +196,13 @@ class XmlFile:
         signs = {"\r": "&#13;", "\n": self._line_end}
         return e.filled(pieces, lambda text: escape(text, signs))
 
+    def element(self, name: str, attributes: Mapping[str, str], *content: Part) -> Content:
+        """Returns an element as it is written."""
+        written = "".join(f' {key}="{value}"' for key, value in attributes.items())
+        return (f"<{self.prefix}{name}{written}>", *content, f"</{self.prefix}{name}>")
+
     def changes(
-        self, element: Element, attributes: Mapping[str, str], *content: str | e.Range
+        self, element: Element, attributes: Mapping[str, str], *content: Part
     ) -> Iterator[e.Edit]:
         """Returns the changes that give an element attributes and, if there is any, content."""
         found = _ATTRIBUTE.finditer(self.text, element.start, element.inner)
@@ -205,12 +210,11 @@ class XmlFile:
         tag = self.text[element.start : element.inner]
         last = element.start + len(tag.rstrip("/> \t\r\n"))
         for name, value in attributes.items():
-            if name in places:
-                yield e.Edit(*places[name], (value,))
-            else:
-                yield e.Edit(last, last, (attributes_of({name: value}),))
+            new = value if name in places else f' {name}="{value}"'
+            yield e.Edit(*places.get(name, (last, last)), (new,))
         if content and element.close < element.end:
             yield e.Edit(element.inner, element.close, content)
         elif content:
-            end = f"</{self.prefix}{element.name}>"
-            yield e.Edit(last, element.end, (">", *content, end))
+            yield e.Edit(
+                last, element.end, (">", *self.element(element.name, {}, *content)[1:])
+            )
