@@ -1,0 +1,353 @@
+"""HTML pages: their texts, and the attributes that people read.
+
+A text reaches from block to block. Inline tags are codes in it, and so are elements that stay,
+such as `<code>`, those with texts of their own, such as `<button>`, and templates. Texts marked
+as not to be translated count as `kept`. Entities such as `&nbsp;` are written as in the source.
+"""
+
+import bisect
+import codecs
+import html
+import re
+from collections.abc import Container, Iterator, Sequence
+from html.parser import HTMLParser
+from typing import Any, Literal, NamedTuple
+
+from tf_transformer.base.errors import UserError
+from tf_transformer.translation.files import entries as ents
+
+
+def _set(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_VOID = _set("area base br col embed frame hr img input link meta param source track wbr")
+_BLOCKS = _set(
+    "address article aside blockquote body caption center colgroup dd desc details dialog dir div"
+    " dl dt fieldset figcaption figure footer foreignobject form frameset h1 h2 h3 h4 h5 h6 head"
+    " header hgroup hr html legend li listing main marquee menu nav ol optgroup option p pre"
+    " search section summary table tbody td text tfoot th thead title tr ul"
+)
+_RAW = _set("iframe noembed noframes script style textarea title xmp")  # tags in them are text
+_NO_TEXT = _set("iframe math metadata noembed noframes plaintext script style xmp")
+_LITERAL = _NO_TEXT | _set("code kbd listing pre samp var")
+_WITHIN = _NO_TEXT | _set(  # have texts of their own, and may stand in another text
+    "audio button canvas datalist noscript object select svg template textarea video"
+)
+# A start tag ends an open element of its name, or else `p`, that is not outside of one of these.
+_REPEATED, _SCOPES = _set("li dt dd option tr td th"), _WITHIN | _set("ul ol menu dir dl table")
+_READ = re.compile(  # tag, attribute, and kind of those that people read
+    r"(?i)(?!style |link )\S+ (?:alt|title|placeholder|abbr|summary|aria-(?:label|description"
+    r"|placeholder|roledescription|valuetext)) |(?:track|option|optgroup) label "
+    r"|input value (?:submit|reset|button)$"
+    r"|meta content (?:(?:(?:og|twitter):)?(?:title|description|image:alt)|keywords)$"
+)
+_VALUE = re.compile(r"""([^\s/>"'=][^\s/>=]*)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"'][^\s>]*))?""")
+_CHARSET = re.compile(
+    r"""(?i)<(?:meta|\?xml)\b[^>]{0,300}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)"""
+)
+_WIDER = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030"}  # what browsers read
+_TEMPLATE = re.compile(
+    r"<\?(?:php|=)[\s\S]*?(?:\?>|\Z)|<%(?:(?!<%|%>|</s)[\s\S]){0,999}%>|\{(?:"
+    r"\{(?:(?!\{\{|\}\}|</s)[\s\S]){0,999}\}|([%#])(?:(?!\{\1|\1\}|</s)[\s\S]){0,999}\1)\}+"
+)
+_MASK = "\ufdd0"  # is no character: it hides templates from the parser
+_SPACES = " \t\r\n\f"
+
+
+class _Item(NamedTuple):
+    """A part of a text: a string or a tag, or an element that is one code."""
+
+    start: int
+    end: int
+    kind: Literal["text", "open", "close", "single"]
+    tag: str = ""
+    words: int = 0  # whether people read something there, 1, and letters, 2
+    pair: int = -1  # what an opening and its closing tag share
+
+
+class _Element(NamedTuple):
+    """An open element; `outer` is the text, as far as it is read, in which it is one code."""
+
+    tag: str = ""
+    start: int = 0
+    state: str = ""  # "" if it is translated, "-" if not; its language if that is another
+    outer: list[_Item] | None = None
+
+
+class _Page(HTMLParser):
+    """Reads a page: each token when the next begins, since only then its end is known."""
+
+    def __init__(self, text: str, languages: ents.Languages) -> None:
+        super().__init__(convert_charrefs=False)
+        self.text, (self.source, self.target), self.kept = text, languages, 0
+        self.masked = _TEMPLATE.sub(lambda match: _MASK * len(match[0]), text)
+        self.lines = [0, *(match.end() for match in re.finditer("\n", text))]
+        self.entries, self.left = list[ents.Entry](), list[ents.Left]()
+        self.edits = list[ents.Edit]()
+        self.open, self.run = (
+            [_Element()],
+            list[_Item](),
+        )  # a run is the text that is being read
+        self.token = 0, "text", ""
+        # The parser stumbles over some entities and sections, such as <![if IE]>.
+        self.feed(self.masked.replace("&", "_").replace("<![", "<!_"))
+        self.close()
+        self._next("text", at=len(text))
+        self._close(1, len(text))
+        self._flush()
+
+    def _next(self, kind: str, tag: str = "", at: int = -1, after: int = 0) -> None:
+        line, column = self.getpos()
+        at = self.lines[line - 1] + column + after if at < 0 else at
+        (start, last, name), self.token = self.token, (at, kind, tag)
+        if start < at and last in ("open", "empty"):
+            self._start(start, at, name, last == "empty" or name in _VOID)
+        elif start < at and last == "close":
+            self._end(start, at, name)
+        elif start < at:
+            self._item(start, at, "text" if last == "text" else "single")
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._next("open", tag)
+        self._next("text", after=len(self.get_starttag_text() or ""))
+        if tag in _RAW:
+            self.set_cdata_mode(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        self._next("empty", tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._next("close", tag)
+
+    def handle_data(self, data: str) -> None:
+        tag = data[0] == "<" and len(data) > 1 and not self.cdata_elem  # a broken one
+        self._next("single" if tag else "text")
+        self._next("single", after=len(data))  # what the parser skips, such as </>
+
+    def handle_comment(self, data: str) -> None:
+        self._next("single")
+
+    handle_decl = handle_pi = handle_comment  # type: ignore[assignment]
+
+    def _item(self, start: int, end: int, kind: Any, tag: str = "", words: int = 0) -> None:
+        if kind == "text":
+            shown = html.unescape(self.text[start:end])
+            words = 2 if any(map(str.isalpha, shown)) else int(bool(shown.strip()))
+            if self.run and self.run[-1].kind == "text":
+                start, words = self.run[-1].start, max(words, self.run.pop().words)
+        self.run.append(_Item(start, end, kind, tag, words))
+
+    def _depth(self, tag: str, stops: Container[str]) -> int:
+        """Returns the place of the innermost among the open elements, 0 if there is none."""
+        for at in range(len(self.open) - 1, 0, -1):
+            if self.open[at].tag == tag:
+                return at
+            if self.open[at].tag in stops:
+                break
+        return 0
+
+    def _start(self, start: int, end: int, tag: str, empty: bool) -> None:
+        if tag in _BLOCKS:
+            self._close(self._depth(tag if tag in _REPEATED else "p", _SCOPES), start)
+            self._flush()
+        spans: dict[str, ents.Range] = {}
+        for match in _VALUE.finditer(self.masked, start + 1 + len(tag), end):
+            at, to = match.span(2) if match[2] else (end, end)
+            quoted = (match[2] or " ")[0] in "\"'"
+            spans.setdefault(match[1].lower(), (at + quoted, to - quoted))
+        values = {name: self.text[slice(*span)] for name, span in spans.items()}
+        state = self._state(tag, values, spans)
+        kind = values.get("type") or values.get("name") or values.get("property") or ""
+        for name in spans if state != "-" else ():
+            if _READ.match(f"{tag} {name} {kind}"):
+                self._add([_Item(*spans[name], "text")], state, name)
+        outer = None
+        if (
+            not empty
+            and tag not in _BLOCKS
+            and (tag in _WITHIN or state != self.open[-1].state)
+        ):
+            outer, self.run = self.run, []
+        elif tag not in _BLOCKS:
+            self._item(start, end, "single" if empty else "open", tag)
+        if not empty:
+            self.open.append(_Element(tag, start, state, outer))
+
+    def _end(self, start: int, end: int, tag: str) -> None:
+        at = self._depth(tag, () if tag in _BLOCKS else _BLOCKS)
+        self._close(at and at + 1, start)
+        if tag in _BLOCKS:
+            self._flush()
+        elif not at or self.open[at].outer is None:
+            opened = self.open[at].start if at else end
+            index = bisect.bisect_left(self.run, (opened,))
+            inside = (
+                self.run[index:]
+                if [*self.run[index : index + 1], (end,)][0][0] == opened
+                else []
+            )
+            pair = start if any(item.words for item in inside) else -1
+            if pair >= 0:
+                self.run[index] = inside[0]._replace(pair=pair)
+            elif inside:  # the two tags are one code
+                start = opened
+                del self.run[index:]
+            self.run.append(_Item(start, end, "close", tag, 0, pair))
+        self._close(at, end)
+
+    def _close(self, at: int, end: int) -> None:
+        """Closes the open elements from this one on; none if it is 0."""
+        while 0 < at < len(self.open):
+            tag, start, _, outer = self.open[-1]
+            if outer is not None or tag in _BLOCKS:
+                self._flush()
+            self.open.pop()
+            if outer is not None:
+                self.run = outer
+                self._item(
+                    start, end, "single", tag, 2 * (tag not in _WITHIN or tag == "button")
+                )
+
+    def _state(self, tag: str, values: dict[str, str], spans: dict[str, ents.Range]) -> str:
+        state, lang = self.open[-1].state, values.get("lang") or values.get("xml:lang") or ""
+        named = re.match(r"[A-Za-z]{2,3}(?![A-Za-z])", lang)
+        if named and tag == "html":
+            ents.require_languages((lang, ""), (self.source, ""))
+            self.source = self.source or lang
+        if named and state != "-":
+            state = "" if ents.same_language(lang, self.source or lang) else lang
+        if tag in _LITERAL or "notranslate" in values.get("class", "").split():
+            state = "-"
+        state = {"no": "-", "yes": "", "": ""}.get(values.get("translate", "?").lower(), state)
+        if named and self.target and not state:
+            names = spans.keys() & {"lang", "xml:lang"}
+            self.edits += [ents.Edit(*spans[name], (self.target,)) for name in names]
+        return state
+
+    def _flush(self) -> None:
+        """Ends a text, and makes entries of it."""
+        run, self.run = self.run, []
+        _, _, state, outer = self.open[-1]
+        if not any(item.kind == "text" and item.words == 2 for item in run):
+            return
+        if state == "-":
+            self.kept += outer is None
+            return
+        for items in _texts(run):
+            self._add(items, state)
+
+    def _pieces(self, item: _Item) -> Iterator[str | ents.Code]:
+        start, end, kind, _, _, pair = item
+        if kind != "text":
+            role = kind if pair >= 0 else "single"
+            yield ents.Code(self.text[start:end], role, pair, (start, end))
+            return
+        keep = any(each.tag in ("pre", "textarea") for each in self.open)
+        for match in re.finditer(f"{_MASK}+|[^{_MASK}]+", self.masked[start:end]):
+            span = start + match.start(), start + match.end()
+            raw, value = self.text[slice(*span)], "{<"
+            if match[0][0] != _MASK:
+                yield html.unescape(raw if keep else re.sub(f"[{_SPACES}]+", " ", raw))
+            elif raw.startswith(("{{", "<?=", "<%=")):
+                yield ents.Code(raw, copy=span)
+            else:
+                yield ents.Code(raw, "single", copy=span, in_order=True)
+
+    def _add(self, items: Sequence[_Item], state: str, attribute: str = "") -> None:
+        """Makes an entry of a text."""
+        raw = self.text[items[0].start : items[-1].end]
+        start = items[0].start + len(raw) - len(raw.lstrip(_SPACES))
+        end = items[0].start + len(raw.rstrip(_SPACES))
+        pieces: list[str | ents.Code] = []
+        for item in items:
+            part = item._replace(start=max(item.start, start), end=min(item.end, end))
+            pieces += self._pieces(part)
+        raw = self.text[start:end]
+        name = " ".join(
+            [attribute + "=" * bool(attribute) + ents.without_codes(pieces)][0].split()
+        )[:60]
+        if not any(map(str.isalpha, ents.without_codes(pieces))):
+            return
+        if state:
+            self.left.append(ents.Left(start, name, f"in another language, {state}"))
+            return
+        before = self.text[start - 1] if attribute else ""
+        added = '"' if before not in ("", '"', "'") else ""
+        escapes = {char: html.escape(char) for char in f"&<>{added or before}"}
+        for entity in re.findall(r"&(?:#\w{1,8}|[A-Za-z]\w{1,30});", raw):
+            char = html.unescape(entity)
+            if len(char) == 1 and not (char.isascii() and char.isalnum()):
+                escapes[char] = entity
+        table = str.maketrans(escapes)
+
+        def edits(translations: Sequence[ents.Pieces | None]) -> list[ents.Edit]:
+            new = ents.filled(translations[0] or (), lambda text: text.translate(table))
+            return [ents.Edit(start, end, (added, *new, added))]
+
+        self.entries.append(ents.Entry(start, name, [ents.Text(pieces)], edits))
+
+
+def _texts(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """Yields the texts of a run without tags around them; of a row of links each is one."""
+    low, high = 0, len(items)
+    while low < high:
+        first, last = items[low], items[high - 1]
+        if first.pair == last.pair >= 0:
+            low, high = low + 1, high - 1
+        elif first.words == 0 and first.pair < 0:
+            low += 1
+        elif last.words == 0 and last.pair < 0:
+            high -= 1
+        else:
+            break
+    ends = {item.pair: at for at, item in enumerate(items)}
+    rows, at, apart = list[Sequence[_Item]](), low, True
+    while at < high and apart:
+        to = ends[items[at].pair] + 1 if items[at].pair >= 0 else at + 1
+        if to > at + 1:
+            rows.append(items[at:to])
+            apart = items[at].tag in ("a", "label", "span") or "-" in items[at].tag
+        else:
+            apart = items[at].words < 2
+        at = to
+    if apart and len(rows) > 1:
+        for row in rows:
+            yield from _texts(row)
+    else:
+        yield items[low:high]
+
+
+def read(content: bytes, languages: ents.Languages) -> ents.Document:
+    """Reads a page; raises UserError if it is in another language or encoding than it says."""
+    boms = {
+        codecs.BOM_UTF8: "utf-8",
+        codecs.BOM_UTF16_LE: "utf-16-le",
+        codecs.BOM_UTF16_BE: "utf-16-be",
+    }
+    bom = next((bom for bom in boms if content.startswith(bom)), b"")
+    head = content[: 1 << 14].partition(b"<body")[0].decode("latin-1")
+    label = boms.get(bom) or "".join(_CHARSET.findall(head)[-1:])
+    try:
+        declared = codecs.lookup(label).name if label else "utf-8"
+    except LookupError:
+        raise UserError(f"The page says that its encoding is {label}, which is none.") from None
+    declared = _WIDER.get(declared, declared)
+    guesses = (declared, "latin-1") if declared == "cp1252" else (declared,)
+    for encoding in guesses if label else ("utf-8", "cp1252", "latin-1"):
+        try:
+            text = content[len(bom) :].decode(encoding)
+            break
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, len(bom) + error.start) + 1
+    else:
+        raise UserError(
+            f"Line {line} is not in {label}, the encoding that the page names: correct either."
+        )
+    page = _Page(text, languages)
+    page.entries.sort(key=lambda entry: entry.start)
+    named = [*_CHARSET.finditer(text, 0, len(head))][-1:] if not bom else []
+    place = named[0].span(1) if named else None
+    return ents.Document(
+        text, encoding, page.entries, page.kept, page.left, page.edits, place, bom
+    )
