@@ -15,8 +15,8 @@ def compare_xml(before: bytes, after: bytes) -> str:
         roots = [etree.fromstring(content, parser) for content in (before, after)]
     except etree.XMLSyntaxError as error:
         return f"lxml cannot read it: {error}"
-    units = [root.iter("{*}trans-unit", "{*}segment", "{*}tu") for root in roots]
-    for old, new in zip(*map(list, units), strict=False):
+    units = [[*root.iter("{*}trans-unit", "{*}segment", "{*}tu")] for root in roots]
+    for old, new in zip(*units, strict=False):
         reason = _compare_unit(old, new)
         if reason:
             return f"line {new.sourceline}: {reason}"
@@ -35,7 +35,8 @@ def _row(node: Any) -> tuple:
 def _compare_unit(old: Any, new: Any) -> str:
     """Returns what is wrong with the translations of a unit; takes out those that are right."""
     olds, texts = (u.findall("{*}target") + u.findall("{*}tuv/{*}seg") for u in (old, new))
-    pairs = [pair for pair in zip(olds, texts, strict=False) if _differ(*pair)]
+    both = zip(olds, texts, strict=False)
+    pairs = [(one, two) for one, two in both if _content(one) != _content(two)]
     added = texts[len(olds) :]
     sources = new.findall("{*}source") + new.findall("{*}seg-source") + texts
     for text in [text for _, text in pairs] + added:
@@ -56,10 +57,8 @@ def _compare_unit(old: Any, new: Any) -> str:
     return ""
 
 
-def _differ(one: Any, other: Any) -> bool:
-    return [*map(_row, one.iter())][1:] != [*map(_row, other.iter())][
-        1:
-    ] or one.text != other.text
+def _content(node: Any) -> tuple:
+    return node.text or "", [*map(_row, node.iter())][1:]
 
 
 def _codes(node: Any) -> Iterator[str]:
@@ -67,13 +66,10 @@ def _codes(node: Any) -> Iterator[str]:
     from lxml import etree
 
     for each in node.iterchildren("*"):
-        is_code = (
-            "no" in each.values()
-            or "protected" in each.values()
-            or not (len(each) or each.text)
-        )
-        if is_code or etree.QName(each).localname not in ("g", "hi", "mrk", "pc"):
-            yield etree.tostring(each, with_tail=False, encoding="unicode")
-        else:
+        protected = each.get("mtype") == "protected" or each.get("translate") == "no"
+        around = etree.QName(each).localname in ("g", "hi", "mrk", "pc")
+        if around and (len(each) or each.text) and not protected:
             yield f"{each.tag} {sorted(each.items())}"
             yield from _codes(each)
+        else:
+            yield etree.tostring(each, with_tail=False, encoding="unicode")

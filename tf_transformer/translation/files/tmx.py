@@ -44,8 +44,9 @@ def _outcome(file: XmlFile, unit: Element, general: str, languages: e.Languages)
     name = unit.attributes.get("tuid", "")
     if source is None or source.all("seg")[0].is_blank():
         return e.Left(unit.start, name, f"no variant in {languages[0]}")
-    target = _variant([each for each in variants if each is not source], to)
     segment = source.all("seg")[0]
+    name = name or file.text[segment.inner : segment.close]
+    target = _variant([each for each in variants if each is not source], to)
     if target and not target.all("seg")[0].is_blank():
         return None
 

@@ -52,7 +52,7 @@ def _outcome(file: XmlFile, unit: Element, reason: str) -> Outcome:
     target = next(iter(unit.all("target")), None)
     get = unit.attributes.get
     state = get("state") if target is None or not is_1 else target.attributes.get("state")
-    name = get("resname") or get("id", "")
+    name = get("resname") or get("id") or file.text[source.inner : source.close]
     if not is_1 and unit.parent:
         name = "/".join(filter(None, [unit.parent.attributes.get("id"), name]))
     if unit.inherited("translate") == "no":
@@ -62,15 +62,11 @@ def _outcome(file: XmlFile, unit: Element, reason: str) -> Outcome:
     is_work = state in ("new", "needs-translation", "initial") and get("approved") != "yes"
     if target and not target.is_blank() and not is_work:
         return None
-    whole = next(iter(unit.all("seg-source")), source)
-    place = whole.end
-    parts = [
-        each
-        for each in whole.inside()
-        if each.attributes.get("mtype") == "seg" and whole is not source and each.children
-    ]
-    if not parts:
-        whole, parts = source, [source]
+    segmented = unit.all("seg-source")[:1]
+    inside = [each for whole in segmented for each in whole.inside() if each.children]
+    parts = [each for each in inside if each.attributes.get("mtype") == "seg"] or [source]
+    whole = source if parts == [source] else segmented[0]
+    place = (segmented or [source])[0].end
 
     def edits(found: Sequence[e.Pieces | None]) -> Iterator[e.Edit]:
         content: list[Part] = []
@@ -80,9 +76,7 @@ def _outcome(file: XmlFile, unit: Element, reason: str) -> Outcome:
             reached = part.close
         content.append((reached, whole.close))
         marks = _MARKS_1 if is_1 else {}
-        space = {
-            key: source.attributes[key] for key in ["xml:space"] if key in source.attributes
-        }
+        space = {k: v for k, v in source.attributes.items() if k == "xml:space"}
         if target:
             yield from file.changes(target, marks, *content)
         else:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
@@ -42,9 +43,7 @@ class Element:
 
     def all(self, name: str) -> list["Element"]:
         """Returns its children of a name."""
-        return [
-            each for each in self.children if isinstance(each, Element) and each.name == name
-        ]
+        return [c for c in self.children if isinstance(c, Element) and c.name == name]
 
     def inside(self) -> Iterator["Element"]:
         """Iterates over the elements in it, in their order."""
@@ -62,10 +61,8 @@ class Element:
     def is_blank(self) -> bool:
         """Tells whether it has neither text nor codes."""
         return all(
-            not each.strip()
-            if isinstance(each, str)
-            else each.name in _AROUND and each.is_blank()
-            for each in self.children
+            not c.strip() if isinstance(c, str) else c.name in _AROUND and c.is_blank()
+            for c in self.children
         )
 
 
@@ -80,9 +77,7 @@ class XmlFile:
         try:
             self.text = content[len(self._bom) :].decode(self._encoding)
         except (LookupError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"The file is not in the encoding that it names: {error}."
-            ) from None
+            raise UserError(f"The file has another encoding than it names: {error}.") from None
         self._line_end = "\r\n" if "\r\n" in self.text else "\n"
         self.elements: list[Element] = []
         self._parse(self.text.encode())
@@ -136,8 +131,7 @@ class XmlFile:
         entries = [each for each in found if isinstance(each, e.Entry)]
         left = [each for each in found if isinstance(each, e.Left)]
         name = _DECLARED.match(self.text)
-        place = name.span(1) if name else None
-        more = (found.count(None), left, edits, place, self._bom)
+        more = (found.count(None), left, edits, name.span(1) if name else None, self._bom)
         return e.Document(self.text, self._encoding, entries, *more)
 
     def entry(
@@ -174,10 +168,10 @@ class XmlFile:
             native = [*each.children, get("equiv-text"), get("disp")]
             is_value = any(isinstance(n, str) and _VALUE.match(n) for n in native)
             pair = (each.name[1:], *[get(key) for key in _PAIRS if get(key)][:1])
-            code = e.Code(self.text[start:end], "value" if is_value else "single", pair, (start, end))
+            role: Any = "value" if is_value else "single"
             if each.name in _PAIRED:
-                code = replace(code, role="close" if each.name[0] == "e" else "open")
-            pieces.append(code)
+                role = "close" if each.name[0] == "e" else "open"
+            pieces.append(e.Code(self.text[start:end], role, pair, (start, end)))
         return pieces
 
     def indentation(self, element: Element) -> str:
@@ -215,6 +209,5 @@ class XmlFile:
         if content and element.close < element.end:
             yield e.Edit(element.inner, element.close, content)
         elif content:
-            yield e.Edit(
-                last, element.end, (">", *self.element(element.name, {}, *content)[1:])
-            )
+            content = (">", *content, f"</{self.prefix}{element.name}>")
+            yield e.Edit(last, element.end, content)
