@@ -57,7 +57,7 @@ class Text:
         pieces: the text; its lines are translated one by one.
         accelerator: the mark of a key and its letter, "&F" or "_S", taken off the text and put
             back before the first letter of the translation; "" if there is none.
-        stands_in: a number in the text that stands for a placeholder, such as ("3", Code("%d")),
+        stands_in: a number that stands for a placeholder in the text, as ("3", Code("%d")),
             which must be once in the translation and is put back.
         may_lack: whether the entry is written without it if its translation has a fault.
     """
@@ -194,17 +194,17 @@ def without_codes(pieces: Pieces) -> str:
 
 
 class Tagged(NamedTuple):
-    """A text with tags for its codes: `<x0>`, `</x0>`, `<x1/>`, and `{x2}` for a placeholder."""
+    """A text with tags for its codes: `<x0>`, `</x0>`, `<x1/>`, `{x2}` for a placeholder."""
 
-    text: str
+    text: str  # without white space around it
     codes: dict[str, Code]  # by their tags, in the order of the text
+    before: str = ""  # white space
+    after: str = ""
 
     def pieces(self, translation: str) -> tuple[Pieces, str]:
         """Returns a translation as pieces, and a reason why it cannot be used, "" if none."""
-        if not self.codes:
-            return [translation], ""
-        tags = "|".join(map(re.escape, sorted(self.codes, key=len, reverse=True)))
-        found = re.split(f"({tags})", translation)
+        tags = "|".join(map(re.escape, self.codes)) or "(?!)"
+        found = re.split(f"({tags})", self.before + translation + self.after)
         order = [self.codes[tag] for tag in found[1::2]]
         counts = Counter(found[1::2])
         wrong = [code for tag, code in self.codes.items() if counts[tag] != 1]
@@ -237,7 +237,10 @@ def tagged(pieces: Pieces) -> Tagged:
             tag = f"<{'/' * (piece.role == 'close')}{name}{number}>"
         codes[tag] = piece
         texts.append(tag)
-    return Tagged("".join(texts), codes)
+    text = "".join(texts)
+    stripped = text.strip()
+    before, after = text.split(stripped) if stripped and text.count(stripped) == 1 else ("", "")
+    return Tagged(stripped, codes, before, after)
 
 
 def _pair(code: Code) -> object:

@@ -178,22 +178,6 @@ def _read(
 # --- Texts -----------------------------------------------------------------------------------
 
 
-class _Job(NamedTuple):
-    """A text on its way: what is sent, and the white space around it."""
-
-    before: str
-    sent: Tagged
-    after: str
-
-
-def _job(text: Text) -> _Job:
-    sent = tagged(text.pieces)
-    stripped = sent.text.strip()
-    start = sent.text.index(stripped)
-    before, after = sent.text[:start], sent.text[start + len(stripped) :]
-    return _Job(before, sent._replace(text=stripped), after)
-
-
 def _has_words(text: Text) -> bool:
     return any(map(str.isalpha, without_codes(text.pieces)))
 
@@ -207,9 +191,9 @@ def _translated(
 ) -> dict[str, Found]:
     """Returns the translations of all texts that are sent, each once."""
     texts = [text for entry in document.entries for text in entry.texts if _has_words(text)]
-    jobs = {job.sent.text: job for job in map(_job, texts)}
-    found = journal.complete([*jobs], False, translate, progress)
-    wrong = [text for text in jobs if _numbers(text) != _numbers(found[text].text)] * numbers
+    sent = list(dict.fromkeys(tagged(text.pieces).text for text in texts))
+    found = journal.complete(sent, False, translate, progress)
+    wrong = [text for text in sent if _numbers(text) != _numbers(found[text].text)] * numbers
     again = journal.complete(wrong, True, translate, progress)
     return found | again
 
@@ -230,10 +214,10 @@ def _pieces_of(
         if not _has_words(text):
             results.append(text.pieces)
             continue
-        job = _job(text)
-        found = translations[job.sent.text]
+        sent = tagged(text.pieces)
+        found = translations[sent.text]
         warnings += found.warnings
-        pieces, reason = _pieces(text, job, found.text)
+        pieces, reason = _pieces(text, sent, found.text.strip())
         if reason and not text.may_lack:
             return [], reason, ()
         if reason:
@@ -244,14 +228,13 @@ def _pieces_of(
     return results, "", [*dict.fromkeys(warnings)]
 
 
-def _pieces(text: Text, job: _Job, translation: str) -> tuple[Pieces, str]:
+def _pieces(text: Text, sent: Tagged, translation: str) -> tuple[Pieces, str]:
     """Returns the translation of a text, and a reason why it cannot be used, "" if none."""
-    if not translation.strip():
+    if not translation:
         return [], "blank"
-    if _numbers(job.sent.text) != _numbers(translation):
+    if _numbers(sent.text) != _numbers(translation):
         return [], "numbers changed"
-    ended = _ended_alike(job.sent.text, translation.strip())
-    pieces, reason = job.sent.pieces(job.before + ended + job.after)
+    pieces, reason = sent.pieces(_ended_alike(sent.text, translation))
     if not reason and text.stands_in:
         pieces, reason = _put_back(pieces, *text.stands_in)
     if not reason and text.accelerator:
@@ -295,21 +278,14 @@ def _put_back(pieces: Pieces, number: str, code: Code) -> tuple[Pieces, str]:
 def _with_accelerator(pieces: Pieces, accelerator: str) -> Pieces:
     """Puts the mark of a key before the first letter, or behind scripts without case: (&F)."""
     mark, letter = accelerator
-    whole = without_codes(pieces)
-    first = next((char for char in whole if char.isalpha()), "")
-    result = [*pieces]
+    first = next((char for char in without_codes(pieces) if char.isalpha()), "")
     if first.lower() == first.upper():
-        end = re.search(
-            r"(?:…|\.\.\.|[:：]|\s)*$", result[-1] if isinstance(result[-1], str) else ""
-        )
-        last = result.pop() if isinstance(result[-1], str) else ""
-        start = end.start() if end else 0
-        return [*result, f"{last[:start]}({mark}{letter.upper()}){last[start:]}"]
-    for index, piece in enumerate(pieces):
-        if isinstance(piece, str) and first in piece:
-            result[index] = piece.replace(first, mark + first, 1)
-            break
-    return result
+        last = pieces[-1] if isinstance(pieces[-1], str) else ""
+        text = last.rstrip("….:： \n")
+        others = pieces[:-1] if last else pieces
+        return [*others, f"{text}({mark}{letter.upper()}){last.removeprefix(text)}"]
+    at = next(i for i, piece in enumerate(pieces) if isinstance(piece, str) and first in piece)
+    return [*pieces[:at], pieces[at].replace(first, mark + first, 1), *pieces[at + 1 :]]
 
 
 # --- What is done already --------------------------------------------------------------------
@@ -340,15 +316,14 @@ class _Journal:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.path.exists():
-            if self._found:
-                logger.warning("%s keeps what is done: the same command goes on", self.path)
-            else:
-                self.path.unlink()
+        if self.path.exists() and self._found:
+            logger.warning("%s keeps what is done: the same command goes on", self.path)
+        else:
+            self.remove()
 
     def remove(self) -> None:
         """Removes the file, which is not needed any more."""
-        self.path.unlink()
+        self.path.unlink(missing_ok=True)
 
     def complete(
         self,
