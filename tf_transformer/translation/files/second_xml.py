@@ -50,8 +50,8 @@ def _compare_unit(old: Any, new: Any) -> str:
     for text in added:
         node = text if text.getparent() is new else text.getparent()
         before, after = node.getprevious(), node.xpath("local-name(following-sibling::*[1])")
-        if (before.tail or "").strip() or after in ("source", "seg-source", "tuv"):
-            return f"a translation stands before {after or before.tail}"
+        if before is None or (before.tail or "").strip() or after in ("seg-source", "tuv"):
+            return "a translation is not at its place"
         before.tail = node.tail
         new.remove(node)
     return ""
