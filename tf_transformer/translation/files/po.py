@@ -1,0 +1,220 @@
+"""Catalogs of gettext (.po) and their templates (.pot).
+
+Entries without a translation, and fuzzy ones, are translated; of a plural, the missing forms.
+Each is a text of its own, by the rule in the header: the form for one thing is the singular's
+translation, and the second of two the plural's. If there are more, they are the plural with a
+number of their kind in place of the placeholder ("2 files", "5 files"), which is put back; a
+plural with no such placeholder, or several, has the same translation in all of them.
+"""
+
+import codecs
+import gettext
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from tf_transformer.base.errors import UserError
+from tf_transformer.translation.files import entries as e
+from tf_transformer.translation.files.placeholders import text_of
+
+_TOKEN = re.compile(
+    r"\s+|(?P<comment>#[^\r\n]*)|(?P<keyword>msg(?:ctxt|id(?:_plural)?|str(?:\[\d+\])?)(?!\w))"
+    r'|"(?P<string>(?:[^"\\\r\n]|\\.)*)"|(?P<wrong>.)'
+)
+_CHARSET = r"charset=(?!CHARSET)([\w.:-]+)"
+_NAMES = dict(zip('\n\t\r\a\b\f\v"\\', 'ntrabfv"\\', strict=True))
+_ESCAPES = {ord(char): f"\\{name}" for char, name in _NAMES.items()}
+_NUMERIC = re.compile(r"%.*[diu]$|PRI|\b(?:n|num|number|count)\b")
+_Numbers = Sequence[Sequence[int]]  # of things that each form of a plural is for
+_Value = tuple[int, int, int, str]  # places of a keyword, of its strings, their end; their text
+
+
+class _Message(NamedTuple):
+    comments: list[re.Match]
+    values: dict[str, _Value]
+
+    def name(self) -> str:
+        values = [self.values[each] for each in ("msgctxt", "msgid") if each in self.values]
+        return ": ".join(text for *_, text in values if text)[:60]
+
+    def flags(self) -> list[str]:
+        lines = [line[0][2:] for line in self.comments if line[0][:2] == "#,"]
+        return [flag.strip() for flag in ",".join(lines).split(",") if flag.strip()]
+
+    def forms(self) -> dict[int, _Value]:
+        """Returns what there is of a translation, by the numbers of forms."""
+        found = [keyword for keyword in self.values if keyword.startswith("msgstr")]
+        return {int(keyword[7:-1] or 0): self.values[keyword] for keyword in found}
+
+
+def read(content: bytes, languages: e.Languages, fuzzy: bool = False) -> e.Document:
+    """Reads a catalog; the header of a template is completed for the model's language.
+
+    If `fuzzy`, translated entries are marked so. Raises UserError for what gettext cannot read
+    either, or a header with another language.
+    """
+    bom = b"\xef\xbb\xbf" * content.startswith(b"\xef\xbb\xbf")
+    named = re.search(_CHARSET.encode(), content)
+    encoding = named[1].decode() if named else "utf-8"
+    try:
+        text = content[len(bom) :].decode(encoding)
+    except (UnicodeDecodeError, LookupError):
+        if b"charset=" in content:
+            raise UserError(f"it is not in {encoding}; its header names no other") from None
+        text, encoding = content.decode("latin-1"), "latin-1"
+    line_end = "\r\n" if text[: text.find("\n")].endswith("\r") else "\n"
+    messages = [*_messages(text)]
+    header = next((each for each in messages if not each.name()), None)
+    is_plural = any("msgid_plural" in each.values for each in messages)
+    edits, rule = _completed(header, languages, is_plural, line_end) if header else ([], "")
+    numbers = _numbers(rule)
+    found = [_outcome(m, numbers, fuzzy, line_end) for m in messages if m is not header]
+    entries = [each for each in found if isinstance(each, e.Entry)]
+    left = [each for each in found if isinstance(each, e.Left)]
+    match = re.search(_CHARSET, text)
+    charset = match.span(1) if match else None
+    return e.Document(text, encoding, entries, found.count(None), left, edits, charset, bom)
+
+
+def _messages(text: str) -> Iterator[_Message]:
+    message, keyword = _Message([], {}), ""
+    for token in _TOKEN.finditer(f"{text}\nmsgid"):
+        begins = token["comment"] or token["keyword"] in ("msgctxt", "msgid")
+        if begins and message.forms() and all(end for _, _, end, _ in message.values.values()):
+            yield message
+            message = _Message([], {})
+        values = message.values
+        if token["comment"]:
+            message.comments.append(token)
+            if token[0].startswith("#~"):  # an old entry, to which the comments belong
+                message.comments.clear()
+        elif token["keyword"] and token[0] not in values and (begins or "msgid" in values):
+            keyword = token[0]
+            values[keyword] = token.start(), 0, 0, ""
+        elif token["string"] is not None and values:
+            place, start, _, old = values[keyword]
+            new = codecs.escape_decode(token["string"].encode())[0].decode(errors="replace")
+            values[keyword] = place, start or token.start(), token.end(), old + new
+        elif not token[0].isspace():
+            line = text.count("\n", 0, token.start()) + 1
+            raise UserError(f"line {line} is not as in a catalog")
+
+
+def _completed(
+    header: _Message, languages: e.Languages, is_plural: bool, line_end: str
+) -> tuple[list[e.Edit], str]:
+    """Returns the edits of a header that is a template's, and its rule for plurals."""
+    from babel.messages.plurals import PLURALS
+
+    _, start, end, text = header.forms()[0]
+    fields = dict(re.findall(r"(?m)^([\w-]+):[ \t]*(.*)", text))
+    e.require_languages(("", fields.get("Language", "")), languages)
+    target = (fields.get("Language") or languages[1]).replace("-", "_")
+    rule, new = fields.get("Plural-Forms", ""), {}
+    known = PLURALS.get(target) or PLURALS.get(target.split("_")[0])
+    if known and ("INTEGER" in rule or (is_plural and not rule)):
+        rule = new["Plural-Forms"] = "nplurals={}; plural={};".format(*known)
+    if fields.get("PO-Revision-Date", "").startswith("YEAR"):
+        new["PO-Revision-Date"] = f"{datetime.now(UTC):%Y-%m-%d %H:%M%z}"
+    if "charset=CHARSET" in text:
+        new["Content-Type"] = "text/plain; charset=UTF-8"
+    if not new and fields.get("Language") != "":
+        return [], rule
+    for name, value in ({"Language": target} | new).items():
+        line = f"{name}: {value}\n"
+        text = re.sub(rf"(?m)^{name}:.*\n", line, text) if name in fields else text + line
+    written = e.Edit(start, end, (_written([text], line_end),))
+    return [written, *_comment_edits(header, False, line_end)], rule
+
+
+def _numbers(rule: str) -> list[list[int]]:
+    """Returns the numbers of things that each form of a plural is for."""
+    match = re.search(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=([^;]+)", rule)
+    numbers: list[list[int]] = [[] for _ in range(int(match[1]) if match else 0)]
+    with suppress(ValueError, ArithmeticError, IndexError):
+        form = gettext.c2py(match[2].strip()) if match else int
+        for number in [*range(1, 200), 0]:
+            numbers[form(number)].append(number)
+        return numbers
+    return []
+
+
+def _outcome(
+    message: _Message, numbers: _Numbers, fuzzy: bool, line_end: str
+) -> e.Entry | e.Left | None:
+    """Returns an entry to translate, or one that is left; None if there is nothing to do."""
+    values, flags, forms = message.values, message.flags(), message.forms()
+    sources = [values[each] for each in ("msgid", "msgid_plural") if each in values]
+    done = {at: each for at, each in forms.items() if each[3] and "fuzzy" not in flags}
+    wanted = range(len(numbers) or len(forms)) if len(sources) > 1 else [0]
+    missing = [at for at in wanted if at not in done]
+    if not missing:
+        return None
+    formats = [flag for flag in flags if re.match(r"(?!no-|im)[\w+-]+-format$", flag)]
+    start, name, texts = sources[0][0], message.name(), []
+    for *_, source in sources:
+        text = text_of(source, (formats or ["any"])[0])
+        if isinstance(text, str):
+            return e.Left(start, name, text)
+        texts.append(text)
+    if len(texts) > 1:
+        if not numbers:
+            return e.Left(start, name, "a plural without Plural-Forms")
+        texts = [*_forms(*texts, numbers)]
+
+    def edits(translations: Sequence[e.Pieces | None]) -> Iterator[e.Edit]:
+        new = dict(zip(missing, translations, strict=True))
+        pieces: list[str | e.Range] = []
+        for at in sorted({*wanted, *done}):
+            number = f"[{at}]" if len(sources) > 1 else ""
+            pieces.append(f"{line_end * bool(pieces)}msgstr{number} ")
+            pieces.append(done[at][1:3] if at in done else _written(new[at] or (), line_end))
+        yield e.Edit(min(forms.values())[0], max(forms.values())[2], tuple(pieces))
+        yield from _comment_edits(message, fuzzy, line_end)
+
+    return e.Entry(start, name, [texts[at] for at in missing], edits)
+
+
+def _forms(singular: e.Text, plural: e.Text, numbers: _Numbers) -> Iterator[e.Text]:
+    """Yields the text of each form of a plural."""
+    codes = [piece for piece in plural.pieces if isinstance(piece, e.Code)]
+    values = [each for each in codes if each.role == "value" and each.written[-1] not in "%;"]
+    values = [each for each in values if _NUMERIC.search(each.written)] or values
+    code = values[0] if len(values) == 1 else None
+    is_in_both = code is None or code.written in e.plain(singular.pieces)
+    pieces, ordered = [*plural.pieces], [each for each in codes if each.in_order]
+    if code in ordered and len(ordered) > 1:  # whose order says less without this one
+        swap = {
+            id(each): replace(each, written=each.numbered, in_order=False) for each in ordered
+        }
+        pieces = [swap.get(id(piece), piece) for piece in pieces]
+        code = swap[id(code)] if code.numbered else None
+    for served in numbers:
+        given = next((str(n) for n in served if n != 1 and str(n) not in e.plain(pieces)), "")
+        if 1 in served and len(numbers) > 1 and (max(served) == 1 or is_in_both):
+            yield singular
+        elif len(numbers) < 3 or not code or not given:
+            yield plural
+        else:
+            counted = [given if piece is code else piece for piece in pieces]
+            yield replace(plural, pieces=counted, stands_in=(given, code), may_lack=True)
+
+
+def _comment_edits(message: _Message, fuzzy: bool, line_end: str) -> Iterator[e.Edit]:
+    """Yields edits for the flag `fuzzy`; what a fuzzy entry was before goes in any case."""
+    flags, place = message.flags(), min(message.values.values())[0]
+    new = ["fuzzy"] * fuzzy + [flag for flag in flags if flag != "fuzzy"]
+    for line in message.comments:
+        if line[0][:2] == "#|" or (line[0][:2] == "#," and new != flags):
+            yield e.Edit(line.start(), line.end() + len(line_end), ())
+    if new and new != flags:
+        yield e.Edit(place, place, (f"#, {', '.join(new)}{line_end}",))
+
+
+def _written(pieces: e.Pieces, line_end: str) -> str:
+    lines = re.findall(r"[^\n]*\n|[^\n]+", e.plain(pieces))
+    strings = [f'"{line.translate(_ESCAPES)}"' for line in lines]
+    return line_end.join(['""'] * (len(lines) != 1) + strings)
