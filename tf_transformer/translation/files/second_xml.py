@@ -50,7 +50,11 @@ def _compare_unit(old: Any, new: Any) -> str:
     for text in added:
         node = text if text.getparent() is new else text.getparent()
         before, after = node.getprevious(), node.xpath("local-name(following-sibling::*[1])")
-        if before is None or (before.tail or "").strip() or after in ("seg-source", "tuv"):
+        if (
+            before is None
+            or (before.tail or "").strip()
+            or after in ("source", "seg-source", "tuv")
+        ):
             return "a translation is not at its place"
         before.tail = node.tail
         new.remove(node)
