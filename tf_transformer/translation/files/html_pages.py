@@ -6,7 +6,6 @@ as not to be translated count as `kept`. Entities such as `&nbsp;` are written a
 """
 
 import bisect
-import codecs
 import html
 import re
 from collections.abc import Container, Iterator, Sequence
@@ -23,10 +22,10 @@ def _set(names: str) -> frozenset[str]:
 
 _VOID = _set("area base br col embed frame hr img input link meta param source track wbr")
 _BLOCKS = _set(
-    "address article aside blockquote body caption center colgroup dd desc details dialog dir div"
-    " dl dt fieldset figcaption figure footer foreignobject form frameset h1 h2 h3 h4 h5 h6 head"
-    " header hgroup hr html legend li listing main marquee menu nav ol optgroup option p pre"
-    " search section summary table tbody td text tfoot th thead title tr ul"
+    "address article aside blockquote body caption center colgroup dd desc details dialog dir"
+    " div dl dt fieldset figcaption figure footer foreignobject form frameset h1 h2 h3 h4 h5 h6"
+    " head header hgroup hr html legend li listing main marquee menu nav ol optgroup option p"
+    " pre table search section summary tbody td text tfoot th thead title tr ul"
 )
 _RAW = _set("iframe noembed noframes script style textarea title xmp")  # tags in them are text
 _NO_TEXT = _set("iframe math metadata noembed noframes plaintext script style xmp")
@@ -34,8 +33,9 @@ _LITERAL = _NO_TEXT | _set("code kbd listing pre samp var")
 _WITHIN = _NO_TEXT | _set(  # have texts of their own, and may stand in another text
     "audio button canvas datalist noscript object select svg template textarea video"
 )
-# A start tag ends an open element of its name, or else `p`, that is not outside of one of these.
-_REPEATED, _SCOPES = _set("li dt dd option tr td th"), _WITHIN | _set("ul ol menu dir dl table")
+# A start tag ends an open element of its name, or else `p`, if in the same one of these.
+_REPEATED = _set("li dt dd option tr td th")
+_SCOPES = _WITHIN | _set("ul ol menu dir dl table")
 _READ = re.compile(  # tag, attribute, and kind of those that people read
     r"(?i)(?!style |link )\S+ (?:alt|title|placeholder|abbr|summary|aria-(?:label|description"
     r"|placeholder|roledescription|valuetext)) |(?:track|option|optgroup) label "
@@ -46,7 +46,12 @@ _VALUE = re.compile(r"""([^\s/>"'=][^\s/>=]*)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"']
 _CHARSET = re.compile(
     r"""(?i)<(?:meta|\?xml)\b[^>]{0,300}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)"""
 )
-_WIDER = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030"}  # what browsers read
+_BOMS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+_LATIN = dict.fromkeys(
+    ("iso-8859-1", "latin1", "us-ascii", "windows-1252"), ["cp1252", "latin-1"]
+)
+# What browsers read for the name of an encoding.
+_ENCODINGS = _LATIN | {"": ["utf-8", "cp1252", "latin-1"], "gb2312": ["gb18030"]}
 _TEMPLATE = re.compile(
     r"<\?(?:php|=)[\s\S]*?(?:\?>|\Z)|<%(?:(?!<%|%>|</s)[\s\S]){0,999}%>|\{(?:"
     r"\{(?:(?!\{\{|\}\}|</s)[\s\S]){0,999}\}|([%#])(?:(?!\{\1|\1\}|</s)[\s\S]){0,999}\1)\}+"
@@ -83,13 +88,11 @@ class _Page(HTMLParser):
         self.text, (self.source, self.target), self.kept = text, languages, 0
         self.masked = _TEMPLATE.sub(lambda match: _MASK * len(match[0]), text)
         self.lines = [0, *(match.end() for match in re.finditer("\n", text))]
-        self.entries, self.left = list[ents.Entry](), list[ents.Left]()
-        self.edits = list[ents.Edit]()
-        self.open, self.run = (
-            [_Element()],
-            list[_Item](),
-        )  # a run is the text that is being read
-        self.token = 0, "text", ""
+        self.entries: list[ents.Entry] = []
+        self.left: list[ents.Left] = []
+        self.edits: list[ents.Edit] = []
+        self.run: list[_Item] = []  # the text that is being read
+        self.open, self.token = [_Element()], (0, "text", "")
         # The parser stumbles over some entities and sections, such as <![if IE]>.
         self.feed(self.masked.replace("&", "_").replace("<![", "<!_"))
         self.close()
@@ -133,14 +136,14 @@ class _Page(HTMLParser):
     def _item(self, start: int, end: int, kind: Any, tag: str = "", words: int = 0) -> None:
         if kind == "text":
             shown = html.unescape(self.text[start:end])
-            words = 2 if any(map(str.isalpha, shown)) else int(bool(shown.strip()))
+            words = bool(shown.strip()) + any(map(str.isalpha, shown))
             if self.run and self.run[-1].kind == "text":
                 start, words = self.run[-1].start, max(words, self.run.pop().words)
         self.run.append(_Item(start, end, kind, tag, words))
 
     def _depth(self, tag: str, stops: Container[str]) -> int:
         """Returns the place of the innermost among the open elements, 0 if there is none."""
-        for at in range(len(self.open) - 1, 0, -1):
+        for at in range(len(self.open) - 1, max(0, len(self.open) - 500), -1):  # as browsers do
             if self.open[at].tag == tag:
                 return at
             if self.open[at].tag in stops:
@@ -162,17 +165,15 @@ class _Page(HTMLParser):
         for name in spans if state != "-" else ():
             if _READ.match(f"{tag} {name} {kind}"):
                 self._add([_Item(*spans[name], "text")], state, name)
-        outer = None
-        if (
-            not empty
-            and tag not in _BLOCKS
-            and (tag in _WITHIN or state != self.open[-1].state)
+        element = _Element(tag, start, state)
+        if tag not in _BLOCKS and (
+            empty or tag not in _WITHIN and state == self.open[-1].state
         ):
-            outer, self.run = self.run, []
-        elif tag not in _BLOCKS:
             self._item(start, end, "single" if empty else "open", tag)
+        elif tag not in _BLOCKS:
+            element, self.run = element._replace(outer=self.run), []
         if not empty:
-            self.open.append(_Element(tag, start, state, outer))
+            self.open.append(element)
 
     def _end(self, start: int, end: int, tag: str) -> None:
         at = self._depth(tag, () if tag in _BLOCKS else _BLOCKS)
@@ -180,20 +181,15 @@ class _Page(HTMLParser):
         if tag in _BLOCKS:
             self._flush()
         elif not at or self.open[at].outer is None:
-            opened = self.open[at].start if at else end
-            index = bisect.bisect_left(self.run, (opened,))
-            inside = (
-                self.run[index:]
-                if [*self.run[index : index + 1], (end,)][0][0] == opened
-                else []
-            )
-            pair = start if any(item.words for item in inside) else -1
-            if pair >= 0:
-                self.run[index] = inside[0]._replace(pair=pair)
-            elif inside:  # the two tags are one code
-                start = opened
-                del self.run[index:]
-            self.run.append(_Item(start, end, "close", tag, 0, pair))
+            pair = self.open[at].start if at else end
+            index = bisect.bisect_left(self.run, (pair,))
+            if index == len(self.run) or self.run[index].start != pair:
+                self._item(start, end, "single")
+            elif any(item.words for item in self.run[index:]):
+                self.run[index] = self.run[index]._replace(pair=pair)
+                self.run.append(_Item(start, end, "close", tag, 0, pair))
+            else:  # with nothing between, both tags are one code
+                self.run[index:] = [_Item(pair, end, "single")]
         self._close(at, end)
 
     def _close(self, at: int, end: int) -> None:
@@ -204,10 +200,9 @@ class _Page(HTMLParser):
                 self._flush()
             self.open.pop()
             if outer is not None:
+                words = 2 * (tag not in _WITHIN or tag == "button")
                 self.run = outer
-                self._item(
-                    start, end, "single", tag, 2 * (tag not in _WITHIN or tag == "button")
-                )
+                self._item(start, end, "single", tag, words)
 
     def _state(self, tag: str, values: dict[str, str], spans: dict[str, ents.Range]) -> str:
         state, lang = self.open[-1].state, values.get("lang") or values.get("xml:lang") or ""
@@ -229,53 +224,50 @@ class _Page(HTMLParser):
         """Ends a text, and makes entries of it."""
         run, self.run = self.run, []
         _, _, state, outer = self.open[-1]
-        if not any(item.kind == "text" and item.words == 2 for item in run):
-            return
+        letters = any(item.kind == "text" and item.words == 2 for item in run)
         if state == "-":
-            self.kept += outer is None
-            return
-        for items in _texts(run):
-            self._add(items, state)
+            self.kept += letters and outer is None
+        elif letters:
+            for items in _texts(run):
+                self._add(items, state)
 
-    def _pieces(self, item: _Item) -> Iterator[str | ents.Code]:
-        start, end, kind, _, _, pair = item
-        if kind != "text":
-            role = kind if pair >= 0 else "single"
-            yield ents.Code(self.text[start:end], role, pair, (start, end))
+    def _pieces(self, start: int, end: int, item: _Item) -> Iterator[str | ents.Code]:
+        if item.kind != "text":
+            role = item.kind if item.pair >= 0 else "single"
+            yield ents.Code(self.text[start:end], role, item.pair, (start, end))
             return
         keep = any(each.tag in ("pre", "textarea") for each in self.open)
         for match in re.finditer(f"{_MASK}+|[^{_MASK}]+", self.masked[start:end]):
             span = start + match.start(), start + match.end()
-            raw, value = self.text[slice(*span)], "{<"
+            raw = self.text[slice(*span)]
             if match[0][0] != _MASK:
                 yield html.unescape(raw if keep else re.sub(f"[{_SPACES}]+", " ", raw))
-            elif raw.startswith(("{{", "<?=", "<%=")):
-                yield ents.Code(raw, copy=span)
             else:
-                yield ents.Code(raw, "single", copy=span, in_order=True)
+                value = raw.startswith(("{{", "<?=", "<%="))  # others are commands, in order
+                yield ents.Code(raw, copy=span, in_order=not value)
 
     def _add(self, items: Sequence[_Item], state: str, attribute: str = "") -> None:
         """Makes an entry of a text."""
-        raw = self.text[items[0].start : items[-1].end]
-        start = items[0].start + len(raw) - len(raw.lstrip(_SPACES))
-        end = items[0].start + len(raw.rstrip(_SPACES))
-        pieces: list[str | ents.Code] = []
-        for item in items:
-            part = item._replace(start=max(item.start, start), end=min(item.end, end))
-            pieces += self._pieces(part)
-        raw = self.text[start:end]
-        name = " ".join(
-            [attribute + "=" * bool(attribute) + ents.without_codes(pieces)][0].split()
-        )[:60]
-        if not any(map(str.isalpha, ents.without_codes(pieces))):
-            return
-        if state:
+        raw, start = self.text[items[0].start : items[-1].end], items[0].start
+        start, end = (
+            start + len(raw) - len(raw.lstrip(_SPACES)),
+            start + len(raw.rstrip(_SPACES)),
+        )
+        pieces = [
+            piece
+            for item in items
+            for piece in self._pieces(max(item.start, start), min(item.end, end), item)
+        ]
+        words = " ".join(ents.without_codes(pieces).split())
+        name = (attribute + "=" * bool(attribute) + words)[:60]
+        if state and any(map(str.isalpha, words)):
             self.left.append(ents.Left(start, name, f"in another language, {state}"))
+        if state or not any(map(str.isalpha, words)):
             return
         before = self.text[start - 1] if attribute else ""
         added = '"' if before not in ("", '"', "'") else ""
         escapes = {char: html.escape(char) for char in f"&<>{added or before}"}
-        for entity in re.findall(r"&(?:#\w{1,8}|[A-Za-z]\w{1,30});", raw):
+        for entity in re.findall(r"&(?:#\w{1,8}|[A-Za-z]\w{1,30});", self.text[start:end]):
             char = html.unescape(entity)
             if len(char) == 1 and not (char.isascii() and char.isalnum()):
                 escapes[char] = entity
@@ -320,34 +312,22 @@ def _texts(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
 
 def read(content: bytes, languages: ents.Languages) -> ents.Document:
     """Reads a page; raises UserError if it is in another language or encoding than it says."""
-    boms = {
-        codecs.BOM_UTF8: "utf-8",
-        codecs.BOM_UTF16_LE: "utf-16-le",
-        codecs.BOM_UTF16_BE: "utf-16-be",
-    }
-    bom = next((bom for bom in boms if content.startswith(bom)), b"")
+    bom = next((bom for bom in _BOMS if content.startswith(bom)), b"")
     head = content[: 1 << 14].partition(b"<body")[0].decode("latin-1")
-    label = boms.get(bom) or "".join(_CHARSET.findall(head)[-1:])
-    try:
-        declared = codecs.lookup(label).name if label else "utf-8"
-    except LookupError:
-        raise UserError(f"The page says that its encoding is {label}, which is none.") from None
-    declared = _WIDER.get(declared, declared)
-    guesses = (declared, "latin-1") if declared == "cp1252" else (declared,)
-    for encoding in guesses if label else ("utf-8", "cp1252", "latin-1"):
+    label = _BOMS.get(bom) or "".join(_CHARSET.findall(head)[-1:]).lower()
+    for encoding in _ENCODINGS.get(label, [label]):
         try:
             text = content[len(bom) :].decode(encoding)
             break
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, len(bom) + error.start) + 1
+        except (LookupError, UnicodeDecodeError) as error:
+            line = content.count(b"\n", 0, getattr(error, "start", 0)) + 1
     else:
         raise UserError(
-            f"Line {line} is not in {label}, the encoding that the page names: correct either."
+            f"Line {line} is not in {label}, as the page says: correct one of them."
         )
     page = _Page(text, languages)
     page.entries.sort(key=lambda entry: entry.start)
-    named = [*_CHARSET.finditer(text, 0, len(head))][-1:] if not bom else []
-    place = named[0].span(1) if named else None
-    return ents.Document(
-        text, encoding, page.entries, page.kept, page.left, page.edits, place, bom
-    )
+    named = [] if bom else [*_CHARSET.finditer(text, 0, len(head))]
+    place = named[-1].span(1) if named else None
+    found = page.entries, page.kept, page.left, page.edits
+    return ents.Document(text, encoding, *found, place, bom)
