@@ -52,6 +52,7 @@ _LATIN = dict.fromkeys(
 )
 # What browsers read for the name of an encoding.
 _ENCODINGS = _LATIN | {"": ["utf-8", "cp1252", "latin-1"], "gb2312": ["gb18030"]}
+_ENCODINGS |= {"shift_jis": ["cp932"], "euc-kr": ["cp949"], "iso-8859-9": ["cp1254"]}
 _TEMPLATE = re.compile(
     r"<\?(?:php|=)[\s\S]*?(?:\?>|\Z)|<%(?:(?!<%|%>|</s)[\s\S]){0,999}%>|\{(?:"
     r"\{(?:(?!\{\{|\}\}|</s)[\s\S]){0,999}\}|([%#])(?:(?!\{\1|\1\}|</s)[\s\S]){0,999}\1)\}+"
@@ -87,7 +88,7 @@ class _Page(HTMLParser):
         super().__init__(convert_charrefs=False)
         self.text, (self.source, self.target), self.kept = text, languages, 0
         self.masked = _TEMPLATE.sub(lambda match: _MASK * len(match[0]), text)
-        self.lines = [0, *(match.end() for match in re.finditer("\n", text))]
+        self.lines = [0, *(match.end() for match in re.finditer("\n", self.masked))]
         self.entries: list[ents.Entry] = []
         self.left: list[ents.Left] = []
         self.edits: list[ents.Edit] = []
@@ -165,15 +166,13 @@ class _Page(HTMLParser):
         for name in spans if state != "-" else ():
             if _READ.match(f"{tag} {name} {kind}"):
                 self._add([_Item(*spans[name], "text")], state, name)
-        element = _Element(tag, start, state)
-        if tag not in _BLOCKS and (
-            empty or tag not in _WITHIN and state == self.open[-1].state
-        ):
+        within = not empty and (tag in _WITHIN or state != self.open[-1].state)
+        if tag not in _BLOCKS and not within:
             self._item(start, end, "single" if empty else "open", tag)
-        elif tag not in _BLOCKS:
-            element, self.run = element._replace(outer=self.run), []
         if not empty:
-            self.open.append(element)
+            outer = self.run if within and tag not in _BLOCKS else None
+            self.open.append(_Element(tag, start, state, outer))
+            self.run = self.run if outer is None else []
 
     def _end(self, start: int, end: int, tag: str) -> None:
         at = self._depth(tag, () if tag in _BLOCKS else _BLOCKS)
@@ -248,11 +247,9 @@ class _Page(HTMLParser):
 
     def _add(self, items: Sequence[_Item], state: str, attribute: str = "") -> None:
         """Makes an entry of a text."""
-        raw, start = self.text[items[0].start : items[-1].end], items[0].start
-        start, end = (
-            start + len(raw) - len(raw.lstrip(_SPACES)),
-            start + len(raw.rstrip(_SPACES)),
-        )
+        raw, begin = self.text[items[0].start : items[-1].end], items[0].start
+        start = begin + len(raw) - len(raw.lstrip(_SPACES))
+        end = begin + len(raw.rstrip(_SPACES))
         pieces = [
             piece
             for item in items
@@ -315,16 +312,16 @@ def read(content: bytes, languages: ents.Languages) -> ents.Document:
     bom = next((bom for bom in _BOMS if content.startswith(bom)), b"")
     head = content[: 1 << 14].partition(b"<body")[0].decode("latin-1")
     label = _BOMS.get(bom) or "".join(_CHARSET.findall(head)[-1:]).lower()
+    line = 1
     for encoding in _ENCODINGS.get(label, [label]):
         try:
             text = content[len(bom) :].decode(encoding)
-            break
-        except (LookupError, UnicodeDecodeError) as error:
+            if text.encode(encoding) == content[len(bom) :]:
+                break
+        except (LookupError, ValueError) as error:
             line = content.count(b"\n", 0, getattr(error, "start", 0)) + 1
     else:
-        raise UserError(
-            f"Line {line} is not in {label}, as the page says: correct one of them."
-        )
+        raise UserError(f"Line {line} is not in {label}, as the page says: correct either.")
     page = _Page(text, languages)
     page.entries.sort(key=lambda entry: entry.start)
     named = [] if bom else [*_CHARSET.finditer(text, 0, len(head))]

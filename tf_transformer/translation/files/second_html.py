@@ -38,32 +38,22 @@ def _blocks(content: bytes) -> list[Counter[str]]:
             blocks.append(Counter({"a block": 1}))
         elif isinstance(node, str):
             if kept or any(map(str.isalpha, node)):
-                blocks[-1][f"text {node}" if kept else "a text"] = 1
+                blocks[-1][node if kept else "a text"] = 1
         elif not isinstance(node.tag, str):
             blocks[-1][f"comment {node.text}"] += 1
         else:
             stays = node.tag in _KEPT.split() or "notranslate" in node.get("class", "").split()
-            kept = marks.get(node.get("translate"), stays or kept)
-            inside = [
-                each for child in node for each in ((child, kept), (child.tail or "", kept))
-            ]
-            block = [(None, False)] * (node.tag in cut)
-            todo += [
-                *block,
-                *reversed(inside),
-                (node.text or "", kept),
-                (_tag(node), True),
-                *block,
-            ]
+            kept, block = marks.get(node.get("translate"), stays or kept), [(None, False)]
+            todo += block * (node.tag in cut)
+            for child in reversed(node):
+                todo += [(child.tail or "", kept), (child, kept)]
+            todo += [(node.text or "", kept), (_tag(node), True), *block * (node.tag in cut)]
     return blocks
 
 
 def _tag(node: Any) -> str:
-    free = f"{_WORDS} {'content' * (node.tag == 'meta')}".split()
-    if node.tag == "input" and node.get("type", "").lower() in ("submit", "reset", "button"):
-        free.append("value")
-    shown = (
-        key if key in free or key.endswith("}lang") else f"{key}={value}"
-        for key, value in node.attrib.items()
-    )
-    return " ".join((node.tag, *shown))
+    button = node.get("type", "").lower() in ("submit", "reset", "button")
+    free = {"meta": " content", "input": " value" * button}.get(node.tag, "")
+    names = {*(_WORDS + free).split()}
+    given = (("", node.tag), *node.attrib.items())
+    return " ".join(f"{k}={'' if k in names or k[-5:] == '}lang' else v}" for k, v in given)
