@@ -43,8 +43,8 @@ def test_spans_of_every_kind_become_slots_and_come_back(text, spans):
 
 
 PIECES = [
-    "<b>", "</b>", "<i>", "</i>", "<br/>", "<!--x-->", "{n}", "%s", "4711", "a@b.de", "<1>", "<3>",
-    "< 2>", "<", "1>", "&amp;", "`<1>`", ".", "a", *"   \n",
+    "<b>", "</b>", "<i>", "</i>", "<br/>", "<!--x-->", "{n}", "%s", "4711", "a@b.de", "<1>",
+    "<3>", "< 2>", "<", "1>", "&amp;", "`<1>`", ".", "a", *"   \n",
 ]  # fmt: skip
 
 
@@ -70,6 +70,7 @@ def test_numbers_of_any_size_can_be_kept_besides():
         ("<i>A man is riding.</i>\n", ("<i>", "A man is riding.", "</i>\n")),
         ("<p> <b>A</b> dog.<br/></p>", ("<p> ", "<1> A <2> dog.", "<br/></p>")),
         ("<b>A</b> dog</i>", ("", "<1> A <2> dog", "</i>")),
+        ("A dog.<br/>", ("", "A dog.", "<br/>")),
         ("<i>A</i> or <i>B.</i>", ("", "<1> A <2> or <3> B. <4>", "")),
         ("<b>4711</b><!-- x -->", ("<b>", "<1>", "</b><!-- x -->")),
         ("<b>12</b>", ("", "<1> 12 <2>", "")),

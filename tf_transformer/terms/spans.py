@@ -112,30 +112,23 @@ def _compared(text: str) -> list[tuple[tuple[str, str], str]]:
 
 
 def between_tags(text: str, spans: Sequence[Span]) -> tuple[int, int]:
-    """Returns where a text begins and ends without the tags around it.
+    """Returns where a text begins and ends without a tag at its start, at its end, or both.
 
-    A tag whose partner is inside belongs to the text, and all do if no words are left.
+    A tag whose partner is inside belongs to the text, and so do all if nothing else is left.
     """
-    starts = [*(span.start for span in spans), len(text)]
-    ends = [0, *(span.end for span in spans)]
-    gaps = [text[end:start].strip() for end, start in zip(ends, starts, strict=True)]
-    tags = [span.target if span.kind == "tag" else "" for span in spans]
-    partners, first, last = _partners(tags), 0, len(tags)
-    while first < last:
-        begins, ends_so = tags[first] and not gaps[first], tags[last - 1] and not gaps[last]
-        inside = range(first, last)
-        if begins and ends_so and partners.get(first) == last - 1:
-            first, last = first + 1, last - 1
-        elif begins and partners.get(first) not in inside:
-            first += 1
-        elif ends_so and partners.get(last - 1) not in inside:
-            last -= 1
-        else:
-            break
-    inner = text[ends[first] : starts[last]]
-    if (first, last) == (0, len(tags)) or (first == last and not any(map(str.isalpha, inner))):
+    tags = [span.target if span.kind == "tag" else "" for span in spans] or [""]
+    partners, last, start, end = _partners(tags), len(tags) - 1, 0, len(text)
+    begins = bool(tags[0]) and not text[: spans[0].start].strip()
+    ends = bool(tags[last]) and not text[spans[last].end :].strip()
+    around = begins and ends and partners.get(0) == last
+    if begins and (around or 0 not in partners):
+        start = spans[0].end
+    if ends and start <= spans[last].start and (around or last not in partners):
+        end = spans[last].start
+    inner, rest = text[start:end], [span for span in spans if start <= span.start < end]
+    if len(rest) == len(spans) or not (rest or any(map(str.isalpha, inner))):
         return 0, len(text)
-    return starts[last] - len(inner.lstrip()), ends[first] + len(inner.rstrip())
+    return end - len(inner.lstrip()), start + len(inner.rstrip())
 
 
 def _names(tags: Sequence[str]) -> list[str]:
