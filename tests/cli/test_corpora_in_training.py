@@ -100,15 +100,14 @@ def test_each_language_has_its_own_vocabulary(run):
     assert target.numpy()[0].decode() == pair[1]
 
 
-def test_a_run_with_slots_keeps_spans_and_terms(run, tmp_path, capsys, caplog):
-    (tmp_path / "terms.tsv").write_text("tree\tWALNUSS\nmoon\tMond\n")
+def test_a_run_with_slots_keeps_spans_and_terms(run, tmp_path, capsys):
+    (tmp_path / "terms.tsv").write_text("tree\tWALNUSS\n")
     (tmp_path / "in.en").write_text("A tree 4711 at a@b.de\nNo span.\n<b>A</b> tree\n")
     options = ("--tag", "<2de>", "--beam", "1", "--glossary", str(tmp_path / "terms.tsv"))
     done = translated(capsys, run.path, tmp_path / "in.en", *options)
     kept = [["WALNUSS", "4711", "a@b.de"], [], ["<b>", "</b>", "WALNUSS"]]
     for line, spans in zip(done, kept, strict=True):
         assert all(line.count(span) == 1 for span in spans) and "<1>" not in line
-    assert "terms of the glossary never found: 1 of 2, such as moon" in caplog.text
     starts, spans = (np.load(run.data / f"train-slots/{n}.npy") for n in ("starts", "spans"))
     assert len(starts) == 801 and starts[-1] == len(spans) > 800
 

@@ -167,6 +167,9 @@ def test_a_glossary_takes_the_longest_term_at_the_borders_of_words():
 def test_terms_of_any_script_are_found_as_words(terms, text, expected):
     glossary = Glossary([(term, "x") for term in terms])
     assert protection("none", glossary).protect(text).text == expected
+    glossary = Glossary([("The dog", "x"), ("a cat", "x")])
+    assert len([*glossary.spans("A cat, the dog.")]) == 1
+    assert glossary.never_found().endswith("never found: 1 of 2, such as The dog")
 
 
 @pytest.mark.parametrize(
