@@ -120,6 +120,8 @@ def run_translate(options: argparse.Namespace) -> None:
     translate = _translate_document if options.text else _translate_lines
     translate = _translate_file if options.file else translate
     suspects, number = translate(translator, options, sampled)
+    if (terms := translator.protection.glossary) and (line := terms.never_found()):
+        logger.info(line)
     if options.report:
         lines = (json.dumps(suspect, ensure_ascii=False) for suspect in suspects)
         write_lines(Path(options.report), lines)

@@ -55,6 +55,7 @@ CONDITIONS = (
     Condition("litert", excludes=("jit_compile",), why="XLA compiles nothing in LiteRT"),
     # doctor
     Condition("clean", excludes=("checked_run",), why="give `train`, `source` and `target`"),
+    Condition("numbers", needs=("clean",)),
     Condition("checked_run", only=("test",), why="a run has its settings"),
     # evaluate
     Condition(

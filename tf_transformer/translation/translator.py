@@ -59,7 +59,7 @@ class TranslationOptions(SearchOptions, total=False):
     sample: bool
     word_probs: bool
     progress: Progress | None
-    protect: str | Path | None
+    protect: str | Path | Protection | None
     glossary: Mapping[str, str] | str | Path | Glossary | None
     rules: Sequence[Rule]
 
@@ -198,7 +198,8 @@ class Translator:
             word_probs: score the translations for the probabilities of their words.
             progress: called with the number of sentences done so far.
             protect: what to keep: "default", "none", or a file of regular expressions, one a
-                line, where `default` stands for the kinds above; None for `protection`.
+                line, where `default` stands for the kinds above; a `Protection`; None for
+                `protection`.
             glossary: terms and their translations, a dictionary or a table of two columns.
             rules: your own rules of the search, a list of `tf_transformer.Rule`; not for an
                 export.
@@ -272,7 +273,7 @@ class Translator:
 
     def kept(
         self,
-        protect: str | Path | None = None,
+        protect: str | Path | Protection | None = None,
         glossary: Mapping[str, str] | str | Path | Glossary | None = None,
     ) -> Protection:
         """Returns what to keep in texts; see `translate` for the arguments.
