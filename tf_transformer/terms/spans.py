@@ -30,10 +30,10 @@ _CHANGES = ("missing", "doubled", "new")  # of a span in a translation
 _OTHERS = ("placeholder moved", "tag moved", "term doubled")
 FAULTS = (*(f"{kind} {change}" for kind in KINDS for change in _CHANGES), *_OTHERS)
 DEFAULT_PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS.items())
-_ANY_NUMBER = re.compile(
+ANY_NUMBER = re.compile(
     r"(?<![\d.,])\d{1,3}(?:[ \u00a0\u202f'’]\d{3}){1,6}(?!\d)|\d{1,40}(?:[.,:]\d{1,40}){0,9}"
 )
-ALL_NUMBERS = re.compile(rf"(?<![\w.,])(?:{_ANY_NUMBER.pattern})(?!\w)")  # of any size
+ALL_NUMBERS = re.compile(rf"(?<![\w.,])(?:{ANY_NUMBER.pattern})(?!\w)")  # of any size
 SLOT = re.compile("<[1-9]>")
 # Whose place among the others tells what stands for it.
 UNNAMED = re.compile(r"%[-+0# ]*\d{0,3}(?:\.\d{1,3})?[a-zA-Z@](?<![nL])|\{(?:[:!][^{}]*)?\}")
@@ -104,7 +104,7 @@ def _compared(text: str) -> list[tuple[tuple[str, str], str]]:
     starts = [*(span.start for span in spans), len(text)]
     rest = "\n".join(text[end:start] for end, start in zip(ends, starts, strict=True))
     written = [((span.kind, span.target), span.target) for span in spans]
-    for number in _ANY_NUMBER.findall(rest):
+    for number in ANY_NUMBER.findall(rest):
         digits = re.sub(r"\D", "", number).lstrip("0")
         if len(digits) > 1:
             written.append((("number", digits), number))
