@@ -143,16 +143,14 @@ class Protection:
         """
         if not (self.patterns or self.glossary):
             return Slotted(text)
-        own_slots = [
-            Span(*slot.span(), "slot", slot[0]) for slot in re.finditer("< *[1-9]>", text)
-        ]
-        terms = self.glossary.spans(text) if self.glossary else ()
-        others = [s for s in spans_of(text, self.patterns) if s.target not in self.symbols]
-        spans, crossing = leftmost([*own_slots, *terms, *others])
-        start, end = between_tags(text, spans)
-        if end - start < len(text):
-            inner, (before, after) = self.protect(text[start:end]), (text[:start], text[end:])
-            return inner._replace(before=before + inner.before, after=inner.after + after)
+        opening = closing = ""
+        for taken_off in range(20):  # tags at most, on either side
+            spans, crossing = self._spans(text)
+            start, end = between_tags(text, spans)
+            if end - start == len(text) or taken_off == 19:
+                break
+            opening, closing = opening + text[:start], text[end:] + closing
+            text = text[start:end]
         # Those that look like slots come first: one that stays in the text would be taken for
         # another span's.
         kept = sorted(sorted(spans, key=lambda span: span.kind != "slot")[: len(SLOTS)])
@@ -171,7 +169,17 @@ class Protection:
                 space = " " * (glued[-1][0] and not result.endswith(" "))
                 result += space + slot + " " * touches[1]
         result, left = result + _escaped(text[last:]), len(spans) - len(kept)
-        return Slotted(result, tuple(kept), tuple(glued), left, crossing)
+        counts = left, crossing
+        return Slotted(result, tuple(kept), tuple(glued), *counts, opening, closing)
+
+    def _spans(self, text: str) -> tuple[list[Span], int]:
+        """Returns the spans of a text, and the number of terms that cross others."""
+        own_slots = [
+            Span(*slot.span(), "slot", slot[0]) for slot in re.finditer("< *[1-9]>", text)
+        ]
+        terms = self.glossary.spans(text) if self.glossary else ()
+        others = [s for s in spans_of(text, self.patterns) if s.target not in self.symbols]
+        return leftmost([*own_slots, *terms, *others])
 
     def with_numbers(self) -> Self:
         """Returns one that keeps numbers of any size besides."""
