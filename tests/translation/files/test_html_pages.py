@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files.entries import tagged
 from tf_transformer.translation.files.html_pages import read
-from tf_transformer.translation.files.second_html import compare
+from tf_transformer.translation.files.second_reading import compare_html as compare
 
 
 def capitals(text):

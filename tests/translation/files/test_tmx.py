@@ -4,7 +4,7 @@ import pytest
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files import tmx
-from tf_transformer.translation.files.second_xml import compare_xml
+from tf_transformer.translation.files.second_reading import compare_xml
 
 
 def translated(content, languages=("en", "de")):

@@ -6,7 +6,7 @@ import pytest
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files import xliff
-from tf_transformer.translation.files.second_xml import compare_xml
+from tf_transformer.translation.files.second_reading import compare_xml
 
 REVIEW, MT = 'state="needs-review-translation"', 'state-qualifier="leveraged-mt"'
 NEW = f"{REVIEW} {MT}"

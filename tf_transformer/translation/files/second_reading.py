@@ -1,9 +1,150 @@
-"""A second reading of translated files, by other libraries than those that wrote them.
+"""A second reading of translated files, by other libraries than those that read them first.
 
 Each function returns the first difference of two files but for translations, "" if none.
 """
 
 import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any
+
+# --- HTML, by html5lib ------------------------------------------------------------------------
+
+_INLINE = "br button embed iframe img input link meta noembed noframes noscript object script"
+_INLINE += " select style template textarea wbr"
+_KEPT = "script style pre code kbd samp var <!DOCTYPE>"  # their text stays
+_WORDS = "alt title placeholder abbr summary label aria-label aria-description aria-placeholder"
+_WORDS += " aria-roledescription aria-valuetext lang xml:lang charset"
+
+
+def compare_html(before: bytes, after: bytes) -> str:
+    """Returns the first difference of two pages but for translations; "" if there is none.
+
+    Tags and comments of a block may stand in another order; blocks may not.
+    """
+    for old, new in zip_longest(_blocks(before), _blocks(after), fillvalue=Counter[str]()):
+        for what in (*(old - new), *(new - old)):
+            return f"only one of both pages has here: {what[:200]!r}"
+    return ""
+
+
+def _blocks(content: bytes) -> list[Counter[str]]:
+    """Returns what stands between each begin or end of a block and the next."""
+    import html5lib
+    from html5lib.constants import specialElements
+
+    cut = {tag for _, tag in specialElements} - {*_INLINE.split()} | {"option", "summary"}
+    guess = "utf-8" if content == content.decode(errors="ignore").encode() else "windows-1252"
+    parser = html5lib.HTMLParser(html5lib.getTreeBuilder("etree", fullTree=True), False, False)
+    blocks, marks = [Counter[str]()], {"no": True, "yes": False, "": False}
+    todo: list[Any] = [(parser.parse(content, likely_encoding=guess, useChardet=False), False)]
+    while todo:
+        node, kept = todo.pop()
+        if node is None:
+            blocks.append(Counter({"a block": 1}))
+        elif isinstance(node, str):
+            if kept or any(map(str.isalpha, node)):
+                blocks[-1][node if kept else "a text"] = 1
+        elif not isinstance(node.tag, str):
+            blocks[-1][f"comment {node.text}"] += 1
+        else:
+            stays = node.tag in _KEPT.split() or "notranslate" in node.get("class", "").split()
+            kept, block = marks.get(node.get("translate"), stays or kept), [(None, False)]
+            todo += block * (node.tag in cut)
+            for child in reversed(node):
+                todo += [(child.tail or "", kept), (child, kept)]
+            todo += [(node.text or "", kept), (_tag(node), True), *block * (node.tag in cut)]
+    return blocks
+
+
+def _tag(node: Any) -> str:
+    button = node.get("type", "").lower() in ("submit", "reset", "button")
+    free = {"meta": " content", "input": " value" * button}.get(node.tag, "")
+    names = {*(_WORDS + free).split()}
+    given = (("", node.tag), *node.attrib.items())
+    return " ".join(f"{k}={'' if k in names or k[-5:] == '}lang' else v}" for k, v in given)
+
+
+# --- XLIFF and TMX, by lxml -------------------------------------------------------------------
+
+_MARKS = {"state", "state-qualifier", "subState", "target-language", "trgLang", "creationtool"}
+
+
+def compare_xml(before: bytes, after: bytes) -> str:
+    """Returns how a file differs from one before but for its translations, "" if in nothing."""
+    from lxml import etree
+
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
+    try:
+        roots = [etree.fromstring(content, parser) for content in (before, after)]
+    except etree.XMLSyntaxError as error:
+        return f"lxml cannot read it: {error}"
+    units = [[*root.iter("{*}trans-unit", "{*}segment", "{*}tu")] for root in roots]
+    for old, new in zip(*units, strict=False):
+        reason = _compare_unit(old, new)
+        if reason:
+            return f"line {new.sourceline}: {reason}"
+    old_rows, new_rows = ([*map(_row, root.iter())] for root in roots)
+    for old_row, new_row in zip(old_rows, new_rows, strict=False):
+        if old_row != new_row:
+            return f"{old_row} became {new_row}"
+    return "" if len(old_rows) == len(new_rows) else "elements are missing or new"
+
+
+def _row(node: Any) -> tuple:
+    kept = {key: value for key, value in node.items() if key not in {*_MARKS, "approved"}}
+    return node.tag, kept, node.text or "", node.tail or ""
+
+
+def _compare_unit(old: Any, new: Any) -> str:
+    """Returns what is wrong with the translations of a unit; takes out those that are right."""
+    olds, texts = (u.findall("{*}target") + u.findall("{*}tuv/{*}seg") for u in (old, new))
+    both = zip(olds, texts, strict=False)
+    pairs = [(one, two) for one, two in both if _content(one) != _content(two)]
+    added = texts[len(olds) :]
+    sources = new.findall("{*}source") + new.findall("{*}seg-source") + texts
+    for text in [text for _, text in pairs] + added:
+        others = [each for each in sources if each is not text]
+        if sorted(_codes(text)) not in [sorted(_codes(each)) for each in others]:
+            return "codes are not those of the source"
+    if new.get("approved") == "yes" and (pairs or added or old.get("approved") != "yes"):
+        return "what a machine wrote is approved"
+    for text in [text for pair in pairs for text in pair]:
+        text[:], text.text = [], None
+    for text in added:
+        node = text if text.getparent() is new else text.getparent()
+        before, after = node.getprevious(), node.xpath("local-name(following-sibling::*[1])")
+        if (
+            before is None
+            or (before.tail or "").strip()
+            or after in ("source", "seg-source", "tuv")
+        ):
+            return "a translation is not at its place"
+        before.tail = node.tail
+        new.remove(node)
+    return ""
+
+
+def _content(node: Any) -> tuple:
+    return node.text or "", [*map(_row, node.iter())][1:]
+
+
+def _codes(node: Any) -> Iterator[str]:
+    """Iterates over the codes of a text, each with what is in it."""
+    from lxml import etree
+
+    for each in node.iterchildren("*"):
+        protected = each.get("mtype") == "protected" or each.get("translate") == "no"
+        around = etree.QName(each).localname in ("g", "hi", "mrk", "pc")
+        if around and (len(each) or each.text) and not protected:
+            yield f"{each.tag} {sorted(each.items())}"
+            yield from _codes(each)
+        else:
+            yield etree.tostring(each, with_tail=False, encoding="unicode")
+
+
+# --- Subtitles, by pysubs2 --------------------------------------------------------------------
 
 
 def compare_subtitles(before: bytes, after: bytes) -> str:
@@ -16,35 +157,26 @@ def compare_subtitles(before: bytes, after: bytes) -> str:
         keep = {"keep_html_tags": True, "keep_unknown_html_tags": True}
         events = pysubs2.SSAFile.from_string(text, name, **keep)
         tags = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
-        return [
-            (
-                each.start,
-                each.end,
-                bool(tags.sub("", each.text).strip()),
-                sorted(tags.findall(each.text)),
-                each.text.count("\\N"),
-            )
-            for each in events
+        texts = [each.text for each in events]
+        found = [
+            (sorted(tags.findall(text)), bool(tags.sub("", text).strip())) for text in texts
         ]
+        times = [(each.start, each.end) for each in events]
+        return [*zip(times, found, [text.count("\\N") for text in texts], strict=True)]
 
     old, new = cues(before), cues(after)
     if len(old) != len(new):
         return f"{len(old)} cues, then {len(new)}"
     for number, (one, other) in enumerate(zip(old, new, strict=True), 1):
-        if one[:4] != other[:4] or one[4] < other[4]:
+        if one[:2] != other[:2] or one[2] < other[2]:
             return f"cue {number} has other times, tags or lines"
     return ""
 
 
 def _decoded(content: bytes) -> str:
-    for mark, name in (
-        (b"\xef\xbb\xbf", "utf-8-sig"),
-        (b"\xff\xfe", "utf-16"),
-        (b"\xfe\xff", "utf-16"),
-    ):
-        if content.startswith(mark):
-            return content.decode(name)
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return content.decode("utf-16")
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return content.decode("cp1252", "replace")
