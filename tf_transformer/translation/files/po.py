@@ -1,10 +1,10 @@
 """Catalogs of gettext (.po) and their templates (.pot).
 
-Entries without a translation, and fuzzy ones, are translated; of a plural, the missing forms.
-Each is a text of its own, by the rule in the header: the form for one thing is the singular's
-translation, and the second of two the plural's. If there are more, they are the plural with a
-number of their kind in place of the placeholder ("2 files", "5 files"), which is put back; a
-plural with no such placeholder, or several, has the same translation in all of them.
+Entries without a translation, and fuzzy ones, are translated; of a plural, the missing forms,
+by the rule in the header: that for one thing is the singular's translation, the second of two
+the plural's. If there are more, they are the plural with a number of their kind in place of
+the placeholder ("2 files", "5 files"), which is put back; a plural with no such placeholder,
+or several, has the same translation in all of them.
 """
 
 import codecs
@@ -25,8 +25,7 @@ _TOKEN = re.compile(
     r'|"(?P<string>(?:[^"\\\r\n]|\\.)*)"|(?P<wrong>.)'
 )
 _CHARSET = r"charset=(?!CHARSET)([\w.:-]+)"
-_NAMES = dict(zip('\n\t\r\a\b\f\v"\\', 'ntrabfv"\\', strict=True))
-_ESCAPES = {ord(char): f"\\{name}" for char, name in _NAMES.items()}
+_ESCAPES = {code: repr(chr(code))[1:-1] for code in range(32)} | {34: r"\"", 92: r"\\"}
 _NUMERIC = re.compile(r"%.*[diu]$|PRI|\b(?:n|num|number|count)\b")
 _Numbers = Sequence[Sequence[int]]  # of things that each form of a plural is for
 _Value = tuple[int, int, int, str]  # places of a keyword, of its strings, their end; their text
@@ -65,17 +64,16 @@ def read(content: bytes, languages: e.Languages, fuzzy: bool = False) -> e.Docum
         if b"charset=" in content:
             raise UserError(f"it is not in {encoding}; its header names no other") from None
         text, encoding = content.decode("latin-1"), "latin-1"
-    line_end = "\r\n" if text[: text.find("\n")].endswith("\r") else "\n"
+    end = "\r\n" if text[: text.find("\n")].endswith("\r") else "\n"
     messages = [*_messages(text)]
     header = next((each for each in messages if not each.name()), None)
     is_plural = any("msgid_plural" in each.values for each in messages)
-    edits, rule = _completed(header, languages, is_plural, line_end) if header else ([], "")
+    edits, rule = _completed(header, languages, is_plural, end) if header else ([], "")
     numbers = _numbers(rule)
-    found = [_outcome(m, numbers, fuzzy, line_end) for m in messages if m is not header]
+    found = [_outcome(m, numbers, fuzzy, end) for m in messages if m is not header]
     entries = [each for each in found if isinstance(each, e.Entry)]
     left = [each for each in found if isinstance(each, e.Left)]
-    match = re.search(_CHARSET, text)
-    charset = match.span(1) if match else None
+    charset = next((match.span(1) for match in re.finditer(_CHARSET, text)), None)
     return e.Document(text, encoding, entries, found.count(None), left, edits, charset, bom)
 
 
@@ -104,12 +102,12 @@ def _messages(text: str) -> Iterator[_Message]:
 
 
 def _completed(
-    header: _Message, languages: e.Languages, is_plural: bool, line_end: str
+    header: _Message, languages: e.Languages, is_plural: bool, end: str
 ) -> tuple[list[e.Edit], str]:
     """Returns the edits of a header that is a template's, and its rule for plurals."""
     from babel.messages.plurals import PLURALS
 
-    _, start, end, text = header.forms()[0]
+    _, start, stop, text = header.forms()[0]
     fields = dict(re.findall(r"(?m)^([\w-]+):[ \t]*(.*)", text))
     e.require_languages(("", fields.get("Language", "")), languages)
     target = (fields.get("Language") or languages[1]).replace("-", "_")
@@ -126,8 +124,8 @@ def _completed(
     for name, value in ({"Language": target} | new).items():
         line = f"{name}: {value}\n"
         text = re.sub(rf"(?m)^{name}:.*\n", line, text) if name in fields else text + line
-    written = e.Edit(start, end, (_written([text], line_end),))
-    return [written, *_comment_edits(header, False, line_end)], rule
+    written = e.Edit(start, stop, (_written([text], end),))
+    return [written, *_comment_edits(header, False, end)], rule
 
 
 def _numbers(rule: str) -> list[list[int]]:
@@ -143,7 +141,7 @@ def _numbers(rule: str) -> list[list[int]]:
 
 
 def _outcome(
-    message: _Message, numbers: _Numbers, fuzzy: bool, line_end: str
+    message: _Message, numbers: _Numbers, fuzzy: bool, end: str
 ) -> e.Entry | e.Left | None:
     """Returns an entry to translate, or one that is left; None if there is nothing to do."""
     values, flags, forms = message.values, message.flags(), message.forms()
@@ -156,24 +154,31 @@ def _outcome(
     formats = [flag for flag in flags if re.match(r"(?!no-|im)[\w+-]+-format$", flag)]
     start, name, texts = sources[0][0], message.name(), []
     for *_, source in sources:
-        text = text_of(source, (formats or ["any"])[0])
-        if isinstance(text, str):
-            return e.Left(start, name, text)
+        text = e.Text([source])
+        for style in formats or ["any"]:
+            found = text_of(text.pieces, style)
+            if isinstance(found, str):
+                return e.Left(start, name, found)
+            text = replace(found, accelerator=text.accelerator or found.accelerator)
         texts.append(text)
     if len(texts) > 1:
         if not numbers:
             return e.Left(start, name, "a plural without Plural-Forms")
-        texts = [*_forms(*texts, numbers)]
+        texts = [*_forms(texts[0], texts[1], numbers)]
 
     def edits(translations: Sequence[e.Pieces | None]) -> Iterator[e.Edit]:
         new = dict(zip(missing, translations, strict=True))
+        # msgfmt wants the placeholder in each form: one whose translation fails is as another.
+        spare = next(
+            (new[at] for at in reversed(missing) if texts[at].may_lack and new[at]), ()
+        )
         pieces: list[str | e.Range] = []
         for at in sorted({*wanted, *done}):
-            number = f"[{at}]" if len(sources) > 1 else ""
-            pieces.append(f"{line_end * bool(pieces)}msgstr{number} ")
-            pieces.append(done[at][1:3] if at in done else _written(new[at] or (), line_end))
+            number = f"[{at}]" * (len(sources) > 1)
+            pieces.append(f"{end * bool(pieces)}msgstr{number} ")
+            pieces.append(done[at][1:3] if at in done else _written(new[at] or spare, end))
         yield e.Edit(min(forms.values())[0], max(forms.values())[2], tuple(pieces))
-        yield from _comment_edits(message, fuzzy, line_end)
+        yield from _comment_edits(message, fuzzy, end)
 
     return e.Entry(start, name, [texts[at] for at in missing], edits)
 
@@ -193,7 +198,9 @@ def _forms(singular: e.Text, plural: e.Text, numbers: _Numbers) -> Iterator[e.Te
         pieces = [swap.get(id(piece), piece) for piece in pieces]
         code = swap[id(code)] if code.numbered else None
     for served in numbers:
-        given = next((str(n) for n in served if n != 1 and str(n) not in e.plain(pieces)), "")
+        given = next(
+            (str(n) for n in served if n != 1 and str(n) not in e.without_codes(pieces)), ""
+        )
         if 1 in served and len(numbers) > 1 and (max(served) == 1 or is_in_both):
             yield singular
         elif len(numbers) < 3 or not code or not given:
@@ -203,18 +210,18 @@ def _forms(singular: e.Text, plural: e.Text, numbers: _Numbers) -> Iterator[e.Te
             yield replace(plural, pieces=counted, stands_in=(given, code), may_lack=True)
 
 
-def _comment_edits(message: _Message, fuzzy: bool, line_end: str) -> Iterator[e.Edit]:
+def _comment_edits(message: _Message, fuzzy: bool, end: str) -> Iterator[e.Edit]:
     """Yields edits for the flag `fuzzy`; what a fuzzy entry was before goes in any case."""
     flags, place = message.flags(), min(message.values.values())[0]
     new = ["fuzzy"] * fuzzy + [flag for flag in flags if flag != "fuzzy"]
     for line in message.comments:
         if line[0][:2] == "#|" or (line[0][:2] == "#," and new != flags):
-            yield e.Edit(line.start(), line.end() + len(line_end), ())
+            yield e.Edit(line.start(), line.end() + len(end), ())
     if new and new != flags:
-        yield e.Edit(place, place, (f"#, {', '.join(new)}{line_end}",))
+        yield e.Edit(place, place, (f"#, {', '.join(new)}{end}",))
 
 
-def _written(pieces: e.Pieces, line_end: str) -> str:
+def _written(pieces: e.Pieces, end: str) -> str:
     lines = re.findall(r"[^\n]*\n|[^\n]+", e.plain(pieces))
     strings = [f'"{line.translate(_ESCAPES)}"' for line in lines]
-    return line_end.join(['""'] * (len(lines) != 1) + strings)
+    return end.join(['""'] * (len(lines) != 1) + strings)
