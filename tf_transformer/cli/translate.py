@@ -188,8 +188,7 @@ def _translate_file(
 
 def _file_origin(options: argparse.Namespace) -> str:
     """Returns all that translations of a file depend on, as JSON."""
-    path = Path(options.run)
-    run = open_source(path).run
+    run, path = open_source(options.run).run, Path(options.run)
     weights = [run.weights(options.checkpoint)] if run else sorted(path.rglob("*.*"))
     files = [*weights, *(Path(name) for name in (options.glossary, options.protect) if name)]
     facts = [(file.stat().st_size, file.stat().st_mtime) for file in files if file.is_file()]

@@ -18,7 +18,6 @@ from tf_transformer.translation.files.entries import (
     Languages,
     Left,
     Pieces,
-    filled,
 )
 from tf_transformer.translation.files.placeholders import text_of
 
@@ -117,11 +116,13 @@ class _Writer:
         for (start, end, number, ends), pieces in zip(self._ranges, found, strict=True):
             lines = [*wrapped(pieces or (), number)]
             between = [ends] * (len(lines) - 1) + [""]
-            whole: list[str | tuple[int, int]] = []
+            whole: list[str] = []
             for line, line_end in zip(lines, between, strict=True):
                 for piece in line:
-                    is_text = isinstance(piece, str) and self._is_vtt
-                    whole += [escape(piece, quote=False)] if is_text else filled([piece], str)
+                    if isinstance(piece, Code):
+                        whole.append(piece.written)
+                    else:
+                        whole.append(escape(piece, quote=False) if self._is_vtt else piece)
                 whole.append(line_end)
             yield Edit(start, end, tuple(whole))
 

@@ -277,15 +277,19 @@ def _put_back(pieces: Pieces, number: str, code: Code) -> tuple[Pieces, str]:
 
 def _with_accelerator(pieces: Pieces, accelerator: str) -> Pieces:
     """Puts the mark of a key before the first letter, or behind scripts without case: (&F)."""
-    mark, letter = accelerator
+    mark, letter = accelerator[0], accelerator[1:]
     first = next((char for char in without_codes(pieces) if char.isalpha()), "")
     if first.lower() == first.upper():
         last = pieces[-1] if isinstance(pieces[-1], str) else ""
         text = last.rstrip("….:： \n")
         others = pieces[:-1] if last else pieces
         return [*others, f"{text}({mark}{letter.upper()}){last.removeprefix(text)}"]
-    at = next(i for i, piece in enumerate(pieces) if isinstance(piece, str) and first in piece)
-    return [*pieces[:at], pieces[at].replace(first, mark + first, 1), *pieces[at + 1 :]]
+    result, is_put = list[str | Code](), False
+    for piece in pieces:
+        if isinstance(piece, str) and first in piece and not is_put:
+            piece, is_put = piece.replace(first, mark + first, 1), True
+        result.append(piece)
+    return result
 
 
 # --- What is done already --------------------------------------------------------------------
