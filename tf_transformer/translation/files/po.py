@@ -35,10 +35,6 @@ class _Message(NamedTuple):
     comments: list[re.Match]
     values: dict[str, _Value]
 
-    def name(self) -> str:
-        values = [self.values[each] for each in ("msgctxt", "msgid") if each in self.values]
-        return ": ".join(text for *_, text in values if text)[:60]
-
     def flags(self) -> list[str]:
         lines = [line[0][2:] for line in self.comments if line[0][:2] == "#,"]
         return [flag.strip() for flag in ",".join(lines).split(",") if flag.strip()]
@@ -66,7 +62,9 @@ def read(content: bytes, languages: e.Languages, fuzzy: bool = False) -> e.Docum
         text, encoding = content.decode("latin-1"), "latin-1"
     end = "\r\n" if text[: text.find("\n")].endswith("\r") else "\n"
     messages = [*_messages(text)]
-    header = next((each for each in messages if not each.name()), None)
+    header = next(
+        (m for m in messages if m.values["msgid"][3] == "" and len(m.values) == 2), None
+    )
     is_plural = any("msgid_plural" in each.values for each in messages)
     edits, rule = _completed(header, languages, is_plural, end) if header else ([], "")
     numbers = _numbers(rule)
@@ -152,7 +150,8 @@ def _outcome(
     if not missing:
         return None
     formats = [flag for flag in flags if re.match(r"(?!no-|im)[\w+-]+-format$", flag)]
-    start, name, texts = sources[0][0], message.name(), []
+    name = ": ".join(values[each][3] for each in ("msgctxt", "msgid") if each in values)[:60]
+    start, texts = sources[0][0], []
     for *_, source in sources:
         text = e.Text([source])
         for style in formats or ["any"]:
@@ -169,14 +168,12 @@ def _outcome(
     def edits(translations: Sequence[e.Pieces | None]) -> Iterator[e.Edit]:
         new = dict(zip(missing, translations, strict=True))
         # msgfmt wants the placeholder in each form: one whose translation fails is as another.
-        spare = next(
-            (new[at] for at in reversed(missing) if texts[at].may_lack and new[at]), ()
-        )
+        good = [found for at, found in new.items() if found and texts[at].may_lack]
         pieces: list[str | e.Range] = []
         for at in sorted({*wanted, *done}):
-            number = f"[{at}]" * (len(sources) > 1)
-            pieces.append(f"{end * bool(pieces)}msgstr{number} ")
-            pieces.append(done[at][1:3] if at in done else _written(new[at] or spare, end))
+            pieces.append(f"{end * bool(pieces)}msgstr{f'[{at}]' * (len(sources) > 1)} ")
+            string = _written(new.get(at) or [[], *good][-1], end)
+            pieces.append(done[at][1:3] if at in done else string)
         yield e.Edit(min(forms.values())[0], max(forms.values())[2], tuple(pieces))
         yield from _comment_edits(message, fuzzy, end)
 
@@ -192,11 +189,10 @@ def _forms(singular: e.Text, plural: e.Text, numbers: _Numbers) -> Iterator[e.Te
     is_in_both = code is None or code.written in e.plain(singular.pieces)
     pieces, ordered = [*plural.pieces], [each for each in codes if each.in_order]
     if code in ordered and len(ordered) > 1:  # whose order says less without this one
-        swap = {
-            id(each): replace(each, written=each.numbered, in_order=False) for each in ordered
-        }
-        pieces = [swap.get(id(piece), piece) for piece in pieces]
-        code = swap[id(code)] if code.numbered else None
+        swap: dict[object, e.Code]
+        swap = {each: replace(each, written=each.numbered, in_order=False) for each in ordered}
+        pieces = [swap.get(piece, piece) for piece in pieces]
+        code = swap[code] if code and code.numbered else None
     for served in numbers:
         given = next(
             (str(n) for n in served if n != 1 and str(n) not in e.without_codes(pieces)), ""
