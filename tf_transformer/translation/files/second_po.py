@@ -69,4 +69,5 @@ def _fault(content: bytes) -> str:
         return ""
     command = ["msgfmt", "-c", "-o", "-", "-"]
     done = subprocess.run(command, input=content, capture_output=True, check=False)
-    return done.stderr.decode(errors="replace").strip() if done.returncode else ""
+    faults = re.findall("(?m)^(?!.*warning: ).+", done.stderr.decode(errors="replace"))
+    return f"msgfmt: {faults[0]}" if done.returncode else ""
