@@ -41,12 +41,7 @@ from tf_transformer.config import SEARCH, DecodingConfig
 from tf_transformer.data.text import content_hash, read_lines, read_text
 from tf_transformer.plots import Heatmaps, draw_attention
 from tf_transformer.run import Run
-from tf_transformer.translation.files.translate_file import (
-    CODES,
-    Found,
-    require_format,
-    translate_file,
-)
+from tf_transformer.translation.files.translate_file import require_format
 
 logger = logging.getLogger(__name__)
 
@@ -156,33 +151,17 @@ def _translate_document(
 def _translate_file(
     translator, options: argparse.Namespace, sampled: dict[str, Any]
 ) -> tuple[list[Suspect], int]:
-    kept = translator.kept()
-    if translator.engine.has_slots:
-        kept = dataclasses.replace(kept, patterns=(*CODES, *kept.patterns))
-    settings = given_options(options, "language", "context") | sampled
-    file, output = Path(options.file), Path(options.output)
-
-    def translate(texts: list[str], numbers: bool) -> list[Found]:
-        protect = kept.with_numbers() if numbers else kept
-        results = translator.translate_text(texts, protect=protect, **settings)
-        return [
-            Found(result, [reason for _, best in result.sentences for reason in best.warnings])
-            for result in results
-        ]
-
+    settings = given_options(options, "language", "fuzzy") | sampled
     with ProgressBars() as bars:
-        report = translate_file(
-            file,
-            output,
-            translate,
-            (options.language or translator.language, translator.target_language),
-            numbers=translator.engine.has_slots,
-            fuzzy=options.fuzzy,
+        report = translator.translate_file(
+            options.file,
+            options.output,
             origin=_file_origin(options),
-            progress=lambda done, total: bars("translated", done, total),
+            progress=functools.partial(bars, "translated"),
+            **settings,
         )
     counts = [f"{reason}: {number:,}" for reason, number in report.counts.items() if number]
-    logger.info("%s: %s", output, ", ".join(counts) or "no entries")
+    logger.info("%s: %s", options.output, ", ".join(counts) or "no entries")
     return report.records, sum(report.counts.values())
 
 

@@ -1,6 +1,7 @@
 """The translator: translates, scores, aligns, shows attention and exports."""
 
 import dataclasses
+import functools
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,7 @@ from tf_transformer.run.records import Record
 from tf_transformer.terms.glossary import Glossary, as_glossary
 from tf_transformer.terms.protection import Protection, Slotted, require_slots, translate_kept
 from tf_transformer.terms.protection import protection as as_protection
+from tf_transformer.translation.files.translate_file import FileReport, searcher, translate_file
 
 logger = logging.getLogger(__name__)
 
@@ -332,6 +334,36 @@ class Translator:
             result.sentences = list(zip(sentences, found, strict=True))
             results.append(result)
         return results[0] if one else results
+
+    def translate_file(
+        self, source: str | Path, output: str | Path, *, language=None, fuzzy=False, origin="",
+        progress=None, protect=None, glossary=None, **options: Unpack[SearchOptions],
+    ) -> FileReport:  # fmt: skip
+        """Translates a file of PO, XLIFF, TMX, SubRip, WebVTT or HTML: docs/guides/files.md.
+
+        Args:
+            source: the file, whose suffix tells its format.
+            output: the file to write.
+            language: code of the source language; None for that of the model.
+            fuzzy: whether to mark the translations of a PO file as fuzzy.
+            origin: identity of all that translations depend on; with the same, work that was
+                interrupted goes on.
+            progress: called with the numbers of texts done, and of all.
+            protect: see `translate`.
+            glossary: see `translate`.
+            **options: settings of the search, as of `translate`.
+
+        Raises:
+            UserError: if the file cannot be read, names other languages, or the extra `files`
+                is missing.
+        """
+        kept, has_slots = self.kept(protect, glossary), self.engine.has_slots
+        search = functools.partial(self.translate_text, language=language, **options)
+        return translate_file(
+            Path(source), Path(output), searcher(search, kept, has_slots),
+            (language or self.language, self.target_language),
+            numbers=has_slots, fuzzy=fuzzy, origin=origin, progress=progress,
+        )  # fmt: skip
 
     # fmt: off
     @overload

@@ -205,3 +205,14 @@ def test_a_report_names_file_line_and_reasons(run, tmp_path):
         {"file": str(tmp_path / "in.po"), "line": 5, "name": "A very long dog, indeed",
          "reasons": ["too short"], "source": "A very long dog, indeed", "translation": "Hund"}
     ]  # fmt: skip
+
+
+def test_a_model_with_slots_keeps_every_code_and_number(keeper, tmp_path):
+    pytest.importorskip("polib")
+    source, output = tmp_path / "in.po", tmp_path / "out.po"
+    source.write_text(po("two <b>dogs</b> and %s of 47 dogs", "write %(a)s to %d %%"))
+    report = keeper.translate_file(source, output, language="en", origin="weights")
+    assert not [reason for reason in report.counts if re.search("missing|doubled", reason)]
+    for text in strings(output.read_text()):
+        spans = re.findall(r"</?b>|%\(a\)s|%[sd%]|\d+", text)
+        assert sorted(spans) in ([], ["%s", "47", "</b>", "<b>"], ["%%", "%(a)s", "%d"])

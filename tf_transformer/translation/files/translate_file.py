@@ -10,12 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tf_transformer.base.errors import UserError, missing_extra
 from tf_transformer.base.files import replacing
+from tf_transformer.terms.protection import Protection
 from tf_transformer.terms.spans import ANY_NUMBER
 from tf_transformer.translation.files import (
     html_pages,
@@ -74,7 +76,7 @@ FORMATS = {
 }  # fmt: skip
 
 # The tags that stand for codes, which a translator must keep.
-CODES = (
+_CODES = (
     ("tag", re.compile(r"</?x+\d+/?>")),
     ("placeholder", re.compile(r"\{x+\d+\}")),
 )
@@ -141,6 +143,19 @@ def translate_file(
         journal.remove()
     kept = {id(entry) for entry, _ in sound}
     return _report(source, document, outcomes, kept)
+
+
+def searcher(search: Callable[..., Any], kept: Protection, has_slots: bool) -> Translate:
+    """Returns `Translator.translate_text` as it translates texts with tags for codes."""
+    if has_slots:
+        kept = replace(kept, patterns=(*_CODES, *kept.patterns))
+
+    def translate(texts: list[str], numbers: bool) -> list[Found]:
+        found = search(texts, protect=kept.with_numbers() if numbers else kept)
+        warnings = ([w for _, best in each.sentences for w in best.warnings] for each in found)
+        return [Found(*row) for row in zip(found, warnings, strict=True)]
+
+    return translate
 
 
 def require_format(path: Path) -> str:
