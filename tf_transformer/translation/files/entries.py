@@ -21,6 +21,7 @@ from tf_transformer.base.errors import UserError
 
 Languages = tuple[str, str]  # codes of source and target; "" if the model has no names
 Range = tuple[int, int]  # of characters of a file
+_BOMS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,23 @@ class Document:
             if self.declaration:
                 edits.append(Edit(*self.declaration, ("UTF-8",)))
             return spliced(self.text, edits).encode(), "UTF-8"
+
+
+def decoded(content: bytes, encodings: Sequence[str]) -> tuple[str, str, bytes]:
+    """Returns a file as text, its encoding, the first that is right, and its byte order mark.
+
+    Raises UserError, which names the line, if none is right.
+    """
+    bom = next((bom for bom in _BOMS if content.startswith(bom)), b"")
+    content, line = content.removeprefix(bom), 1
+    for encoding in [_BOMS[bom]] if bom else encodings:
+        try:
+            text = content.decode(encoding)
+            if text.encode(encoding) == content:
+                return text, encoding, bom
+        except (LookupError, ValueError) as error:
+            line = content.count(b"\n", 0, getattr(error, "start", 0)) + 1
+    raise UserError(f"Line {line} is not in {encoding}, as the file says: correct either.")
 
 
 def spliced(text: str, edits: Iterable[Edit]) -> str:

@@ -9,10 +9,8 @@ import bisect
 import html
 import re
 from collections.abc import Container, Iterator, Sequence
-from html.parser import HTMLParser
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files import entries as ents
 
 
@@ -24,12 +22,12 @@ _VOID = _set("area base br col embed frame hr img input link meta param source t
 _BLOCKS = _set(
     "address article aside blockquote body caption center colgroup dd desc details dialog dir"
     " div dl dt fieldset figcaption figure footer foreignobject form frameset h1 h2 h3 h4 h5 h6"
-    " head header hgroup hr html legend li listing main marquee menu nav ol optgroup option p"
-    " pre table search section summary tbody td text tfoot th thead title tr ul"
+    " head header hgroup hr html legend li main marquee menu nav ol optgroup option p pre table"
+    " search section summary tbody td text tfoot th thead title tr ul"
 )
 _RAW = _set("iframe noembed noframes script style textarea title xmp")  # tags in them are text
-_NO_TEXT = _set("iframe math metadata noembed noframes plaintext script style xmp")
-_LITERAL = _NO_TEXT | _set("code kbd listing pre samp var")
+_NO_TEXT = _set("iframe math metadata noembed noframes script style xmp")
+_LITERAL = _NO_TEXT | _set("code kbd pre samp var")
 _WITHIN = _NO_TEXT | _set(  # have texts of their own, and may stand in another text
     "audio button canvas datalist noscript object select svg template textarea video"
 )
@@ -37,28 +35,30 @@ _WITHIN = _NO_TEXT | _set(  # have texts of their own, and may stand in another 
 _REPEATED = _set("li dt dd option tr td th")
 _SCOPES = _WITHIN | _set("ul ol menu dir dl table")
 _READ = re.compile(  # tag, attribute, and kind of those that people read
-    r"(?i)(?!style |link )\S+ (?:alt|title|placeholder|abbr|summary|aria-(?:label|description"
-    r"|placeholder|roledescription|valuetext)) |(?:track|option|optgroup) label "
-    r"|input value (?:submit|reset|button)$"
+    r"(?i)(?!style |link )\S+ (?:alt|title|placeholder|aria-(?:label|description|placeholder)) "
+    r"|(?:track|option|optgroup) label |input value (?:submit|reset|button)$"
     r"|meta content (?:(?:(?:og|twitter):)?(?:title|description|image:alt)|keywords)$"
 )
-_VALUE = re.compile(r"""([^\s/>"'=][^\s/>=]*)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"'][^\s>]*))?""")
+_TOKEN = re.compile(  # a comment, or a tag: its slash, name and end
+    r"<!--(?:-?>|[\s\S]*?(?:--!?>|\Z))|<(/?)([A-Za-z][^\s/>]*)"
+    r"""(?:[^=/>]+|/(?!>)|=\s*(?:"[^"]*"?|'[^']*'?|[^\s>"']*))*+(/?>)?|<[!?/][^>]*>?"""
+)
+_VALUE = re.compile(
+    r"""([^\s/>"'=][^\s/>=]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*))|())"""
+)
 _CHARSET = re.compile(
     r"""(?i)<(?:meta|\?xml)\b[^>]{0,300}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)"""
 )
-_BOMS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
-_LATIN = dict.fromkeys(
-    ("iso-8859-1", "latin1", "us-ascii", "windows-1252"), ["cp1252", "latin-1"]
-)
 # What browsers read for the name of an encoding.
-_ENCODINGS = _LATIN | {"": ["utf-8", "cp1252", "latin-1"], "gb2312": ["gb18030"]}
-_ENCODINGS |= {"shift_jis": ["cp932"], "euc-kr": ["cp949"], "iso-8859-9": ["cp1254"]}
+_ENCODINGS = {"": ["utf-8", "cp1252", "latin-1"], "iso-8859-1": ["cp1252", "latin-1"]}
+_ENCODINGS |= {"gb2312": ["gb18030"], "shift_jis": ["cp932"]}
 _TEMPLATE = re.compile(
     r"<\?(?:php|=)[\s\S]*?(?:\?>|\Z)|<%(?:(?!<%|%>|</s)[\s\S]){0,999}%>|\{(?:"
     r"\{(?:(?!\{\{|\}\}|</s)[\s\S]){0,999}\}|([%#])(?:(?!\{\1|\1\}|</s)[\s\S]){0,999}\1)\}+"
 )
-_MASK = "\ufdd0"  # is no character: it hides templates from the parser
-_SPACES = " \t\r\n\f"
+_MASK = "\ufdd0"  # is no character: it stands for templates while tags are read
+_PARTS = re.compile(f"{_MASK}+|[^{_MASK}]+")
+_SPACES = re.compile(r"[ \t\r\n\f]+")
 
 
 class _Item(NamedTuple):
@@ -66,7 +66,7 @@ class _Item(NamedTuple):
 
     start: int
     end: int
-    kind: Literal["text", "open", "close", "single"]
+    kind: str  # "text", "open", "close" or "single"
     tag: str = ""
     words: int = 0  # whether people read something there, 1, and letters, 2
     pair: int = -1  # what an opening and its closing tag share
@@ -81,74 +81,47 @@ class _Element(NamedTuple):
     outer: list[_Item] | None = None
 
 
-class _Page(HTMLParser):
-    """Reads a page: each token when the next begins, since only then its end is known."""
+class _Page:
+    """Reads a page."""
 
     def __init__(self, text: str, languages: ents.Languages) -> None:
-        super().__init__(convert_charrefs=False)
         self.text, (self.source, self.target), self.kept = text, languages, 0
         self.masked = _TEMPLATE.sub(lambda match: _MASK * len(match[0]), text)
-        self.lines = [0, *(match.end() for match in re.finditer("\n", self.masked))]
         self.entries: list[ents.Entry] = []
         self.left: list[ents.Left] = []
         self.edits: list[ents.Edit] = []
         self.run: list[_Item] = []  # the text that is being read
-        self.open, self.token = [_Element()], (0, "text", "")
-        # The parser stumbles over some entities and sections, such as <![if IE]>.
-        self.feed(self.masked.replace("&", "_").replace("<![", "<!_"))
-        self.close()
-        self._next("text", at=len(text))
+        self.open = [_Element()]
+        at = 0
+        while token := _TOKEN.search(self.masked, at):
+            self._string(at, token.start())
+            at, tag = token.end(), (token[2] or "").lower()
+            if not tag or not token[3]:
+                self.run.append(_Item(*token.span(), "single"))
+            elif token[1]:
+                self._end(*token.span(), tag)
+            else:
+                empty = tag in _VOID or token[3] == "/>"
+                self._start(*token.span(), tag, empty)
+                if tag in _RAW and not empty:
+                    end = re.compile(rf"(?i)</{tag}[\s/>]").search(self.masked, at)
+                    self._string(at, end.start() if end else len(text))
+                    at = end.start() if end else len(text)
+        self._string(at, len(text))
         self._close(1, len(text))
         self._flush()
 
-    def _next(self, kind: str, tag: str = "", at: int = -1, after: int = 0) -> None:
-        line, column = self.getpos()
-        at = self.lines[line - 1] + column + after if at < 0 else at
-        (start, last, name), self.token = self.token, (at, kind, tag)
-        if start < at and last in ("open", "empty"):
-            self._start(start, at, name, last == "empty" or name in _VOID)
-        elif start < at and last == "close":
-            self._end(start, at, name)
-        elif start < at:
-            self._item(start, at, "text" if last == "text" else "single")
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self._next("open", tag)
-        self._next("text", after=len(self.get_starttag_text() or ""))
-        if tag in _RAW:
-            self.set_cdata_mode(tag)
-
-    def handle_startendtag(self, tag: str, attrs: object) -> None:
-        self._next("empty", tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        self._next("close", tag)
-
-    def handle_data(self, data: str) -> None:
-        tag = data[0] == "<" and len(data) > 1 and not self.cdata_elem  # a broken one
-        self._next("single" if tag else "text")
-        self._next("single", after=len(data))  # what the parser skips, such as </>
-
-    def handle_comment(self, data: str) -> None:
-        self._next("single")
-
-    handle_decl = handle_pi = handle_comment  # type: ignore[assignment]
-
-    def _item(self, start: int, end: int, kind: Any, tag: str = "", words: int = 0) -> None:
-        if kind == "text":
+    def _string(self, start: int, end: int) -> None:
+        if start < end:
             shown = html.unescape(self.text[start:end])
             words = bool(shown.strip()) + any(map(str.isalpha, shown))
-            if self.run and self.run[-1].kind == "text":
-                start, words = self.run[-1].start, max(words, self.run.pop().words)
-        self.run.append(_Item(start, end, kind, tag, words))
+            self.run.append(_Item(start, end, "text", "", words))
 
     def _depth(self, tag: str, stops: Container[str]) -> int:
         """Returns the place of the innermost among the open elements, 0 if there is none."""
         for at in range(len(self.open) - 1, max(0, len(self.open) - 500), -1):  # as browsers do
-            if self.open[at].tag == tag:
-                return at
-            if self.open[at].tag in stops:
-                break
+            if self.open[at].tag == tag or self.open[at].tag in stops:
+                return at if self.open[at].tag == tag else 0
         return 0
 
     def _start(self, start: int, end: int, tag: str, empty: bool) -> None:
@@ -157,51 +130,20 @@ class _Page(HTMLParser):
             self._flush()
         spans: dict[str, ents.Range] = {}
         for match in _VALUE.finditer(self.masked, start + 1 + len(tag), end):
-            at, to = match.span(2) if match[2] else (end, end)
-            quoted = (match[2] or " ")[0] in "\"'"
-            spans.setdefault(match[1].lower(), (at + quoted, to - quoted))
+            spans.setdefault(match[1].lower(), match.span(match.lastindex or 0))
         values = {name: self.text[slice(*span)] for name, span in spans.items()}
         state = self._state(tag, values, spans)
         kind = values.get("type") or values.get("name") or values.get("property") or ""
         for name in spans if state != "-" else ():
             if _READ.match(f"{tag} {name} {kind}"):
-                self._add([_Item(*spans[name], "text")], state, name)
+                self._add([_Item(*spans[name], "text")], state, f"{name}=")
         within = not empty and (tag in _WITHIN or state != self.open[-1].state)
         if tag not in _BLOCKS and not within:
-            self._item(start, end, "single" if empty else "open", tag)
+            self.run.append(_Item(start, end, "single" if empty else "open", tag))
         if not empty:
             outer = self.run if within and tag not in _BLOCKS else None
             self.open.append(_Element(tag, start, state, outer))
             self.run = self.run if outer is None else []
-
-    def _end(self, start: int, end: int, tag: str) -> None:
-        at = self._depth(tag, () if tag in _BLOCKS else _BLOCKS)
-        self._close(at and at + 1, start)
-        if tag in _BLOCKS:
-            self._flush()
-        elif not at or self.open[at].outer is None:
-            pair = self.open[at].start if at else end
-            index = bisect.bisect_left(self.run, (pair,))
-            if index == len(self.run) or self.run[index].start != pair:
-                self._item(start, end, "single")
-            elif any(item.words for item in self.run[index:]):
-                self.run[index] = self.run[index]._replace(pair=pair)
-                self.run.append(_Item(start, end, "close", tag, 0, pair))
-            else:  # with nothing between, both tags are one code
-                self.run[index:] = [_Item(pair, end, "single")]
-        self._close(at, end)
-
-    def _close(self, at: int, end: int) -> None:
-        """Closes the open elements from this one on; none if it is 0."""
-        while 0 < at < len(self.open):
-            tag, start, _, outer = self.open[-1]
-            if outer is not None or tag in _BLOCKS:
-                self._flush()
-            self.open.pop()
-            if outer is not None:
-                words = 2 * (tag not in _WITHIN or tag == "button")
-                self.run = outer
-                self._item(start, end, "single", tag, words)
 
     def _state(self, tag: str, values: dict[str, str], spans: dict[str, ents.Range]) -> str:
         state, lang = self.open[-1].state, values.get("lang") or values.get("xml:lang") or ""
@@ -219,51 +161,74 @@ class _Page(HTMLParser):
             self.edits += [ents.Edit(*spans[name], (self.target,)) for name in names]
         return state
 
+    def _end(self, start: int, end: int, tag: str) -> None:
+        at = self._depth(tag, () if tag in _BLOCKS else _BLOCKS)
+        self._close(at and at + 1, start)
+        if tag in _BLOCKS:
+            self._flush()
+        elif not at or self.open[at].outer is None:
+            pair = self.open[at].start if at else end
+            index = bisect.bisect_left(self.run, (pair,))
+            if index == len(self.run) or self.run[index].start != pair:
+                self.run.append(_Item(start, end, "single"))
+            elif any(item.words for item in self.run[index:]):
+                self.run[index] = self.run[index]._replace(pair=pair)
+                self.run.append(_Item(start, end, "close", tag, 0, pair))
+            else:  # with nothing between, both tags are one code
+                self.run[index:] = [_Item(pair, end, "single")]
+        self._close(at, end)
+
+    def _close(self, at: int, end: int) -> None:
+        """Closes the open elements from this one on; none if it is 0."""
+        while 0 < at < len(self.open):
+            tag, start, _, outer = self.open[-1]
+            if outer is not None or tag in _BLOCKS:
+                self._flush()
+            self.open.pop()
+            if outer is not None:
+                words = 2 * (tag not in _WITHIN or tag == "button")
+                self.run = outer
+                self.run.append(_Item(start, end, "single", tag, words))
+
     def _flush(self) -> None:
         """Ends a text, and makes entries of it."""
         run, self.run = self.run, []
         _, _, state, outer = self.open[-1]
         letters = any(item.kind == "text" and item.words == 2 for item in run)
-        if state == "-":
-            self.kept += letters and outer is None
-        elif letters:
-            for items in _texts(run):
-                self._add(items, state)
-
-    def _pieces(self, start: int, end: int, item: _Item) -> Iterator[str | ents.Code]:
-        if item.kind != "text":
-            role = item.kind if item.pair >= 0 else "single"
-            yield ents.Code(self.text[start:end], role, item.pair, (start, end))
-            return
-        keep = any(each.tag in ("pre", "textarea") for each in self.open)
-        for match in re.finditer(f"{_MASK}+|[^{_MASK}]+", self.masked[start:end]):
-            span = start + match.start(), start + match.end()
-            raw = self.text[slice(*span)]
-            if match[0][0] != _MASK:
-                yield html.unescape(raw if keep else re.sub(f"[{_SPACES}]+", " ", raw))
-            else:
-                value = raw.startswith(("{{", "<?=", "<%="))  # others are commands, in order
-                yield ents.Code(raw, copy=span, in_order=not value)
+        self.kept += letters and state == "-" and outer is None
+        for items in _texts(run) if letters and state != "-" else ():
+            self._add(items, state)
 
     def _add(self, items: Sequence[_Item], state: str, attribute: str = "") -> None:
-        """Makes an entry of a text."""
-        raw, begin = self.text[items[0].start : items[-1].end], items[0].start
-        start = begin + len(raw) - len(raw.lstrip(_SPACES))
-        end = begin + len(raw.rstrip(_SPACES))
-        pieces = [
-            piece
-            for item in items
-            for piece in self._pieces(max(item.start, start), min(item.end, end), item)
-        ]
+        """Makes an entry of a text, without white space around it."""
+        begin, end = items[0].start, items[-1].end
+        raw = self.text[begin:end]
+        start, end = end - len(raw.lstrip()), begin + len(raw.rstrip())
+        keep = any(each.tag in ("pre", "textarea") for each in self.open)
+        pieces: list[str | ents.Code] = []
+        for item in items:
+            at, to = max(item.start, start), min(item.end, end)
+            if item.kind != "text":
+                role: Any = item.kind if item.pair >= 0 else "single"
+                pieces.append(ents.Code(self.text[at:to], role, item.pair, (at, to)))
+                continue
+            for part in _PARTS.finditer(self.masked, at, to):
+                raw = self.text[slice(*part.span())]
+                if part[0][0] == _MASK:
+                    command = not raw.startswith(("{{", "<?=", "<%="))
+                    pieces.append(ents.Code(raw, copy=part.span(), in_order=command))
+                else:
+                    pieces.append(html.unescape(raw if keep else _SPACES.sub(" ", raw)))
         words = " ".join(ents.without_codes(pieces).split())
-        name = (attribute + "=" * bool(attribute) + words)[:60]
-        if state and any(map(str.isalpha, words)):
-            self.left.append(ents.Left(start, name, f"in another language, {state}"))
-        if state or not any(map(str.isalpha, words)):
+        name = (attribute + words)[:60]
+        if not any(map(str.isalpha, words)):
             return
-        before = self.text[start - 1] if attribute else ""
-        added = '"' if before not in ("", '"', "'") else ""
-        escapes = {char: html.escape(char) for char in f"&<>{added or before}"}
+        if state:
+            self.left.append(ents.Left(start, name, f"in another language, {state}"))
+            return
+        quote = self.text[begin - 1] if attribute else ""
+        added = '"' if quote not in ("", '"', "'") else ""
+        escapes = {char: html.escape(char) for char in f"&<>{added or quote}"}
         for entity in re.findall(r"&(?:#\w{1,8}|[A-Za-z]\w{1,30});", self.text[start:end]):
             char = html.unescape(entity)
             if len(char) == 1 and not (char.isascii() and char.isalnum()):
@@ -309,19 +274,9 @@ def _texts(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
 
 def read(content: bytes, languages: ents.Languages) -> ents.Document:
     """Reads a page; raises UserError if it is in another language or encoding than it says."""
-    bom = next((bom for bom in _BOMS if content.startswith(bom)), b"")
     head = content[: 1 << 14].partition(b"<body")[0].decode("latin-1")
-    label = _BOMS.get(bom) or "".join(_CHARSET.findall(head)[-1:]).lower()
-    line = 1
-    for encoding in _ENCODINGS.get(label, [label]):
-        try:
-            text = content[len(bom) :].decode(encoding)
-            if text.encode(encoding) == content[len(bom) :]:
-                break
-        except (LookupError, ValueError) as error:
-            line = content.count(b"\n", 0, getattr(error, "start", 0)) + 1
-    else:
-        raise UserError(f"Line {line} is not in {label}, as the page says: correct either.")
+    label = "".join(_CHARSET.findall(head)[-1:]).lower()
+    text, encoding, bom = ents.decoded(content, _ENCODINGS.get(label, [label]))
     page = _Page(text, languages)
     page.entries.sort(key=lambda entry: entry.start)
     named = [] if bom else [*_CHARSET.finditer(text, 0, len(head))]
