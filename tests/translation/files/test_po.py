@@ -3,7 +3,7 @@
 import pytest
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.translation.files import po, second_po
+from tf_transformer.translation.files import po, second_reading
 from tf_transformer.translation.files.entries import Code
 
 HEADER = r"""msgid ""
@@ -41,7 +41,7 @@ def translated(text, language="de", fuzzy=False, translate=capitals):
     written, _ = document.with_edits(
         [edit for each in [*found, document.edits] for edit in each]
     )
-    assert second_po.compare(content, written) == ""  # and msgfmt accepts it
+    assert second_reading.compare_po(content, written) == ""  # and msgfmt accepts it
     return written.decode()
 
 
@@ -120,7 +120,7 @@ def test_a_template_is_completed_for_the_language_of_the_model():
     for line in ("Language: de", "charset=UTF-8", f"Plural-Forms: {RULES['de']}"):
         assert f'{line}\\n"' in found
     assert entry.endswith('msgstr[0] "A DOG"\nmsgstr[1] "%d DOGS"\n')
-    assert second_po._fault(f"{found}\n\n{entry}".encode()) == ""
+    assert second_reading._fault(f"{found}\n\n{entry}".encode()) == ""
     assert translated(header + DOGS, "ja").endswith('msgstr[0] "%d DOGS"\n')
     unknown = po.read((header + DOGS).encode(), ("en", ""))
     assert [each.reason for each in unknown.left] == ["a plural without Plural-Forms"]
@@ -145,15 +145,15 @@ def test_another_encoding_is_kept_until_it_lacks_letters():
         written, name = document.with_edits(document.entries[0].edits([[letter]]))
         assert name == encoding
         assert f"charset={encoding}" in written.decode(name)
-        assert second_po.compare(content, written) == ""
+        assert second_reading.compare_po(content, written) == ""
 
 
 def test_the_second_reading_finds_what_has_changed():
     entry = '#, python-format\nmsgid "%d of %s"\nmsgstr "{}"\n\nmsgid "a"\nmsgstr "b"\n'
     before, good = (HEADER.format("de", "") + entry.format(text) for text in ("", "%d von %s"))
-    assert second_po.compare(before.encode(), good.encode()) == ""
+    assert second_reading.compare_po(before.encode(), good.encode()) == ""
     changes = (
         "%d von>von|%d von %s>%s von %d|#, p>#. p|e: de>e: fr|%d of>%d in|b>c|%d of>%d\\nof"
     )
     for old, new in (change.split(">") for change in changes.split("|")):
-        assert second_po.compare(before.encode(), good.replace(old, new).encode())
+        assert second_reading.compare_po(before.encode(), good.replace(old, new).encode())

@@ -39,16 +39,14 @@ _READ = re.compile(  # tag, attribute, and kind of those that people read
     r"|(?:track|option|optgroup) label |input value (?:submit|reset|button)$"
     r"|meta content (?:(?:(?:og|twitter):)?(?:title|description|image:alt)|keywords)$"
 )
-_TOKEN = re.compile(  # a comment, or a tag: its slash, name and end
+_TOKEN = re.compile(  # a comment, the end of the page, or a tag: its slash, name and end
     r"<!--(?:-?>|[\s\S]*?(?:--!?>|\Z))|<(/?)([A-Za-z][^\s/>]*)"
-    r"""(?:[^=/>]+|/(?!>)|=\s*(?:"[^"]*"?|'[^']*'?|[^\s>"']*))*+(/?>)?|<[!?/][^>]*>?"""
+    r"""(?:[^=/>]+|/(?!>)|=\s*(?:"[^"]*"?|'[^']*'?|[^\s>"']*))*+(/?>)?|<[!?/][^>]*>?|\Z"""
 )
 _VALUE = re.compile(
     r"""([^\s/>"'=][^\s/>=]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*))|())"""
 )
-_CHARSET = re.compile(
-    r"""(?i)<(?:meta|\?xml)\b[^>]{0,300}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)"""
-)
+_CHARSET = re.compile(r"""(?i)<meta\b[^>]{0,300}?charset\s*=\s*["']?\s*([\w.:-]+)""")
 # What browsers read for the name of an encoding.
 _ENCODINGS = {"": ["utf-8", "cp1252", "latin-1"], "iso-8859-1": ["cp1252", "latin-1"]}
 _ENCODINGS |= {"gb2312": ["gb18030"], "shift_jis": ["cp932"]}
@@ -92,10 +90,13 @@ class _Page:
         self.edits: list[ents.Edit] = []
         self.run: list[_Item] = []  # the text that is being read
         self.open = [_Element()]
-        at = 0
-        while token := _TOKEN.search(self.masked, at):
-            self._string(at, token.start())
-            at, tag = token.end(), (token[2] or "").lower()
+        at, finder = 0, _TOKEN
+        while at < len(text) and (token := finder.search(self.masked, at)):
+            if at < token.start():
+                shown = html.unescape(text[at : token.start()])
+                words = bool(shown.strip()) + any(map(str.isalpha, shown))
+                self.run.append(_Item(at, token.start(), "text", "", words))
+            at, finder, tag = token.end(), _TOKEN, (token[2] or "").lower()
             if not tag or not token[3]:
                 self.run.append(_Item(*token.span(), "single"))
             elif token[1]:
@@ -104,18 +105,9 @@ class _Page:
                 empty = tag in _VOID or token[3] == "/>"
                 self._start(*token.span(), tag, empty)
                 if tag in _RAW and not empty:
-                    end = re.compile(rf"(?i)</{tag}[\s/>]").search(self.masked, at)
-                    self._string(at, end.start() if end else len(text))
-                    at = end.start() if end else len(text)
-        self._string(at, len(text))
+                    finder = re.compile(rf"(?i)<(/)({tag})(?=[\s/>])[^>]*(>)?|\Z")
         self._close(1, len(text))
         self._flush()
-
-    def _string(self, start: int, end: int) -> None:
-        if start < end:
-            shown = html.unescape(self.text[start:end])
-            words = bool(shown.strip()) + any(map(str.isalpha, shown))
-            self.run.append(_Item(start, end, "text", "", words))
 
     def _depth(self, tag: str, stops: Container[str]) -> int:
         """Returns the place of the innermost among the open elements, 0 if there is none."""
@@ -256,30 +248,30 @@ def _texts(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
         else:
             break
     ends = {item.pair: at for at, item in enumerate(items)}
-    rows, at, apart = list[Sequence[_Item]](), low, True
-    while at < high and apart:
-        to = ends[items[at].pair] + 1 if items[at].pair >= 0 else at + 1
-        if to > at + 1:
-            rows.append(items[at:to])
-            apart = items[at].tag in ("a", "label", "span") or "-" in items[at].tag
+    rows, at = list[Sequence[_Item]](), low
+    while at < high:
+        tag, words, pair = items[at][3:]
+        if pair < 0 and words < 2:
+            at += 1
+        elif pair >= 0 and (tag in ("a", "label", "span") or "-" in tag):
+            rows.append(items[at : ends[pair] + 1])
+            at = ends[pair] + 1
         else:
-            apart = items[at].words < 2
-        at = to
-    if apart and len(rows) > 1:
+            rows, at = [], high
+    if len(rows) < 2:
+        yield items[low:high]
+    else:
         for row in rows:
             yield from _texts(row)
-    else:
-        yield items[low:high]
 
 
 def read(content: bytes, languages: ents.Languages) -> ents.Document:
     """Reads a page; raises UserError if it is in another language or encoding than it says."""
-    head = content[: 1 << 14].partition(b"<body")[0].decode("latin-1")
-    label = "".join(_CHARSET.findall(head)[-1:]).lower()
+    named = _CHARSET.search(content[:9_999].decode("latin-1"))
+    label = named[1].lower() if named else ""
     text, encoding, bom = ents.decoded(content, _ENCODINGS.get(label, [label]))
     page = _Page(text, languages)
-    page.entries.sort(key=lambda entry: entry.start)
-    named = [] if bom else [*_CHARSET.finditer(text, 0, len(head))]
-    place = named[-1].span(1) if named else None
-    found = page.entries, page.kept, page.left, page.edits
-    return ents.Document(text, encoding, *found, place, bom)
+    entries = sorted(page.entries, key=lambda entry: entry.start)
+    named = None if bom else _CHARSET.search(text, 0, 9_999)
+    found = entries, page.kept, page.left, page.edits, named and named.span(1)
+    return ents.Document(text, encoding, *found, bom)

@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from tf_transformer.translation.files.entries import Code, Pieces, Text, plain, without_codes
+from tf_transformer.translation.files.entries import Code, Pieces, Text, without_codes
 
 
 class _Style(NamedTuple):
@@ -93,7 +93,7 @@ def text_of(pieces: str | Pieces, style: str) -> Text | str:
     found = [piece for piece in _with_codes(parts, table) if piece]
     if style in ("html", "subtitle"):
         return Text(found)
-    if _ICU.search(plain(given)):
+    if _ICU.search(without_codes(given)):
         return "ICU message"
     messages = re.sub(r"\[[^\[\]]*\]|\([^()]*\)", "", without_codes(found)).split("|")
     # In other styles `|` is an "or", as in "-a|-b", or stands in a title.

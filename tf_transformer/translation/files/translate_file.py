@@ -147,11 +147,11 @@ def translate_file(
 
 def searcher(search: Callable[..., Any], kept: Protection, has_slots: bool) -> Translate:
     """Returns `Translator.translate_text` as it translates texts with tags for codes."""
-    if has_slots:
-        kept = replace(kept, patterns=(*_CODES, *kept.patterns))
+    kept = replace(kept, patterns=(*_CODES, *kept.patterns))
 
     def translate(texts: list[str], numbers: bool) -> list[Found]:
-        found = search(texts, protect=kept.with_numbers() if numbers else kept)
+        spans = {"protect": kept.with_numbers() if numbers else kept} if has_slots else {}
+        found = search(texts, **spans)
         warnings = ([w for _, best in each.sentences for w in best.warnings] for each in found)
         return [Found(*row) for row in zip(found, warnings, strict=True)]
 
@@ -236,7 +236,7 @@ def _pieces_of(
         if reason and not text.may_lack:
             return [], reason, ()
         if reason:
-            warnings.append(f"a form is empty: {reason}")
+            warnings.append(f"a form is as another: {reason}")
         results.append(None if reason else pieces)
     if all(pieces is None for pieces in results):
         return [], warnings[-1], ()
