@@ -16,10 +16,10 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 17_595,  # lines without blanks, comments and docstrings
+    "package code": 17_596,  # lines without blanks, comments and docstrings
     "package lines": 26_608,
     "package files": 137,
-    "tests lines": 26_632,
+    "tests lines": 26_636,
     "tests files": 157,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,

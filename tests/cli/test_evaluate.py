@@ -46,10 +46,12 @@ def test_several_references_are_scored_as_by_sacrebleu(files, capsys):
     assert printed.endswith("\nexact 50.0% (1 of 2)\n")
 
 
-def test_a_second_hypothesis_is_refused(files, capsys):
+def test_an_option_given_twice_is_refused(files, capsys):
     words = ["evaluate", "--reference", "ref1", "--hypothesis", "a", "--hypothesis", "b"]
     expected = "--hypothesis must be given once. Received: 'a' and 'b'"
     assert_refused(capsys, words, expected, status=2)
+    words = ["translate", "runs/mine", "--beam", "4", "--beam", "4"]
+    assert_refused(capsys, words, "--beam must be given once. Received: 4 and 4", status=2)
 
 
 def test_an_output_named_gz_is_compressed(files, capsys):

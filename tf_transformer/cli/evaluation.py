@@ -26,7 +26,7 @@ from tf_transformer.cli.options import (
     spaced_probs,
     write_lines,
 )
-from tf_transformer.cli.parser import StoreOnce, int_from, value_of
+from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config.config import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.text import content_hash, read_lines, read_some_pairs
 from tf_transformer.decoding.streams import use_threads
@@ -46,7 +46,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser, "--ensemble", "--tag", "--precision", "--litert", nargs="?")
     add("--source", metavar="FILE", help="text to translate with RUN")
     text = "existing translations to score, instead of RUN's"
-    add("--hypothesis", metavar="FILE", action=StoreOnce, help=text)
+    add("--hypothesis", metavar="FILE", help=text)
     reference = "reference translations; repeatable"
     add("--reference", metavar="FILE", required=True, action="append", help=reference)
     add("--output", metavar="FILE", help="write the translations to FILE, plain or .gz")

@@ -24,6 +24,7 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, **keywords) -> None:
         super().__init__(**keywords)
         self.register("type", None, _text)
+        self.register("action", None, _StoreOnce)
         self.set_defaults(parser=self)
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
@@ -53,15 +54,14 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(2, f"error: {one_line(message)}{end} See {self.prog} --help.\n")
 
 
-class StoreOnce(argparse.Action):
+class _StoreOnce(argparse._StoreAction):
     """Stores a value; refuses a second one instead of replacing the first."""
 
     def __call__(self, parser, namespace, values, option_string=None) -> None:
-        """Stores `values`."""
-        if (first := getattr(namespace, self.dest)) is not None:
+        if option_string and (first := getattr(namespace, self.dest)) is not self.default:
             received = f"{quoted(first)} and {quoted(values)}"
             raise argparse.ArgumentError(self, f"must be given once. Received: {received}.")
-        setattr(namespace, self.dest, values)
+        super().__call__(parser, namespace, values, option_string)
 
 
 class RemovedOption(argparse.Action):

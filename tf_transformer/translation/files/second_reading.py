@@ -18,8 +18,8 @@ from typing import Any
 _INLINE = "br button embed iframe img input link meta noembed noframes noscript object script"
 _INLINE += " select style template textarea wbr"
 _KEPT = "script style pre code kbd samp var <!DOCTYPE>"  # their text stays
-_WORDS = "alt title placeholder abbr summary label aria-label aria-description aria-placeholder"
-_WORDS += " aria-roledescription aria-valuetext lang xml:lang charset"
+_WORDS = "alt title placeholder label aria-label aria-description aria-placeholder lang"
+_WORDS += " xml:lang charset"
 
 
 def compare_html(before: bytes, after: bytes) -> str:
@@ -154,14 +154,12 @@ def compare_xml(before: bytes, after: bytes) -> str:
         return f"lxml cannot read it: {error}"
     units = [[*root.iter("{*}trans-unit", "{*}segment", "{*}tu")] for root in roots]
     for old, new in zip(*units, strict=False):
-        reason = _compare_unit(old, new)
-        if reason:
+        if reason := _compare_unit(old, new):
             return f"line {new.sourceline}: {reason}"
-    old_rows, new_rows = ([*map(_row, root.iter())] for root in roots)
-    for old_row, new_row in zip(old_rows, new_rows, strict=False):
-        if old_row != new_row:
-            return f"{old_row} became {new_row}"
-    return "" if len(old_rows) == len(new_rows) else "elements are missing or new"
+    for old, new in zip_longest(*(map(_row, root.iter()) for root in roots)):
+        if old != new:
+            return f"{old} became {new}"
+    return ""
 
 
 def _row(node: Any) -> tuple:
@@ -187,11 +185,8 @@ def _compare_unit(old: Any, new: Any) -> str:
     for text in added:
         node = text if text.getparent() is new else text.getparent()
         before, after = node.getprevious(), node.xpath("local-name(following-sibling::*[1])")
-        if (
-            before is None
-            or (before.tail or "").strip()
-            or after in ("source", "seg-source", "tuv")
-        ):
+        follows = before is not None and not (before.tail or "").strip()
+        if not follows or after in ("source", "seg-source", "tuv"):
             return "a translation is not at its place"
         before.tail = node.tail
         new.remove(node)
@@ -221,34 +216,22 @@ def _codes(node: Any) -> Iterator[str]:
 
 def compare_subtitles(before: bytes, after: bytes) -> str:
     """Compares the cues of two files, as pysubs2 reads them."""
-    import pysubs2
-
-    def cues(content: bytes) -> list[tuple]:
-        text = _decoded(content)
-        name = "vtt" if text.startswith("WEBVTT") else "srt"
-        keep = {"keep_html_tags": True, "keep_unknown_html_tags": True}
-        events = pysubs2.SSAFile.from_string(text, name, **keep)
-        tags = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
-        texts = [each.text for each in events]
-        found = [
-            (sorted(tags.findall(text)), bool(tags.sub("", text).strip())) for text in texts
-        ]
-        times = [(each.start, each.end) for each in events]
-        return [*zip(times, found, [text.count("\\N") for text in texts], strict=True)]
-
-    old, new = cues(before), cues(after)
-    if len(old) != len(new):
-        return f"{len(old)} cues, then {len(new)}"
-    for number, (one, other) in enumerate(zip(old, new, strict=True), 1):
-        if one[:2] != other[:2] or one[2] < other[2]:
+    pairs = zip_longest(_cues(before), _cues(after))
+    for number, (old, new) in enumerate(pairs, 1):
+        if old is None or new is None or old[1:] != new[1:] or old[0] < new[0]:
             return f"cue {number} has other times, tags or lines"
     return ""
 
 
-def _decoded(content: bytes) -> str:
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return content.decode("utf-16")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return content.decode("cp1252", "replace")
+def _cues(content: bytes) -> Iterator[tuple]:
+    """Yields the number of line breaks of each cue, its times, tags and whether it has text."""
+    import pysubs2
+
+    is_wide = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+    text = content.decode("utf-16" if is_wide else "utf-8-sig", "replace")
+    name = "vtt" if text.startswith("WEBVTT") else "srt"
+    keep = {"keep_html_tags": True, "keep_unknown_html_tags": True}
+    for cue in pysubs2.SSAFile.from_string(text, name, **keep):
+        parts = re.split(r"(<[^<>]*>|\{\\[^{}]*\})", cue.text)
+        is_text = bool("".join(parts[::2]).strip())
+        yield cue.text.count("\\N"), cue.start, cue.end, sorted(parts[1::2]), is_text

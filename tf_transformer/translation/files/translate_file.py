@@ -8,10 +8,11 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +57,7 @@ Translate = Callable[[list[str], bool], Sequence[Found]]
 
 # Returns the first difference of a file before and after but for translations, "" if none.
 Compare = Callable[[bytes, bytes], str]
+_Good = Sequence[tuple[Entry, Sequence[Pieces | None]]]
 
 
 class Format(NamedTuple):
@@ -81,6 +83,7 @@ _CODES = (
     ("placeholder", re.compile(r"\{x+\d+\}")),
 )
 _CHUNK = 256  # texts between two saves
+_MOST_READINGS = 200  # to find the entries that fail
 _TAGS_AT_END = r"(?:\s|</?x+\d+/?>)*$"
 _ENDS = re.compile(rf"(?:…|\.\.\.|[:：]|[.。])?(?={_TAGS_AT_END})")
 _ALIKE = {"...": "…", "：": ":", "。": "."}
@@ -126,23 +129,46 @@ def translate_file(
         UserError: for another suffix, a file that cannot be read or names other languages, or
             without the extra.
     """
-    suffix = require_format(source)
-    format_ = FORMATS[suffix]
+    format_ = FORMATS[require_format(source)]
     document, content = _read(source, format_, languages, fuzzy)
+
+    def write(good: _Good) -> tuple[bytes, str]:
+        edits = [edit for entry, pieces in good for edit in entry.edits(pieces)]
+        if not edits:
+            return content, document.encoding
+        written = document.with_edits([*edits, *document.edits])
+        if difference := format_.compare(content, written[0]):
+            raise UserError(difference)
+        return written
+
     with _Journal(output.with_name(f"{output.name}.part"), origin) as journal:
         translations = _translated(document, translate, numbers, journal, progress)
         outcomes = [(entry, *_pieces_of(entry, translations)) for entry in document.entries]
         good = [(entry, pieces) for entry, pieces, reason, _ in outcomes if not reason]
-        second = _SecondReading(document, content, format_.compare)
-        sound = second.sound(good)
-        written, encoding = second.written(sound)
+        sound = _sound(good, write, iter(range(_MOST_READINGS)))
+        written, encoding = write(sound)
         if encoding != document.encoding:
             logger.warning("%s is in UTF-8, since %s lacks letters", output, document.encoding)
         with replacing(output) as temporary:
             temporary.write_bytes(written)
         journal.remove()
-    kept = {id(entry) for entry, _ in sound}
-    return _report(source, document, outcomes, kept)
+    return _report(source, document, outcomes, {id(entry) for entry, _ in sound})
+
+
+def _sound(good: _Good, write: Callable[[_Good], Any], readings: Iterator[int]) -> _Good:
+    """Returns the entries with which all else is as it was; halves find those that fail."""
+    if not good or next(readings, None) is None:
+        return []
+    with suppress(UserError):
+        write(good)
+        return good
+    half = len(good) // 2
+    return [
+        part
+        for some in (good[:half], good[half:])
+        if half
+        for part in _sound(some, write, readings)
+    ]
 
 
 def searcher(search: Callable[..., Any], kept: Protection, has_slots: bool) -> Translate:
@@ -364,61 +390,28 @@ class _Journal:
         return {text: self._found[text, numbers] for text in texts}
 
 
-# --- The second reading ----------------------------------------------------------------------
-
-_Good = Sequence[tuple[Entry, Sequence[Pieces | None]]]
-_MOST_READINGS = 200
-
-
-class _SecondReading:
-    """Compares a file before and after its translation, as another library reads both."""
-
-    def __init__(self, document: Document, before: bytes, compare: Compare) -> None:
-        self._document, self._before, self._compare = document, before, compare
-        self._left = _MOST_READINGS
-
-    def sound(self, good: _Good) -> _Good:
-        """Returns the entries with which all else is as it was; halves find those that fail."""
-        if not good or self._left <= 0:
-            return []
-        self._left -= 1
-        with suppress(UserError):
-            self.written(good)
-            return good
-        half = len(good) // 2
-        return [*self.sound(good[:half]), *self.sound(good[half:])] if half else []
-
-    def written(self, good: _Good) -> tuple[bytes, str]:
-        """Returns the file with these translations, and its encoding."""
-        edits = [edit for entry, pieces in good for edit in entry.edits(pieces)]
-        if not edits:
-            return self._before, self._document.encoding
-        written = self._document.with_edits([*edits, *self._document.edits])
-        if difference := self._compare(self._before, written[0]):
-            raise UserError(difference)
-        return written
+# --- Afterwards ------------------------------------------------------------------------------
 
 
 def _report(
     source: Path, document: Document, outcomes: Iterable[tuple], kept: set[int]
 ) -> FileReport:
     counts = Counter(translated=len(kept), kept=document.kept)
-    records = []
+    rows = [(each.start, each.name, each.reason, (), each.name, "") for each in document.left]
     for entry, pieces, reason, warnings in outcomes:
         if id(entry) not in kept:
             reason = reason or "another program reads the result in another way"
-            counts[reason] += 1
-        reasons = [f"left: {reason}"] if reason else warnings
-        if reasons:
-            texts = "\n".join(plain(text.pieces) for text in entry.texts)
-            found = "\n".join(plain(each or ()) for each in pieces)
-            records.append((entry.start, entry.name, reasons, texts, found))
-    for each in document.left:
-        counts[each.reason] += 1
-        records.append((each.start, each.name, [f"left: {each.reason}"], each.name, ""))
-    names = ("line", "name", "reasons", "source", "translation")
-    lines = [
-        {"file": str(source)} | dict(zip(names, (document.line(start), *rest), strict=True))
-        for start, *rest in sorted(records, key=lambda record: record[0])
-    ]
-    return FileReport(counts, lines)
+        texts = "\n".join(plain(text.pieces) for text in entry.texts)
+        found = "\n".join(plain(each or ()) for each in pieces)
+        rows.append((entry.start, entry.name, reason, warnings, texts, found))
+    counts.update(row[2] for row in rows if row[2])
+    records = [
+        {
+            "file": str(source), "line": document.line(start), "name": name,
+            "reasons": [f"left: {reason}"] if reason else warnings,
+            "source": texts, "translation": found,
+        }
+        for start, name, reason, warnings, texts, found in sorted(rows, key=itemgetter(0))
+        if reason or warnings
+    ]  # fmt: skip
+    return FileReport(counts, records)
