@@ -26,7 +26,7 @@ _BOMS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-1
 
 @dataclass(frozen=True)
 class Code:
-    """What stands in a text and is not translated: a tag, or a placeholder.
+    """A part of a text that is not translated: a tag, or a placeholder.
 
     Attributes:
         written: what it is, for people and for checks, without escapes.
@@ -70,7 +70,7 @@ class Text:
 
 
 class Edit(NamedTuple):
-    """What replaces a range of a file: strings as they are, and ranges to copy from it."""
+    """A change of a range of a file: strings as they are, and ranges to copy from it."""
 
     start: int
     end: int

@@ -4,21 +4,14 @@ Numbers, times and places of cues stay. The lines of a cue are one text, which i
 many lines again; a line that begins with a dash or a speaker's name is a text of its own.
 """
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from html import escape
+from typing import Any
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.translation.files.entries import (
-    Code,
-    Document,
-    Edit,
-    Entry,
-    Languages,
-    Left,
-    Pieces,
-)
+from tf_transformer.translation.files import entries as e
 from tf_transformer.translation.files.placeholders import text_of
 
 _LINE = re.compile(r"[^\r\n]*(?:\r*\n|\r+|$)")
@@ -30,66 +23,45 @@ _SPEAKER = re.compile(
 _NAME = re.compile(r"[A-Z][A-Z .'’-]{1,30}:(?=\s)")
 
 
-def read(content: bytes, languages: Languages) -> Document:
+def read(content: bytes, languages: e.Languages) -> e.Document:
     """Reads a file of subtitles, in UTF-8, UTF-16 or Windows-1252; no language is named there.
 
     Raises UserError if no line has times.
     """
-    bom, encoding = b"", "utf-8"
-    for mark, name in (
-        (b"\xef\xbb\xbf", "utf-8"),
-        (b"\xff\xfe", "utf-16-le"),
-        (b"\xfe\xff", "utf-16-be"),
-    ):
-        if content.startswith(mark):
-            bom, encoding = mark, name
-    try:
-        text = content[len(bom) :].decode(encoding)
-    except UnicodeDecodeError:
-        encoding = "cp1252"
-        text = content.decode(encoding, "surrogateescape")
-    is_vtt = text.startswith("WEBVTT")
-    entries, left = [], []
-    for lines in _cues(text):
-        start, end = lines[0][0], lines[-1][1]
-        name = text[start:end][:60]
-        texts, edits = [], []
-        for group in _groups(text, lines):
-            whole = " ".join(text[first:last].strip() for first, last in group)
-            found = text_of(_with_name(whole), "subtitle")
-            ends = text[group[0][1] : group[1][0]] if len(group) > 1 else ""
-            if isinstance(found, str):
-                left.append(Left(start, name, found))
-                break
-            texts.append(found)
-            edits.append((group[0][0], group[-1][1], len(group), ends))
-        else:
-            entries.append(Entry(start, name, texts, _Writer(edits, is_vtt)))
+    text, encoding, bom = e.decoded(content, ["utf-8", "cp1252", "latin-1"])
     if not any(map(_TIMES.match, text.splitlines())):
         raise UserError("no line has times, such as 00:00:01,000 --> 00:00:02,500")
-    return Document(text, encoding, entries, left=left, bom=bom)
+    entries = []
+    for lines in _cues(text):
+        groups, texts = [*_groups(text, lines)], list[Any]()
+        for group in groups:
+            whole = " ".join(text[start:end].strip() for start, end in group)
+            name = _NAME.match(whole)
+            pieces: e.Pieces = [whole]
+            if name:
+                pieces = [e.Code(name[0], "single"), whole[name.end() :]]
+            texts.append(text_of(pieces, "subtitle"))
+        start, end = lines[0][0], lines[-1][1]
+        edits = partial(_edits, text, groups)
+        entries.append(e.Entry(start, text[start:end][:60], texts, edits))
+    return e.Document(text, encoding, entries, bom=bom)
 
 
-def _cues(text: str) -> Iterator[list[tuple[int, int]]]:
+def _cues(text: str) -> Iterator[list[e.Range]]:
     """Yields the ranges of the lines of each cue that has text, without their ends."""
-    lines: list[tuple[int, int]] = []
-    in_cue = False
-    for match in _LINE.finditer(text):
+    lines, in_cue = list[e.Range](), False
+    for match in _LINE.finditer(text):  # the last is empty
         start, end = match.start(), match.start() + len(match[0].rstrip("\r\n"))
         is_time = bool(_TIMES.match(match[0]))
-        if in_cue and (is_time or start == end):
+        if is_time or start == end:
             if lines:
                 yield lines
-            lines = []
-            in_cue = False
+            lines, in_cue = [], is_time
         elif in_cue:
             lines.append((start, end))
-        in_cue = in_cue or is_time
-    if lines:
-        yield lines
 
 
-def _groups(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+def _groups(text: str, lines: Sequence[e.Range]) -> Iterator[list[e.Range]]:
     """Yields the lines that are one text: each speaker's."""
     group = [lines[0]]
     for start, end in lines[1:]:
@@ -100,56 +72,47 @@ def _groups(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[list[tuple[
     yield group
 
 
-def _with_name(text: str) -> Pieces:
-    """Returns a text with a speaker's name at its beginning as a code."""
-    name = _NAME.match(text)
-    return [Code(name[0], "single"), text[name.end() :]] if name else [text]
+def _edits(
+    text: str, groups: Sequence[Sequence[e.Range]], found: Sequence[e.Pieces | None]
+) -> Iterator[e.Edit]:
+    """Yields what writes the texts of a cue into their lines."""
+    is_vtt = text.startswith("WEBVTT")
+    for group, pieces in zip(groups, found, strict=True):
+        lines = [
+            "".join(
+                escape(piece, quote=False)
+                if is_vtt and isinstance(piece, str)
+                else e.plain([piece])
+                for piece in line
+            )
+            for line in wrapped(pieces or (), len(group))
+        ]
+        line_end = text[group[0][1] : group[1][0]] if len(group) > 1 else ""
+        yield e.Edit(group[0][0], group[-1][1], (line_end.join(lines),))
 
 
-class _Writer:
-    """Writes the texts of a cue into their ranges, each with its number of lines."""
-
-    def __init__(self, ranges: Sequence[tuple[int, int, int, str]], is_vtt: bool) -> None:
-        self._ranges, self._is_vtt = ranges, is_vtt
-
-    def __call__(self, found: Sequence[Pieces | None]) -> Iterator[Edit]:
-        for (start, end, number, ends), pieces in zip(self._ranges, found, strict=True):
-            lines = [*wrapped(pieces or (), number)]
-            between = [ends] * (len(lines) - 1) + [""]
-            whole: list[str] = []
-            for line, line_end in zip(lines, between, strict=True):
-                for piece in line:
-                    if isinstance(piece, Code):
-                        whole.append(piece.written)
-                    else:
-                        whole.append(escape(piece, quote=False) if self._is_vtt else piece)
-                whole.append(line_end)
-            yield Edit(start, end, tuple(whole))
-
-
-def wrapped(pieces: Pieces, number: int) -> Iterator[list[str | Code]]:
+def wrapped(pieces: e.Pieces, number: int) -> list[list[str | e.Code]]:
     """Breaks a text into at most so many lines of similar length; never inside of a code."""
-    words: list[list[str | Code]] = [[]]
+    words: list[list[str | e.Code]] = [[]]
     for piece in pieces:
-        parts = [piece] if isinstance(piece, Code) else re.split(r"\s+", piece)
+        parts = [piece] if isinstance(piece, e.Code) else re.split(r"\s+", piece)
         words[-1].append(parts[0])
         words += [[part] for part in parts[1:]]
     sizes = [sum(len(part) for part in word if isinstance(part, str)) for word in words]
     total = sum(sizes) + len(sizes)
 
     def lines_of(width: int) -> list[int]:
-        line, used, numbers = 0, -1, []  # without a space before the first word
+        line, used, numbers = 0, 0, []
         for size in sizes:
-            if used >= 0 and used + 1 + size > width:
-                line, used = line + 1, -1
-            used += 1 + size
+            if used and used + size > width:
+                line, used = line + 1, 0
+            used += size + 1
             numbers.append(line)
         return numbers
 
     widths = range(total // number, total + 1)
-    lines = next((found for found in map(lines_of, widths) if found[-1] < number), [0])
-    for _, group in itertools.groupby(zip(lines, words, strict=False), lambda pair: pair[0]):
-        line: list[str | Code] = []
-        for _, word in group:
-            line += [" ", *word] if line else word
-        yield [piece for piece in line if piece != ""]
+    numbers = next(found for found in map(lines_of, widths) if found[-1] < number)
+    lines: list[list[str | e.Code]] = [[] for _ in range(numbers[-1] + 1)]
+    for line, word in zip(numbers, words, strict=True):
+        lines[line] += [" ", *word] if lines[line] else word
+    return [[piece for piece in line if piece != ""] for line in lines]
