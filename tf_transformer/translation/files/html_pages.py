@@ -85,24 +85,21 @@ class _Page:
     def __init__(self, text: str, languages: ents.Languages) -> None:
         self.text, (self.source, self.target), self.kept = text, languages, 0
         self.masked = _TEMPLATE.sub(lambda match: _MASK * len(match[0]), text)
-        self.entries: list[ents.Entry] = []
-        self.left: list[ents.Left] = []
-        self.edits: list[ents.Edit] = []
-        self.run: list[_Item] = []  # the text that is being read
-        self.open = [_Element()]
-        at, finder = 0, _TOKEN
+        self.entries, self.left = list[ents.Entry](), list[ents.Left]()
+        self.edits, self.open = list[ents.Edit](), [_Element()]
+        self.run, at, finder = list[_Item](), 0, _TOKEN  # the run is the text that is read
         while at < len(text) and (token := finder.search(self.masked, at)):
             if at < token.start():
                 shown = html.unescape(text[at : token.start()])
                 words = bool(shown.strip()) + any(map(str.isalpha, shown))
                 self.run.append(_Item(at, token.start(), "text", "", words))
             at, finder, tag = token.end(), _TOKEN, (token[2] or "").lower()
+            empty = tag in _VOID or token[3] == "/>"
             if not tag or not token[3]:
                 self.run.append(_Item(*token.span(), "single"))
             elif token[1]:
                 self._end(*token.span(), tag)
             else:
-                empty = tag in _VOID or token[3] == "/>"
                 self._start(*token.span(), tag, empty)
                 if tag in _RAW and not empty:
                     finder = re.compile(rf"(?i)<(/)({tag})(?=[\s/>])[^>]*(>)?|\Z")
@@ -124,34 +121,33 @@ class _Page:
         for match in _VALUE.finditer(self.masked, start + 1 + len(tag), end):
             spans.setdefault(match[1].lower(), match.span(match.lastindex or 0))
         values = {name: self.text[slice(*span)] for name, span in spans.items()}
-        state = self._state(tag, values, spans)
-        kind = values.get("type") or values.get("name") or values.get("property") or ""
-        for name in spans if state != "-" else ():
-            if _READ.match(f"{tag} {name} {kind}"):
-                self._add([_Item(*spans[name], "text")], state, f"{name}=")
-        within = not empty and (tag in _WITHIN or state != self.open[-1].state)
-        if tag not in _BLOCKS and not within:
-            self.run.append(_Item(start, end, "single" if empty else "open", tag))
-        if not empty:
-            outer = self.run if within and tag not in _BLOCKS else None
-            self.open.append(_Element(tag, start, state, outer))
-            self.run = self.run if outer is None else []
-
-    def _state(self, tag: str, values: dict[str, str], spans: dict[str, ents.Range]) -> str:
         state, lang = self.open[-1].state, values.get("lang") or values.get("xml:lang") or ""
-        named = re.match(r"[A-Za-z]{2,3}(?![A-Za-z])", lang)
-        if named and tag == "html":
+        lang = lang if re.match(r"[A-Za-z]{2,3}(?![A-Za-z])", lang) else ""
+        if lang and tag == "html":
             ents.require_languages((lang, ""), (self.source, ""))
             self.source = self.source or lang
-        if named and state != "-":
+        if lang and state != "-":
             state = "" if ents.same_language(lang, self.source or lang) else lang
         if tag in _LITERAL or "notranslate" in values.get("class", "").split():
             state = "-"
         state = {"no": "-", "yes": "", "": ""}.get(values.get("translate", "?").lower(), state)
-        if named and self.target and not state:
-            names = spans.keys() & {"lang", "xml:lang"}
-            self.edits += [ents.Edit(*spans[name], (self.target,)) for name in names]
-        return state
+        for name in spans.keys() & {"lang", "xml:lang"} if lang and not state else ():
+            self.edits += [ents.Edit(*spans[name], (self.target,))] if self.target else []
+        kind = values.get("type") or values.get("name") or values.get("property") or ""
+        for name in spans if state != "-" else ():
+            if _READ.match(f"{tag} {name} {kind}"):
+                self._add([_Item(*spans[name], "text")], state, f"{name}=")
+        outer = None
+        if (
+            tag not in _BLOCKS
+            and (tag in _WITHIN or state != self.open[-1].state)
+            and not empty
+        ):
+            outer, self.run = self.run, []
+        elif tag not in _BLOCKS:
+            self.run.append(_Item(start, end, "single" if empty else "open", tag))
+        if not empty:
+            self.open.append(_Element(tag, start, state, outer))
 
     def _end(self, start: int, end: int, tag: str) -> None:
         at = self._depth(tag, () if tag in _BLOCKS else _BLOCKS)
@@ -185,7 +181,7 @@ class _Page:
     def _flush(self) -> None:
         """Ends a text, and makes entries of it."""
         run, self.run = self.run, []
-        _, _, state, outer = self.open[-1]
+        state, outer = self.open[-1][2:]
         letters = any(item.kind == "text" and item.words == 2 for item in run)
         self.kept += letters and state == "-" and outer is None
         for items in _texts(run) if letters and state != "-" else ():
@@ -212,11 +208,10 @@ class _Page:
                 else:
                     pieces.append(html.unescape(raw if keep else _SPACES.sub(" ", raw)))
         words = " ".join(ents.without_codes(pieces).split())
-        name = (attribute + words)[:60]
-        if not any(map(str.isalpha, words)):
-            return
-        if state:
+        name, has_letters = (attribute + words)[:60], any(map(str.isalpha, words))
+        if state and has_letters:
             self.left.append(ents.Left(start, name, f"in another language, {state}"))
+        if state or not has_letters:
             return
         quote = self.text[begin - 1] if attribute else ""
         added = '"' if quote not in ("", '"', "'") else ""
