@@ -109,10 +109,10 @@ def test_a_text_reaches_from_block_to_block(page, found):
 
 
 def test_characters_are_escaped_as_the_page_does():
-    page = "<p title='x' alt=y id=z>a&nbsp;b &mdash; c &#65;</p>"
+    page = "<p title=' x' alt=y id=z>a&nbsp;b &mdash; c &#65;</p>"
     found = translated(page, translate=lambda text: "<a> & \"b\" 'c' A\xa0\u2014")
     assert found == (
-        "<p title='&lt;a&gt; &amp; \"b\" &#x27;c&#x27; A\xa0\u2014'"
+        "<p title=' &lt;a&gt; &amp; \"b\" &#x27;c&#x27; A\xa0\u2014'"
         " alt=\"&lt;a&gt; &amp; &quot;b&quot; 'c' A\xa0\u2014\" id=z>"
         "&lt;a&gt; &amp; \"b\" 'c' A&nbsp;&mdash;</p>"
     )

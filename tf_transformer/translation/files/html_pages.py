@@ -80,7 +80,7 @@ class _Element(NamedTuple):
 
 
 class _Page:
-    """Reads a page."""
+    """Reads a page: what it has of entries, and the open elements with the text read last."""
 
     def __init__(self, text: str, languages: ents.Languages) -> None:
         self.text, (self.source, self.target), self.kept = text, languages, 0
@@ -94,12 +94,12 @@ class _Page:
                 words = bool(shown.strip()) + any(map(str.isalpha, shown))
                 self.run.append(_Item(at, token.start(), "text", "", words))
             at, finder, tag = token.end(), _TOKEN, (token[2] or "").lower()
-            empty = tag in _VOID or token[3] == "/>"
             if not tag or not token[3]:
                 self.run.append(_Item(*token.span(), "single"))
             elif token[1]:
                 self._end(*token.span(), tag)
             else:
+                empty = tag in _VOID or token[3] == "/>"
                 self._start(*token.span(), tag, empty)
                 if tag in _RAW and not empty:
                     finder = re.compile(rf"(?i)<(/)({tag})(?=[\s/>])[^>]*(>)?|\Z")
@@ -131,20 +131,18 @@ class _Page:
         if tag in _LITERAL or "notranslate" in values.get("class", "").split():
             state = "-"
         state = {"no": "-", "yes": "", "": ""}.get(values.get("translate", "?").lower(), state)
-        for name in spans.keys() & {"lang", "xml:lang"} if lang and not state else ():
-            self.edits += [ents.Edit(*spans[name], (self.target,))] if self.target else []
+        names = (
+            spans.keys() & {"lang", "xml:lang"} if lang and self.target and not state else ()
+        )
+        self.edits += [ents.Edit(*spans[name], (self.target,)) for name in names]
         kind = values.get("type") or values.get("name") or values.get("property") or ""
         for name in spans if state != "-" else ():
             if _READ.match(f"{tag} {name} {kind}"):
                 self._add([_Item(*spans[name], "text")], state, f"{name}=")
-        outer = None
-        if (
-            tag not in _BLOCKS
-            and (tag in _WITHIN or state != self.open[-1].state)
-            and not empty
-        ):
+        outer, inline = None, tag not in _BLOCKS
+        if inline and not empty and (tag in _WITHIN or state != self.open[-1].state):
             outer, self.run = self.run, []
-        elif tag not in _BLOCKS:
+        elif inline:
             self.run.append(_Item(start, end, "single" if empty else "open", tag))
         if not empty:
             self.open.append(_Element(tag, start, state, outer))
