@@ -31,23 +31,21 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files.translate_file import FORMATS, Found, translate_file
 
 _WORDS = re.compile(r"</?x+\d+/?>|\{x+\d+\}|[^\W\d_]+")
-_MSGSTR = r'(?m)^(msgstr(?:\[\d\])?)[ \t]*"[^\n]*(?:\n[ \t]*"[^\n]*)*\n?'
-_FUZZY = r"(?m)^#\|.*\n|^#, *fuzzy *\r?\n|(?<=^#), *fuzzy(?=,)|, *fuzzy(?=\r?$)"
 _OTHER = r"<alt-trans\b.*?</alt-trans>|<\w+:match\b.*?</\w+:match>"  # with targets that stay
 _TARGET = rf"(?s)({_OTHER})|\s*<(x(?:lf)?:)?target\b(?:[^>]*/>|.*?</(?(2)\2)target>)"
 _TUV = r"(?is)()\s*<tuv\b[^>]*\blang=[\"']{}\b(?:(?!</tuv).)*</tuv>"
-_STATES = (
-    r"""\s(?:state(?:-qualifier)?|subState|approved|target-language|trgLang)=["'][^"']*."""
-)
+_MSGSTR = r'(?m)^(msgstr(?:\[\d\])?)[ \t]*"[^\n]*(?:\n[ \t]*"[^\n]*)*\n?'
+_FUZZY = r"(?m)^#\|.*\n|^#, *fuzzy *\r?\n|(?<=^#), *fuzzy(?=,)|, *fuzzy(?=\r?$)"
+_STATES = r"\s(?:state(?:-qualifier)?|subState|approved|target-language|trgLang)=([\"']).*?\1"
 _TAG = r"<!--.*?-->|<(?:script|style)\b.*?</(?:script|style)>|<[a-z/!?](?:\"[^\"]*\"|'[^']*'"
 _TAG = rf"(?is)({_TAG}|[^'\">])*>)"
 _ATTRIBUTES = r"(?:alt|title|placeholder|abbr|summary|label|aria-\w+|content|value)="
-_ATTRIBUTES = rf"(?is)\s({_ATTRIBUTES})(\"[^\"]*\"|'[^']*'|[^\s>]+)|\s(?:xml:)?lang=[^\s>]+"
-_CUE = r"(?m)^(.*-->.*)\n((?:.*\S.*\n?)*)"
+_ATTRIBUTES = rf"(?is)(\s{_ATTRIBUTES})(\"[^\"]*\"|'[^']*'|[^\s>]+)|\s(?:xml:)?lang=[^\s>]+"
+_CUE = r"(?m)^(.*-->.*\n)((?:.*\S.*\n?)*)"
 _FROM = r"(?:source-language|srcLang|srclang|<html\b[^>]*\slang)=[\"']?([a-z][\w-]+)"
 _TO = r"(?m)(?:target-language|trgLang)=[\"']([\w-]+)|^\"Language: *([\w.@-]+)\\n"
+_VERSION = r"<(?:\w+:)?(?:xliff|tmx)\b[^>]*\sversion=.([\d.]+)"
 _COLUMNS = ("files", "refused", "entries", "translated", "kept", "left", "outside")
-_VALID = "{before} → {after} of {judged}, {worse} worse"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -56,25 +54,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--schema", nargs="*", default=[], type=Path, metavar="FILE")
     parser.add_argument("--blank", action="store_true", help="also without translations")
     options = parser.parse_args(arguments)
-    for path in [path for folder in options.folders for path in sorted(folder.rglob("*.*"))]:
-        suffix = path.suffix.lower().replace("xliff", "xlf").replace("html", "htm")
-        if path.suffix.lower() not in FORMATS or not path.is_file():
-            continue
-        content = path.read_bytes()
+    paths = [path for folder in options.folders for path in sorted(folder.rglob("*.*"))]
+    for path in [each for each in paths if each.suffix.lower() in FORMATS]:
+        content, suffix = path.read_bytes(), path.suffix.upper()[1:4].replace("XLI", "XLF")
         text, encoding = _decoded(content)
-        version = re.search(r"<(?:\w+:)?(?:xliff|tmx)\b[^>]*\sversion=.([\d.]+)", text)
-        kind = f"{suffix[1:].upper()} {version[1] if version else ''}".strip()
-        blanked = _without(text, kind, _languages(text)[1], ' ""\n')
-        found[kind].update(_measured(path, content, kind, options.schema))
-        if options.blank and blanked != text:
-            counts = _measured(path, blanked.encode(encoding), kind, options.schema)
-            found[f"{kind}, blanked"].update(counts)
+        kind = " ".join([suffix, *re.findall(_VERSION, text)[:1]])
+        blanked = _without(text, kind, _languages(text)[1], ' ""\n').encode(encoding)
+        found[kind] += _measured(path, content, kind, options.schema)
+        if options.blank and blanked != text.encode(encoding):
+            found[f"{kind}, blanked"] += _measured(path, blanked, kind, options.schema)
     rows, reasons = [], []
     for kind, counts in sorted(found.items()):
+        valid = "{before} → {after} of {judged}, {worse} worse".format_map(counts)
         rate = 1e3 * counts["translated"] / max(1, counts["milliseconds"])
         cells = [f"{counts[each]:,}" for each in _COLUMNS]
-        valid = _VALID.format_map(counts) if counts["judged"] else ""
-        rows.append([kind, *cells, valid, f"{rate:,.0f}"])
+        rows.append([kind, *cells, valid if counts["judged"] else "", f"{rate:,.0f}"])
         reasons += [[kind, k, f"{n:,}"] for k, n in counts.most_common() if ": " in k]
     report = Report("real_files", vars(options), options.output, {"counts": found})
     print(f"\n{table(['', *_COLUMNS, 'valid', 'translated a second'], rows)}")
@@ -106,9 +100,8 @@ def _measured(path: Path, content: bytes, kind: str, schemas: Sequence[Path]) ->
             print(f"{path}: {line[:200]!r}")
     before, now = (_faults(each, kind, schemas) for each in (content, after))
     if before is not None:
-        new = now - before
-        counts.update(judged=1, before=not before, after=not now, worse=bool(new))
-        print(f"{path}: new faults: {new}\n" * bool(new), end="")
+        counts.update(judged=1, before=not before, after=not now, worse=bool(now - before))
+        print(f"{path}: new faults: {now - before}\n" * bool(now - before), end="")
     return counts
 
 
@@ -118,8 +111,8 @@ def _translate(texts: list[str], numbers: bool) -> list[Found]:
 
 
 def _decoded(content: bytes) -> tuple[str, str]:
-    is_utf_16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
     is_utf_8 = content.decode(errors="ignore").encode() == content
+    is_utf_16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
     encoding = "utf-16" if is_utf_16 else "utf-8" if is_utf_8 else "latin-1"
     return content.decode(encoding), encoding
 
@@ -137,29 +130,27 @@ def _without(text: str, kind: str, target: str, by: str = "") -> str:
     if kind not in ("PO", "POT"):
         which = {"XLF": _TARGET, "TMX": _TUV.format(target[:2])}.get(kind[:3], "()(?!)")
         return re.sub(which, r"\1", text)
-    heads = ('msgid ""\n', 'msgid ""\r\n')
-    stays = lambda m: by and text.endswith(heads, 0, m.start())  # noqa: E731
-    return re.sub(_MSGSTR, lambda m: m[0] if stays(m) else by and m[1] + by, text)
+
+    def emptied(match: re.Match) -> str:
+        is_header = text.endswith(('msgid ""\n', 'msgid ""\r\n'), 0, match.start())
+        return match[0] if by and is_header else by and match[1] + by
+
+    return re.sub(_MSGSTR, emptied, text)
 
 
 def _outside(text: str, kind: str, target: str) -> list[str]:
     """Returns the parts of a file that must not change."""
     if kind == "HTM":
         parts = re.split(_TAG, text)
-        parts[::2] = map(_flat, parts[::2])
-        parts[1::2] = [re.sub(_ATTRIBUTES, _value, part) for part in parts[1::2]]
-        return parts
-    marks = _FUZZY if kind[:2] == "PO" else _STATES
-    text = re.sub(_CUE if kind in ("SRT", "VTT") else "(?!)", _cue, text)
-    return re.sub(marks, "", _without(text, kind, target)).split("\n")
+        tags = [re.sub(_ATTRIBUTES, _in_capitals, tag) for tag in parts[1::2]]
+        return [*tags, *map(_flat, parts[::2])]
+    text = re.sub(_CUE if kind in ("SRT", "VTT") else "(?!)", _in_capitals, text)
+    text = _without(text, kind, target)
+    return re.sub(_FUZZY if kind[:2] == "PO" else _STATES, "", text).split("\n")
 
 
-def _cue(match: re.Match) -> str:
-    return f"{match[1]}\n{_flat(match[2]).strip()}\n"
-
-
-def _value(match: re.Match) -> str:
-    return match[1] + _flat(match[2].strip("\"'")) if match[1] else ""
+def _in_capitals(match: re.Match) -> str:
+    return (match[1] or "") + _flat(match[2] or "").strip(" '\"")
 
 
 def _flat(text: str) -> str:
@@ -167,7 +158,7 @@ def _flat(text: str) -> str:
 
 
 def _faults(content: bytes, kind: str, schemas: Sequence[Path]) -> set[str] | None:
-    if kind.startswith("PO"):
+    if kind in ("PO", "POT"):
         command = ["msgfmt", "-c", "-o", "/dev/null", "-"]
         done = subprocess.run(command, input=content, capture_output=True, check=False)
         return {"msgfmt"} if done.returncode else set()
@@ -175,7 +166,7 @@ def _faults(content: bytes, kind: str, schemas: Sequence[Path]) -> set[str] | No
         parser = html5lib.HTMLParser()
         parser.parse(content)
         return {code for _, code, _ in parser.errors}
-    name = kind.replace(".", "").replace(" ", "").lower() if "TMX" in kind else kind[4:]
+    name = kind[4:] if "XLF" in kind else kind.lower().replace(".", "").replace(" ", "")
     for path in [each for each in schemas if name and name in each.name]:
         schema = etree.DTD(str(path)) if path.suffix == ".dtd" else etree.XMLSchema(file=path)
         schema.validate(etree.fromstring(content, etree.XMLParser(huge_tree=True)))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files import entries as e
-from tf_transformer.translation.files.xml_codes import Element, Outcome, XmlFile
+from tf_transformer.translation.files.xml_codes import Element, Outcome, XmlFile, written
 
 _TOOL = {"creationtool": "tf-transformer"}
 
@@ -51,19 +51,15 @@ def _outcome(file: XmlFile, unit: Element, general: str, languages: e.Languages)
         return None
 
     def edits(found: Sequence[e.Pieces | None]) -> Iterator[e.Edit]:
-        content = file.content(segment, found[0] or ())
+        content = file.content(found[0] or ())
         if target:
             yield from file.changes(target, _TOOL)
             yield from file.changes(target.all("seg")[0], {}, *content)
-            return
-        outer, inner, last = (
-            file.indentation(source),
-            file.indentation(segment),
-            variants[-1].end,
-        )
-        key = "xml:lang" if "xml:lang" in source.attributes else "lang"
-        content = (inner, *file.element("seg", {}, *content), outer if inner else "")
-        new = file.element("tuv", {key: languages[1], **_TOOL}, *content)
-        yield e.Edit(last, last, (outer, *new))
+        else:
+            outer, inner = file.indentation(source), file.indentation(segment)
+            key = "xml:lang" if "xml:lang" in source.attributes else "lang"
+            content = (inner, *written("seg", {}, *content), outer if inner else "")
+            new = written("tuv", {key: languages[1], **_TOOL}, *content)
+            yield e.Edit(variants[-1].end, variants[-1].end, (outer, *new))
 
-    return file.entry(unit, name, [segment], True, edits)  # all spaces count in TMX
+    return file.entry(unit, name, [segment], edits)

@@ -91,7 +91,7 @@ _ANY_END = re.compile(rf"[.!?…:;。！？：；,)\]}}>\"'”’»%]{_TAGS_AT_E
 
 
 class FileReport(NamedTuple):
-    """What became of a file.
+    """The outcome of a file.
 
     Attributes:
         counts: numbers of entries: `translated`, `kept` and, by their reasons, those left.

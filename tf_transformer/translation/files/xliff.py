@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files import entries as e
-from tf_transformer.translation.files.xml_codes import Element, Outcome, Part, XmlFile
+from tf_transformer.translation.files.xml_codes import Element, Outcome, Part, XmlFile, written
 
 # By version: the element that names the languages, the attributes, and the element of a unit.
 _NAMES = {
@@ -23,25 +23,24 @@ def read(content: bytes, languages: e.Languages) -> e.Document:
         raise UserError(f'The version of XLIFF must be 1 or 2. Received: "{version}".')
     top, names, unit = _NAMES[version[0]]
     holders = [each for each in file.elements if each.name == top]
-    reasons: dict[Element, str] = {}
+    found: list[Outcome] = []
     edits: list[e.Edit] = []
+    refused: list[UserError] = []
     for holder in holders:
         source, target = (holder.attributes.get(name, "") for name in names)
+        reason = ""
         try:
             e.require_languages((source, target), languages)
             if languages[1] and not target:
                 edits += file.changes(holder, {names[1]: languages[1]})
-        except UserError:
-            reasons[holder] = f"in another language, {source} to {target}"
-            if len(reasons) == len(holders):  # not one is left
-                raise
-    found: list[Outcome] = []
-    reason = ""
-    for each in file.elements:
-        if each.name == top:
-            reason = reasons.get(each, "")
-        elif each.name == unit and any(not source.is_blank() for source in each.all("source")):
-            found.append(_outcome(file, each, reason))
+        except UserError as error:
+            refused.append(error)
+            reason = f"in another language, {source} to {target}"
+        for each in holder.inside():
+            if each.name == unit and not all(s.is_blank() for s in each.all("source")):
+                found.append(_outcome(file, each, reason))
+    if refused and len(refused) == len(holders):
+        raise refused[-1]
     return file.document(found, edits)
 
 
@@ -51,38 +50,36 @@ def _outcome(file: XmlFile, unit: Element, reason: str) -> Outcome:
     source, *_ = unit.all("source")
     target = next(iter(unit.all("target")), None)
     get = unit.attributes.get
-    state = get("state") if target is None or not is_1 else target.attributes.get("state")
+    state = (target if target and is_1 else unit).attributes.get("state")
     name = get("resname") or get("id") or file.text[source.inner : source.close]
     if not is_1 and unit.parent:
         name = "/".join(filter(None, [unit.parent.attributes.get("id"), name]))
-    if unit.inherited("translate") == "no":
-        reason = reason or 'translate="no"'
-    if reason:
-        return e.Left(unit.start, name, reason)
+    marked = [each.attributes for each in source.inside() if each.name == "sm"]
+    if reason or "no" in [mark.get("translate") for mark in (unit.inherited, *marked)]:
+        return e.Left(unit.start, name, reason or 'translate="no"')
     is_work = state in ("new", "needs-translation", "initial") and get("approved") != "yes"
     if target and not target.is_blank() and not is_work:
         return None
-    segmented = unit.all("seg-source")[:1]
-    inside = [each for whole in segmented for each in whole.inside() if each.children]
-    parts = [each for each in inside if each.attributes.get("mtype") == "seg"] or [source]
-    whole = source if parts == [source] else segmented[0]
-    place = (segmented or [source])[0].end
+    *_, last = [source, *unit.all("seg-source")]  # the target stands behind it
+    segments = [each for each in last.inside() if each.attributes.get("mtype") == "seg"]
+    parts = [each for each in segments if each.children] or [source]
+    whole = source if parts == [source] else last
 
     def edits(found: Sequence[e.Pieces | None]) -> Iterator[e.Edit]:
         content: list[Part] = []
         reached = whole.inner
         for part, pieces in zip(parts, found, strict=True):
-            content += [(reached, part.inner), *file.content(part, pieces or ())]
+            content += [(reached, part.inner), *file.content(pieces or ())]
             reached = part.close
         content.append((reached, whole.close))
         marks = _MARKS_1 if is_1 else {}
-        space = {k: v for k, v in source.attributes.items() if k == "xml:space"}
         if target:
             yield from file.changes(target, marks, *content)
         else:
-            new = file.element("target", space | marks, *content)
-            yield e.Edit(place, place, (file.indentation(source), *new))
-        approved = {"approved": "no"} if get("approved") == "yes" else {}
+            space = {k: v for k, v in source.attributes.items() if k == "xml:space"}
+            new = written("target", space | marks, *content)
+            yield e.Edit(last.end, last.end, (file.indentation(source), *new))
+        approved = {"approved": "no"} if "approved" in unit.attributes else {}
         yield from file.changes(unit, approved if is_1 else _MARKS_2)
 
-    return file.entry(unit, name, parts, source.inherited("xml:space") == "preserve", edits)
+    return file.entry(unit, name, parts, edits)

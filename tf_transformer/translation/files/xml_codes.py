@@ -1,7 +1,7 @@
 """Elements of an XML file with their places in it, and their text as pieces: XLIFF, TMX."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from xml.parsers import expat
@@ -11,29 +11,28 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files import entries as e
 from tf_transformer.translation.files.placeholders import text_of
 
-_BOMS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
-_STARTS = _BOMS | {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
 _DECLARED = re.compile(r"""<\?xml\s[^<>]*?\bencoding\s*=\s*["']([\w.:-]+)""", re.ASCII)
 _TAG = re.compile(r"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
 _ATTRIBUTE = re.compile(r"""\s([^\s=]+)\s*=\s*("[^"]*"|'[^']*')""")
 _SPACES = re.compile("[ \t\r\n]+")
 _AROUND = {"g", "hi", "mrk", "pc"}  # elements around text; any other is a code as a whole
-_PAIRED = {"bpt", "bx", "sc", "sm", "ept", "ex", "ec", "em"}  # the last four close the others
-_PAIRS = ("startRef", "rid", "id", "i")  # attributes that name what is opened and closed
-_VALUE = re.compile(r"\s*[{$%]")  # begins what stands for a word, unlike a tag
+_ROLES: dict[str, Any] = dict.fromkeys(("bpt", "bx", "sc", "sm"), "open")
+_ROLES |= dict.fromkeys(("ept", "ex", "ec", "em"), "close")
+_VALUE = re.compile(r"""(?:>|\s(?:equiv-text|disp)=["'])\s*[{$%]""")  # stands for a word
 
 Part = str | e.Range
-Content = tuple[Part, ...]
 Outcome = e.Entry | e.Left | None  # of a unit; None if it is translated already
-Edits = Callable[[Sequence[e.Pieces | None]], Iterable[e.Edit]]
+Changes = Iterable[e.Edit]
+Edits = Callable[[Sequence[e.Pieces | None]], Changes]
 
 
 @dataclass(eq=False, slots=True)
 class Element:
     """An element: places of its first tag, content and last tag, and what is in it."""
 
-    name: str  # without the prefix of the first element
+    name: str
     attributes: dict[str, str]
+    inherited: dict[str, str]  # its attributes, and those of the elements around it
     parent: "Element | None"
     start: int
     inner: int
@@ -52,12 +51,6 @@ class Element:
                 yield each
                 yield from each.inside()
 
-    def inherited(self, attribute: str) -> str:
-        """Returns an attribute, its own or that of the nearest element around; "" if none."""
-        if self.parent is None or attribute in self.attributes:
-            return self.attributes.get(attribute, "")
-        return self.parent.inherited(attribute)
-
     def is_blank(self) -> bool:
         """Tells whether it has neither text nor codes."""
         return all(
@@ -70,27 +63,18 @@ class XmlFile:
     """An XML file whose first element has a name, as elements in their order."""
 
     def __init__(self, content: bytes, root: str) -> None:
-        self._bom = next((bom for bom in _BOMS if content.startswith(bom)), b"")
         declared = _DECLARED.match(content[:1024].decode("latin-1"))
-        named = declared[1] if declared else "utf-8"
-        self._encoding = next((_STARTS[b] for b in _STARTS if content.startswith(b)), named)
-        try:
-            self.text = content[len(self._bom) :].decode(self._encoding)
-        except (LookupError, UnicodeDecodeError) as error:
-            raise UserError(f"The file has another encoding than it names: {error}.") from None
+        encodings = [declared[1] if declared else "utf-8"]
+        self.text, self._encoding, self._bom = e.decoded(content, encodings)
         self._line_end = "\r\n" if "\r\n" in self.text else "\n"
-        self.elements: list[Element] = []
-        self._parse(self.text.encode())
-        name = self.elements[0].name
-        self.prefix = name[: name.find(":") + 1]
-        for element in self.elements:
-            element.name = element.name.removeprefix(self.prefix)
+        self.elements = [*self._parsed(self.text.encode()).inside()]
         if self.elements[0].name != root:
+            name = self.elements[0].name
             raise UserError(f"The first element must be {root}. Received: {name}.")
 
-    def _parse(self, data: bytes) -> None:
+    def _parsed(self, data: bytes) -> Element:
         parser = expat.ParserCreate("utf-8")
-        opened: list[Element] = []
+        opened = [Element("", {}, {}, None, 0, 0)]
         last = [0, 0]  # the place reached, in bytes, which expat counts, and in characters
 
         def here() -> int:
@@ -102,10 +86,10 @@ class XmlFile:
             tag = _TAG.match(self.text, here())
             if tag is None or len(opened) > 100:
                 raise UserError(f"Elements are too deep, in line {parser.CurrentLineNumber}.")
-            element = Element(name, attributes, opened[-1] if opened else None, *tag.span())
-            if opened:
-                opened[-1].children.append(element)
-            self.elements.append(element)
+            parent = opened[-1]
+            inherited = parent.inherited | attributes
+            element = Element(name, attributes, inherited, parent, *tag.span())
+            parent.children.append(element)
             opened.append(element)
 
         def end(_: str) -> None:
@@ -125,6 +109,7 @@ class XmlFile:
             parser.Parse(data, True)
         except expat.ExpatError as error:
             raise UserError(f"The file is not XML: {error}.") from None
+        return opened[0]
 
     def document(self, found: Sequence[Outcome], edits: Sequence[e.Edit] = ()) -> e.Document:
         """Returns the file with what its units are: None is one translated already."""
@@ -134,80 +119,63 @@ class XmlFile:
         more = (found.count(None), left, edits, name.span(1) if name else None, self._bom)
         return e.Document(self.text, self._encoding, entries, *more)
 
-    def entry(
-        self, unit: Element, name: str, parts: Sequence[Element], preserve: bool, edits: Edits
-    ) -> e.Entry | e.Left:
-        """Returns an entry whose texts are what some elements hold; `preserve` their spaces."""
-        texts: list[e.Text] = []
-        for part in parts:
-            marks = [(each.name, each.attributes.get("translate")) for each in part.inside()]
-            pieces = self._pieces(part)
-            if not preserve:
-                pieces = [_SPACES.sub(" ", p) if isinstance(p, str) else p for p in pieces]
-            text = text_of(pieces, "any")
-            if isinstance(text, str) or ("sm", "no") in marks:
-                reason = text if isinstance(text, str) else "a part is not to be translated"
+    def entry(self, unit: Element, name: str, parts: list[Element], edits: Edits) -> Outcome:
+        """Returns an entry whose texts are what some elements hold."""
+        texts = [text_of(self._pieces(part), "any") for part in parts]
+        for reason in texts:
+            if isinstance(reason, str):
                 return e.Left(unit.start, name, reason)
-            texts.append(text)
-        return e.Entry(unit.start, name, texts, edits)
+        return e.Entry(unit.start, name, [t for t in texts if isinstance(t, e.Text)], edits)
 
     def _pieces(self, element: Element) -> list[str | e.Code]:
         pieces: list[str | e.Code] = []
+        is_tmx = self.elements[0].name == "tmx"  # where all spaces count
+        preserve = is_tmx or element.inherited.get("xml:space") == "preserve"
         for each in element.children:
             if isinstance(each, str):
-                pieces.append(each)
+                pieces.append(each if preserve else _SPACES.sub(" ", each))
                 continue
             start, inner, close, end = each.start, each.inner, each.close, each.end
-            get = each.attributes.get
+            get, written = each.attributes.get, self.text[start:end]
             protected = get("mtype") == "protected" or get("translate") == "no"
             if each.name in _AROUND and inner < close and not protected:
                 opening = e.Code(self.text[start:inner], "open", start, (start, inner))
                 closing = e.Code(self.text[close:end], "close", start, (close, end))
                 pieces += [opening, *self._pieces(each), closing]
-                continue
-            native = [*each.children, get("equiv-text"), get("disp")]
-            is_value = any(isinstance(n, str) and _VALUE.match(n) for n in native)
-            pair = (each.name[1:], *[get(key) for key in _PAIRS if get(key)][:1])
-            role: Any = "value" if is_value else "single"
-            if each.name in _PAIRED:
-                role = "close" if each.name[0] == "e" else "open"
-            pieces.append(e.Code(self.text[start:end], role, pair, (start, end)))
+            else:
+                role = _ROLES.get(each.name, "value" if _VALUE.search(written) else "single")
+                pair = each.name[1:], get("startRef") or get("rid") or get("id") or get("i")
+                pieces.append(e.Code(written, role, pair, (start, end)))
+        if element.name == "source" and not preserve and self.text[element.inner] in "\r\n":
+            pieces[:1] = [p.lstrip() if isinstance(p, str) else p for p in pieces[:1]]
+            pieces[-1:] = [p.rstrip() if isinstance(p, str) else p for p in pieces[-1:]]
         return pieces
 
     def indentation(self, element: Element) -> str:
         """Returns the line break and spaces before an element that begins a line, else ""."""
         before = self.text[max(0, element.start - 200) : element.start]
-        indent = before[len(before.rstrip(" \t")) :]
-        return self._line_end + indent if before.endswith("\n" + indent) else ""
+        _, line_break, indent = before.rpartition("\n")
+        return self._line_end + indent if line_break and not indent.strip() else ""
 
-    def content(self, element: Element, pieces: e.Pieces) -> Content:
-        """Returns what is written for a translation; CDATA if the element is such a section."""
-        raw = self.text[element.inner : element.close]
-        is_cdata = raw.startswith("<![CDATA[") and raw.find("]]>") == len(raw) - 3
-        if is_cdata and not any(isinstance(piece, e.Code) and piece.copy for piece in pieces):
-            text = e.plain(pieces).replace("]]>", "]]]]><![CDATA[>")
-            return ("<![CDATA[", text.replace("\n", self._line_end), "]]>")
+    def content(self, pieces: e.Pieces) -> tuple[Part, ...]:
+        """Returns what is written for a translation."""
         signs = {"\r": "&#13;", "\n": self._line_end}
         return e.filled(pieces, lambda text: escape(text, signs))
 
-    def element(self, name: str, attributes: Mapping[str, str], *content: Part) -> Content:
-        """Returns an element as it is written."""
-        written = "".join(f' {key}="{value}"' for key, value in attributes.items())
-        return (f"<{self.prefix}{name}{written}>", *content, f"</{self.prefix}{name}>")
-
-    def changes(
-        self, element: Element, attributes: Mapping[str, str], *content: Part
-    ) -> Iterator[e.Edit]:
-        """Returns the changes that give an element attributes and, if there is any, content."""
-        found = _ATTRIBUTE.finditer(self.text, element.start, element.inner)
-        places = {match[1]: (match.start(2) + 1, match.end(2) - 1) for match in found}
+    def changes(self, element: Element, marks: dict[str, str], *content: Part) -> Changes:
+        """Yields the changes that give an element attributes and, if there is any, content."""
         tag = self.text[element.start : element.inner]
         last = element.start + len(tag.rstrip("/> \t\r\n"))
-        for name, value in attributes.items():
+        found = _ATTRIBUTE.finditer(self.text, element.start, last)
+        places = {match[1]: (match.start(2) + 1, match.end(2) - 1) for match in found}
+        for name, value in marks.items():
             new = value if name in places else f' {name}="{value}"'
             yield e.Edit(*places.get(name, (last, last)), (new,))
-        if content and element.close < element.end:
-            yield e.Edit(element.inner, element.close, content)
-        elif content:
-            content = (">", *content, f"</{self.prefix}{element.name}>")
-            yield e.Edit(last, element.end, content)
+        if content:
+            yield e.Edit(last, element.end, (">", *content, f"</{element.name}>"))
+
+
+def written(name: str, attributes: dict[str, str], *content: Part) -> tuple[Part, ...]:
+    """Returns an element as it is written."""
+    marks = "".join(f' {key}="{value}"' for key, value in attributes.items())
+    return (f"<{name}{marks}>", *content, f"</{name}>")
