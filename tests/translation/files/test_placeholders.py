@@ -4,8 +4,12 @@ import time
 
 import pytest
 
+from tf_transformer.translation.files import placeholders
 from tf_transformer.translation.files.entries import Code, Text
-from tf_transformer.translation.files.placeholders import text_of
+
+
+def text_of(text, style="any"):
+    return placeholders.text_of([text], style)
 
 
 def codes(text, style="any"):
@@ -37,17 +41,14 @@ python-brace: {} {name!r:>{width}} {{ }}: %s
 perl-brace: {name}: {} %s
 ruby: %<number>d %{cats} %s: {x}
 php: %'05d %1$s %s: :x
-boost: %1% %|2$5| %s: {x}
+boost: %1% %|2$5| %s: 5 % of
 sh: $name ${other}: %s
 qt: %1 %L2 %n: %s
 java: {0} {1,number}: {x} %s
 java-printf: %s %n %1$tY: {x}
 csharp: {0:C2} {{ }}: %s
 object-pascal: %s %0:d: {x}
-go: %v %[1]d: {x}
 gcc-internal: %qD %< %>: {x}
-no-such: %s {x}: 5 % of
-html: {{x}} {%y%} <?php?>: <b> &amp; %s
 subtitle: {\\an8} <i> </i> <c.x> </c> <v> <00:01.000> &lt;: %s {x}
 """
 
@@ -60,13 +61,13 @@ def test_codes_of_an_unknown_kind():
 
 @pytest.mark.parametrize("text", PROSE.splitlines())
 def test_prose_has_no_codes_and_no_accelerators(text):
-    assert text_of(text, "any") == Text([text])
+    assert text_of(text) == Text([text])
 
 
 @pytest.mark.parametrize("line", KNOWN.splitlines())
 def test_codes_of_a_known_kind(line):
     style, wanted, others = line.split(": ", 1)[0], *line.split(": ", 1)[1].rsplit(": ", 1)
-    style += "-format" * (style not in ("html", "subtitle"))
+    style += "-format" * (style != "subtitle")
     assert [code.written for code in codes(f"{wanted} a {others}", style)] == wanted.split()
 
 
@@ -96,25 +97,31 @@ def test_tags_are_paired_by_nesting():
 
 def test_codes_that_are_there_stay():
     code = Code('<x id="1"/>', "single")
-    assert text_of(["a ", code, "b%%"], "any").pieces == ["a ", code, "b", Code("%%")]
+    assert placeholders.text_of(["a ", code, "b%%"], "any").pieces == [
+        "a ",
+        code,
+        "b",
+        Code("%%"),
+    ]
 
 
-def test_messages_in_one_are_left():
+def test_messages_in_one_and_unknown_formats_are_left():
+    assert text_of("a ~a", "lisp-format") == "lisp-format is not known"
     for text in (
         "{n, plural, one {# dog} other {x}}",
         "{VAR_SELECT, select, male {he} other {x}}",
     ):
-        assert text_of(text, "any") == "ICU message"
+        assert text_of(text) == "ICU message"
     for text in ("{0} none|{1} one|[2,*] many", "car | cars"):
-        assert text_of(text, "any") == "several messages in one, separated by |"
+        assert text_of(text) == "several messages in one, separated by |"
     assert [code.written for code in codes("{n, number} | 5")] == ["{n, number}"]
 
 
 def test_an_accelerator_is_taken_off():
     for text in ("&File", "E&xit", "Save _As", "E_xit", "Show _all", "Tom's &dog…"):
         at = max(text.find("&"), text.find("_"))
-        assert text_of(text, "any") == Text([text[:at] + text[at + 1 :]], text[at : at + 2])
-    assert text_of("保存(&S)", "any") == Text(["保存"], "&S")
+        assert text_of(text) == Text([text[:at] + text[at + 1 :]], text[at : at + 2])
+    assert text_of("保存(&S)") == Text(["保存"], "&S")
     for text, style in (("&File", "subtitle"), ("&" + "x" * 80, "any")):
         assert text_of(text, style) == Text([text])
 
@@ -122,6 +129,6 @@ def test_an_accelerator_is_taken_off():
 def test_time_is_linear():
     start = time.perf_counter()
     for part in ["<", "<a '", "{", "{a", "%", "&", "<!--", "{{", "{%", "[", "<b>"]:
-        for style in ("any", "html", "subtitle", "python-brace-format"):
+        for style in ("any", "subtitle", "python-brace-format"):
             text_of(part * 9000, style)
     assert time.perf_counter() - start < 20

@@ -34,6 +34,7 @@ _Value = tuple[int, int, int, str]  # places of a keyword, of its strings, their
 class _Message(NamedTuple):
     comments: list[re.Match]
     values: dict[str, _Value]
+    end: str  # of lines
 
     def flags(self) -> list[str]:
         lines = [line[0][2:] for line in self.comments if line[0][:2] == "#,"]
@@ -41,8 +42,7 @@ class _Message(NamedTuple):
 
     def forms(self) -> dict[int, _Value]:
         """Returns what there is of a translation, by the numbers of forms."""
-        found = [keyword for keyword in self.values if keyword.startswith("msgstr")]
-        return {int(keyword[7:-1] or 0): self.values[keyword] for keyword in found}
+        return {int(k[7:-1] or 0): v for k, v in self.values.items() if k[:6] == "msgstr"}
 
 
 def read(content: bytes, languages: e.Languages, fuzzy: bool = False) -> e.Document:
@@ -51,24 +51,14 @@ def read(content: bytes, languages: e.Languages, fuzzy: bool = False) -> e.Docum
     If `fuzzy`, translated entries are marked so. Raises UserError for what gettext cannot read
     either, or a header with another language.
     """
-    bom = b"\xef\xbb\xbf" * content.startswith(b"\xef\xbb\xbf")
     named = re.search(_CHARSET.encode(), content)
-    encoding = named[1].decode() if named else "utf-8"
-    try:
-        text = content[len(bom) :].decode(encoding)
-    except (UnicodeDecodeError, LookupError):
-        if b"charset=" in content:
-            raise UserError(f"it is not in {encoding}; its header names no other") from None
-        text, encoding = content.decode("latin-1"), "latin-1"
-    end = "\r\n" if text[: text.find("\n")].endswith("\r") else "\n"
+    text, encoding, bom = e.decoded(content, [named[1].decode() if named else "utf-8"])
     messages = [*_messages(text)]
-    header = next(
-        (m for m in messages if m.values["msgid"][3] == "" and len(m.values) == 2), None
-    )
+    headers = [m for m in messages if m.values["msgid"][3] == "" and len(m.values) == 2][:1]
     is_plural = any("msgid_plural" in each.values for each in messages)
-    edits, rule = _completed(header, languages, is_plural, end) if header else ([], "")
+    edits, rule = _completed(headers[0], languages, is_plural) if headers else ([], "")
     numbers = _numbers(rule)
-    found = [_outcome(m, numbers, fuzzy, end) for m in messages if m is not header]
+    found = [_outcome(m, numbers, fuzzy) for m in messages if m not in headers]
     entries = [each for each in found if isinstance(each, e.Entry)]
     left = [each for each in found if isinstance(each, e.Left)]
     charset = next((match.span(1) for match in re.finditer(_CHARSET, text)), None)
@@ -76,12 +66,17 @@ def read(content: bytes, languages: e.Languages, fuzzy: bool = False) -> e.Docum
 
 
 def _messages(text: str) -> Iterator[_Message]:
-    message, keyword = _Message([], {}), ""
+    end = "\r\n" if text[: text.find("\n")].endswith("\r") else "\n"
+    message, keyword = _Message([], {}, end), ""
     for token in _TOKEN.finditer(f"{text}\nmsgid"):
         begins = token["comment"] or token["keyword"] in ("msgctxt", "msgid")
-        if begins and message.forms() and all(end for _, _, end, _ in message.values.values()):
+        if (
+            begins
+            and message.forms()
+            and all(stop for _, _, stop, _ in message.values.values())
+        ):
             yield message
-            message = _Message([], {})
+            message = _Message([], {}, end)
         values = message.values
         if token["comment"]:
             message.comments.append(token)
@@ -100,7 +95,7 @@ def _messages(text: str) -> Iterator[_Message]:
 
 
 def _completed(
-    header: _Message, languages: e.Languages, is_plural: bool, end: str
+    header: _Message, languages: e.Languages, is_plural: bool
 ) -> tuple[list[e.Edit], str]:
     """Returns the edits of a header that is a template's, and its rule for plurals."""
     from babel.messages.plurals import PLURALS
@@ -109,7 +104,7 @@ def _completed(
     fields = dict(re.findall(r"(?m)^([\w-]+):[ \t]*(.*)", text))
     e.require_languages(("", fields.get("Language", "")), languages)
     target = (fields.get("Language") or languages[1]).replace("-", "_")
-    rule, new = fields.get("Plural-Forms", ""), {}
+    rule, new = fields.get("Plural-Forms", ""), {"Language": target}
     known = PLURALS.get(target) or PLURALS.get(target.split("_")[0])
     if known and ("INTEGER" in rule or (is_plural and not rule)):
         rule = new["Plural-Forms"] = "nplurals={}; plural={};".format(*known)
@@ -117,17 +112,17 @@ def _completed(
         new["PO-Revision-Date"] = f"{datetime.now(UTC):%Y-%m-%d %H:%M%z}"
     if "charset=CHARSET" in text:
         new["Content-Type"] = "text/plain; charset=UTF-8"
-    if not new and fields.get("Language") != "":
+    if len(new) == 1 and fields.get("Language") != "":
         return [], rule
-    for name, value in ({"Language": target} | new).items():
+    for name, value in new.items():
         line = f"{name}: {value}\n"
         text = re.sub(rf"(?m)^{name}:.*\n", line, text) if name in fields else text + line
-    written = e.Edit(start, stop, (_written([text], end),))
-    return [written, *_comment_edits(header, False, end)], rule
+    written = e.Edit(start, stop, (_written([text], header.end),))
+    return [written, *_comment_edits(header, False)], rule
 
 
 def _numbers(rule: str) -> list[list[int]]:
-    """Returns the numbers of things that each form of a plural is for."""
+    """Returns the numbers of things that each form of a plural is for; none without a rule."""
     match = re.search(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=([^;]+)", rule)
     numbers: list[list[int]] = [[] for _ in range(int(match[1]) if match else 0)]
     with suppress(ValueError, ArithmeticError, IndexError):
@@ -138,9 +133,7 @@ def _numbers(rule: str) -> list[list[int]]:
     return []
 
 
-def _outcome(
-    message: _Message, numbers: _Numbers, fuzzy: bool, end: str
-) -> e.Entry | e.Left | None:
+def _outcome(message: _Message, numbers: _Numbers, fuzzy: bool) -> e.Entry | e.Left | None:
     """Returns an entry to translate, or one that is left; None if there is nothing to do."""
     values, flags, forms = message.values, message.flags(), message.forms()
     sources = [values[each] for each in ("msgid", "msgid_plural") if each in values]
@@ -149,21 +142,19 @@ def _outcome(
     missing = [at for at in wanted if at not in done]
     if not missing:
         return None
-    formats = [flag for flag in flags if re.match(r"(?!no-|im)[\w+-]+-format$", flag)]
+    formats = [flag for flag in flags if re.match(r"(?!no-|im|possible)[\w+-]+-format$", flag)]
     name = ": ".join(values[each][3] for each in ("msgctxt", "msgid") if each in values)[:60]
     start, texts = sources[0][0], []
+    reason = "a plural without Plural-Forms" * (len(sources) > 1 and not numbers)
     for *_, source in sources:
         text = e.Text([source])
         for style in formats or ["any"]:
             found = text_of(text.pieces, style)
-            if isinstance(found, str):
-                return e.Left(start, name, found)
+            if reason or isinstance(found, str):
+                return e.Left(start, name, reason or str(found))
             text = replace(found, accelerator=text.accelerator or found.accelerator)
         texts.append(text)
-    if len(texts) > 1:
-        if not numbers:
-            return e.Left(start, name, "a plural without Plural-Forms")
-        texts = [*_forms(texts[0], texts[1], numbers)]
+    texts = [*_forms(texts[0], texts[1], numbers)] if len(texts) > 1 else texts
 
     def edits(translations: Sequence[e.Pieces | None]) -> Iterator[e.Edit]:
         new = dict(zip(missing, translations, strict=True))
@@ -171,11 +162,13 @@ def _outcome(
         good = [found for at, found in new.items() if found and texts[at].may_lack]
         pieces: list[str | e.Range] = []
         for at in sorted({*wanted, *done}):
-            pieces.append(f"{end * bool(pieces)}msgstr{f'[{at}]' * (len(sources) > 1)} ")
-            string = _written(new.get(at) or [[], *good][-1], end)
+            pieces.append(
+                f"{message.end * bool(pieces)}msgstr{f'[{at}]' * (len(sources) > 1)} "
+            )
+            string = _written(new.get(at) or [[], *good][-1], message.end)
             pieces.append(done[at][1:3] if at in done else string)
         yield e.Edit(min(forms.values())[0], max(forms.values())[2], tuple(pieces))
-        yield from _comment_edits(message, fuzzy, end)
+        yield from _comment_edits(message, fuzzy)
 
     return e.Entry(start, name, [texts[at] for at in missing], edits)
 
@@ -187,16 +180,15 @@ def _forms(singular: e.Text, plural: e.Text, numbers: _Numbers) -> Iterator[e.Te
     values = [each for each in values if _NUMERIC.search(each.written)] or values
     code = values[0] if len(values) == 1 else None
     is_in_both = code is None or code.written in e.plain(singular.pieces)
-    pieces, ordered = [*plural.pieces], [each for each in codes if each.in_order]
+    ordered = [each for each in codes if each.in_order]
+    numbered: dict[object, e.Code] = {}
     if code in ordered and len(ordered) > 1:  # whose order says less without this one
-        swap: dict[object, e.Code]
-        swap = {each: replace(each, written=each.numbered, in_order=False) for each in ordered}
-        pieces = [swap.get(piece, piece) for piece in pieces]
-        code = swap[code] if code and code.numbered else None
+        numbered = {c: replace(c, written=c.numbered, in_order=False) for c in ordered}
+        code = numbered[code] if code and code.numbered else None
+    pieces = [numbered.get(piece, piece) for piece in plural.pieces]
+    text = e.without_codes(pieces)
     for served in numbers:
-        given = next(
-            (str(n) for n in served if n != 1 and str(n) not in e.without_codes(pieces)), ""
-        )
+        given = next((str(n) for n in served if n != 1 and str(n) not in text), "")
         if 1 in served and len(numbers) > 1 and (max(served) == 1 or is_in_both):
             yield singular
         elif len(numbers) < 3 or not code or not given:
@@ -206,15 +198,15 @@ def _forms(singular: e.Text, plural: e.Text, numbers: _Numbers) -> Iterator[e.Te
             yield replace(plural, pieces=counted, stands_in=(given, code), may_lack=True)
 
 
-def _comment_edits(message: _Message, fuzzy: bool, end: str) -> Iterator[e.Edit]:
+def _comment_edits(message: _Message, fuzzy: bool) -> Iterator[e.Edit]:
     """Yields edits for the flag `fuzzy`; what a fuzzy entry was before goes in any case."""
     flags, place = message.flags(), min(message.values.values())[0]
     new = ["fuzzy"] * fuzzy + [flag for flag in flags if flag != "fuzzy"]
     for line in message.comments:
         if line[0][:2] == "#|" or (line[0][:2] == "#," and new != flags):
-            yield e.Edit(line.start(), line.end() + len(end), ())
+            yield e.Edit(line.start(), line.end() + len(message.end), ())
     if new and new != flags:
-        yield e.Edit(place, place, (f"#, {', '.join(new)}{end}",))
+        yield e.Edit(place, place, (f"#, {', '.join(new)}{message.end}",))
 
 
 def _written(pieces: e.Pieces, end: str) -> str:
