@@ -54,9 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--schema", nargs="*", default=[], type=Path, metavar="FILE")
     parser.add_argument("--blank", action="store_true", help="also without translations")
     options = parser.parse_args(arguments)
+    report = Report("real_files", vars(options), options.output, {"counts": found})
     paths = [path for folder in options.folders for path in sorted(folder.rglob("*.*"))]
     for path in [each for each in paths if each.suffix.lower() in FORMATS]:
-        content, suffix = path.read_bytes(), path.suffix.upper()[1:4].replace("XLI", "XLF")
+        content, suffix = path.read_bytes(), path.suffix.upper()[1:].replace("XLIFF", "XLF")
         text, encoding = _decoded(content)
         kind = " ".join([suffix, *re.findall(_VERSION, text)[:1]])
         blanked = _without(text, kind, _languages(text)[1], ' ""\n').encode(encoding)
@@ -70,7 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cells = [f"{counts[each]:,}" for each in _COLUMNS]
         rows.append([kind, *cells, valid if counts["judged"] else "", f"{rate:,.0f}"])
         reasons += [[kind, k, f"{n:,}"] for k, n in counts.most_common() if ": " in k]
-    report = Report("real_files", vars(options), options.output, {"counts": found})
     print(f"\n{table(['', *_COLUMNS, 'valid', 'translated a second'], rows)}")
     print(f"\n{table(['', 'refused or left', ''], reasons)}\n\n{report.say_machine()}")
     print("wrote", report.write())
@@ -93,6 +93,9 @@ def _measured(path: Path, content: bytes, kind: str, schemas: Sequence[Path]) ->
     for reason, number in report.counts.items():
         names = (reason,) if reason in ("translated", "kept") else ("left", f"left: {reason}")
         counts.update(dict.fromkeys(("entries", *names), number))
+    for record in report.records:
+        if "another program" in record["reasons"][0]:
+            print(f"{path}: {record}")
     both = [_outside(_decoded(each)[0], kind, languages[1]) for each in (content, after)]
     for line in difflib.unified_diff(*both, n=0, lineterm="") if both[0] != both[1] else ():
         if line[0] in "-+" and line.strip() not in ("---", "+++"):
@@ -140,7 +143,7 @@ def _without(text: str, kind: str, target: str, by: str = "") -> str:
 
 def _outside(text: str, kind: str, target: str) -> list[str]:
     """Returns the parts of a file that must not change."""
-    if kind == "HTM":
+    if kind in ("HTM", "HTML"):
         parts = re.split(_TAG, text)
         tags = [re.sub(_ATTRIBUTES, _in_capitals, tag) for tag in parts[1::2]]
         return [*tags, *map(_flat, parts[::2])]
@@ -162,7 +165,7 @@ def _faults(content: bytes, kind: str, schemas: Sequence[Path]) -> set[str] | No
         command = ["msgfmt", "-c", "-o", "/dev/null", "-"]
         done = subprocess.run(command, input=content, capture_output=True, check=False)
         return {"msgfmt"} if done.returncode else set()
-    if kind == "HTM":
+    if kind in ("HTM", "HTML"):
         parser = html5lib.HTMLParser()
         parser.parse(content)
         return {code for _, code, _ in parser.errors}
