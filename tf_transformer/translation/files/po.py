@@ -80,7 +80,7 @@ def _messages(text: str) -> Iterator[_Message]:
         values = message.values
         if token["comment"]:
             message.comments.append(token)
-            if token[0].startswith("#~"):  # an old entry, to which the comments belong
+            if token[0][:2] == "#~":  # an old entry, to which the comments belong
                 message.comments.clear()
         elif token["keyword"] and token[0] not in values and (begins or "msgid" in values):
             keyword = token[0]
@@ -135,7 +135,7 @@ def _numbers(rule: str) -> list[list[int]]:
 
 def _outcome(message: _Message, numbers: _Numbers, fuzzy: bool) -> e.Entry | e.Left | None:
     """Returns an entry to translate, or one that is left; None if there is nothing to do."""
-    values, flags, forms = message.values, message.flags(), message.forms()
+    values, flags, forms, end = message.values, message.flags(), message.forms(), message.end
     sources = [values[each] for each in ("msgid", "msgid_plural") if each in values]
     done = {at: each for at, each in forms.items() if each[3] and "fuzzy" not in flags}
     wanted = range(len(numbers) or len(forms)) if len(sources) > 1 else [0]
@@ -162,11 +162,9 @@ def _outcome(message: _Message, numbers: _Numbers, fuzzy: bool) -> e.Entry | e.L
         good = [found for at, found in new.items() if found and texts[at].may_lack]
         pieces: list[str | e.Range] = []
         for at in sorted({*wanted, *done}):
-            pieces.append(
-                f"{message.end * bool(pieces)}msgstr{f'[{at}]' * (len(sources) > 1)} "
-            )
-            string = _written(new.get(at) or [[], *good][-1], message.end)
-            pieces.append(done[at][1:3] if at in done else string)
+            keyword = f"msgstr[{at}] " if len(sources) > 1 else "msgstr "
+            string = _written(new.get(at) or [[], *good][-1], end)
+            pieces += [end * bool(pieces) + keyword, done[at][1:3] if at in done else string]
         yield e.Edit(min(forms.values())[0], max(forms.values())[2], tuple(pieces))
         yield from _comment_edits(message, fuzzy)
 

@@ -66,10 +66,9 @@ class XmlFile:
         declared = _DECLARED.match(content[:1024].decode("latin-1"))
         encodings = [declared[1] if declared else "utf-8"]
         self.text, self._encoding, self._bom = e.decoded(content, encodings)
-        self._line_end = "\r\n" if "\r\n" in self.text else "\n"
+        self._signs = {"\r": "&#13;", "\n": "\r\n" if "\r\n" in self.text else "\n"}
         self.elements = [*self._parsed(self.text.encode()).inside()]
-        if self.elements[0].name != root:
-            name = self.elements[0].name
+        if (name := self.elements[0].name) != root:
             raise UserError(f"The first element must be {root}. Received: {name}.")
 
     def _parsed(self, data: bytes) -> Element:
@@ -155,12 +154,11 @@ class XmlFile:
         """Returns the line break and spaces before an element that begins a line, else ""."""
         before = self.text[max(0, element.start - 200) : element.start]
         _, line_break, indent = before.rpartition("\n")
-        return self._line_end + indent if line_break and not indent.strip() else ""
+        return self._signs["\n"] + indent if line_break and not indent.strip() else ""
 
     def content(self, pieces: e.Pieces) -> tuple[Part, ...]:
         """Returns what is written for a translation."""
-        signs = {"\r": "&#13;", "\n": self._line_end}
-        return e.filled(pieces, lambda text: escape(text, signs))
+        return e.filled(pieces, lambda text: escape(text, self._signs))
 
     def changes(self, element: Element, marks: dict[str, str], *content: Part) -> Changes:
         """Yields the changes that give an element attributes and, if there is any, content."""
