@@ -188,7 +188,6 @@ def test_clean_keeps_train_apart_from_given_sets(dirty, capsys):
         ("--train dirty --clean dirty", "--clean must name a new folder. Received: dirty"),
         ("--train dirty --clean dirty.en/out", "--clean must be in a writable folder"),
         ("--clean out", "--clean needs --train."),
-        ("--train dirty --numbers", "--numbers needs --clean"),
         (
             "--train dirty --train dirty:de-en --clean out",
             "languages at a time. Received: de-en, en-de",
