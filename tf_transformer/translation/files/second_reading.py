@@ -141,6 +141,7 @@ def _fault(content: bytes) -> str:
 # --- XLIFF and TMX, by lxml -------------------------------------------------------------------
 
 _MARKS = {"state", "state-qualifier", "subState", "target-language", "trgLang", "creationtool"}
+_MARKS |= {"changedate", "changeid"}
 
 
 def compare_xml(before: bytes, after: bytes) -> str:
@@ -201,9 +202,10 @@ def _codes(node: Any) -> Iterator[str]:
     """Iterates over the codes of a text, each with what is in it."""
     from lxml import etree
 
-    for each in node.iterchildren("*"):
+    for each in node.iterchildren("*", etree.PI):
         protected = each.get("mtype") == "protected" or each.get("translate") == "no"
-        around = etree.QName(each).localname in ("g", "hi", "mrk", "pc")
+        name = "" if each.tag is etree.PI else etree.QName(each).localname
+        around = name in ("g", "hi", "mrk", "pc")
         if around and (len(each) or each.text) and not protected:
             yield f"{each.tag} {sorted(each.items())}"
             yield from _codes(each)
