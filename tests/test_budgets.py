@@ -16,14 +16,14 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 17_596,  # lines without blanks, comments and docstrings
-    "package lines": 26_608,
-    "package files": 137,
-    "tests lines": 26_636,
-    "tests files": 157,
+    "package code": 19_217,  # lines without blanks, comments and docstrings
+    "package lines": 28_772,
+    "package files": 147,
+    "tests lines": 27_844,
+    "tests files": 163,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
-    "refusals": 221,  # `raise UserError`
+    "refusals": 235,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

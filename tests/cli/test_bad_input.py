@@ -16,9 +16,9 @@ from tf_transformer.cli.main import main
 from tools.storm.lab import stdin_of
 
 
-def train(train: str = "train", valid: str = "dev", output: str = "new") -> str:
+def train(train: str = "train", valid: str = "dev", output: str = "new", target="de") -> str:
     """Returns a valid training command line, except for the arguments."""
-    data = f"--train {train} --valid {valid} --source en --target de"
+    data = f"--train {train} --valid {valid} --source en --target {target}"
     return f"train {data} --output {output} --set model.vocab_size=400"
 
 
@@ -30,13 +30,13 @@ TRAINING = [
     ("train --train train --output new", "Received: train"),
     ("train --train train --valid dev --source en --output new", "needs all of"),
     ("train --source en --target de --output new", "Your own data needs"),
-    (f"{NEW} --target en", "must differ. Received: 'en' twice"),
+    (train(target="en"), "must differ. Received: 'en' twice"),
     ("train --model tinny --output new", "Did you mean 'tiny'"),
     (f"{NEW} --set model.droput=0.3", "Did you mean 'model.dropout'"),
     (f"{NEW} --set model.d_model=wide", "must be an int from 1 to 65536. Received: 'wide'"),
     # Bad text.
     (train("nowhere"), r"There is no nowhere.en and no nowhere.en.gz"),
-    (f"{NEW} --target fr", "There is: train.de, train.en"),
+    (train(target="fr"), "There is: train.de, train.en"),
     (train("train.en"), "give its name without the language"),
     (train("cut"), "cut.en.gz is not a complete gzip file"),
     (train("uneven"), "uneven.en with 300 and uneven.de with 299"),
@@ -108,6 +108,7 @@ OPTIONS = [
         "--average is no longer there. Type: tf-transformer average RUN --last N, then",
     ),
     ("translate", "the following arguments are required: RUN"),
+    ("doctor --train dev --source en --target de --numbers", "--numbers needs --clean"),
     ("export run --output models --version 0", "--version must be an int from 1 to "),
 ]
 

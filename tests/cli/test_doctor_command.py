@@ -156,6 +156,14 @@ def test_clean_writes_each_good_pair_once_and_says_why_not_the_others(dirty, cap
     assert pairs_of("out1/dev") == splits["dev"] != pairs_of("out2/dev")
 
 
+def test_pairs_with_other_numbers_are_rejected_if_asked_for(dirty, capsys):
+    with_number = [(f"{source} 1,000", f"{target} 100") for source, target in dirty[-20:]]
+    write_pairs(Path("dirty"), ("en", "de"), [*dirty, *with_number])
+    for options in ([], ["--numbers"]):
+        assert main([*CLEAN.split(), "--clean", f"out{len(options)}", *options]) == 0
+        assert ("numbers 20" in capsys.readouterr().out) == bool(options)
+
+
 def test_clean_keeps_train_apart_from_given_sets(dirty, capsys):
     same_source = [(source, "Nein.") for source, _ in dirty[1_100:1_110]]
     same_target = [("No.", target) for _, target in dirty[1_110:1_120]]

@@ -327,3 +327,26 @@ def test_score_agrees_with_the_search(trained_run, n_best, capsys):
         assert len(words.split()) == len(hypothesis.split())
         assert float(log_prob) == pytest.approx(hypothesis.log_prob, abs=1e-4)
         assert float(score) == pytest.approx(hypothesis.score, abs=1e-4)
+
+
+def test_a_file_is_translated_around_what_is_no_text(trained_run, tmp_path, capsys):
+    pytest.importorskip("pysubs2")
+    source, output, report = (tmp_path / name for name in ("in.srt", "out.srt", "left.jsonl"))
+    cue = "{}\n00:00:0{},000 --> 00:00:0{},500\n{}\n\n"
+    lines = trained_run.lines("train.en")[:3]
+    source.write_text("".join(cue.format(n, n, n, line) for n, line in enumerate(lines)))
+    words = ["translate", str(trained_run.path), "--file", str(source), "--output", str(output)]
+    words += ["--report", str(report)]
+    assert main(words) == 0
+    expected = load_translator(Run.open(trained_run.path)).translate_text(lines)
+    texts = [block.split("\n", 2) for block in output.read_text().split("\n\n")[:3]]
+    assert [number for number, *_ in texts] == ["0", "1", "2"]
+    assert [" ".join(text.split()) for *_, text in texts] == [
+        " ".join(t.split()) for t in expected
+    ]
+    assert "out.srt: translated: 3" in capsys.readouterr().err and report.exists()
+    assert_refused(capsys, words, "out.srt exists already", status=1)
+    assert main([*words, "--force"]) == 0
+    capsys.readouterr()
+    words[-1] = str(source)
+    assert_refused(capsys, words, "--report must be another file", status=1)

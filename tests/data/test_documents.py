@@ -70,6 +70,14 @@ def test_marks_that_close_an_emphasis_stay_with_the_sentence_before_them():
     ]  # fmt: skip
 
 
+def test_what_has_no_letter_outside_of_tags_and_placeholders_is_no_sentence():
+    for text in ("%(first)s %(last)s", "%d%%", "%(text)s…", "<command>", "&nbsp; $name"):
+        assert sentences_of(text) == []
+    assert sentences_of("It runs. %s") == ["It runs."]
+    assert sentences_of("It runs.<br/> Yes.<br>") == ["It runs.<br/>", "Yes.<br>"]
+    assert sentences_of("<b>It</b> %s") == ["<b>It</b> %s"]
+
+
 def test_a_fence_without_end_hides_nothing_after_it():
     assert sentences_of("```\nOne.\n~~~\nTwo.\n```\nThree.\n```\nFour.") == ["Three.", "Four."]
     assert sentences_of("```\nOne.\n~~~\n") == ["One."]

@@ -17,6 +17,7 @@ from tf_transformer.data.text import SIDES
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import SPECIAL_IDS, train_tokenizer
 from tf_transformer.quality import doctor
+from tf_transformer.quality.defects import line_defects
 from tf_transformer.quality.doctor import (
     TEXT_CHECKS,
     Count,
@@ -46,6 +47,7 @@ RAW = [
     "Fish & chips; R&D; AT&T; a&b",
     "A\ttab, and 5.3",
     "Οὐκ ἔστιν. Привет, мир.",
+    "HYVÄÄ”, „Ä“ AMANHÃ… »TÄÄLLÄ« 3\u00a0×\u00a04, été\u00a0»",
     "É»  Ünï—  à » ô »",
     "你好,世界。",
 ]
@@ -189,6 +191,13 @@ def test_raw_text_of_any_language_is_not_a_defect(surveys, line):
     names = ("encoding", "control characters", "HTML entities")
     findings = [finding for name in names for finding in doctor.check_lines(name, splits, DATA)]
     assert not [str(finding) for finding in findings if finding.warning]
+
+
+@pytest.mark.parametrize(
+    "text", ["это", "είναι", "שלום", "كلب", "日本", "यह", "개입", "�", "😀"]
+)
+def test_utf_8_of_every_script_read_as_windows_1252_is_broken(text):
+    assert line_defects(DATA)["encoding"](text.encode().decode("cp1252", "ignore"))
 
 
 @pytest.mark.parametrize("side", SIDES)

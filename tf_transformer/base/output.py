@@ -33,8 +33,9 @@ class ProgressBars:
         self._text = ""
         self._bar: tqdm | None = None
 
-    def __call__(self, text: str, done: int) -> None:
-        """Sets the count of the bar named `text`."""
+    def __call__(self, text: str, done: int, total: int | None = None) -> None:
+        """Sets the count of the bar named `text`, and its final count if that is known now."""
+        self._total = total or self._total
         if self._bar is None or text != self._text:
             self.close()
             self._text = text

@@ -130,7 +130,7 @@ def add_protection_options(parser: argparse.ArgumentParser) -> None:
     text = "none; default: addresses, placeholders, tags, code, @names and numbers; or a FILE "
     text += "of regular expressions, one a line, where the line `default` stands for these"
     group.add_argument("--protect", metavar="none|default|FILE", help=text)
-    text = "table of terms and their translations: FILE.tsv, two columns"
+    text = "table of terms and their translations: FILE.tsv or FILE.csv, two columns"
     group.add_argument("--glossary", metavar="FILE", help=text)
 
 

@@ -39,6 +39,8 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     text = "write the training pairs that pass, each once, to a new folder, with dev and test "
     text += "sets apart, and the others with their reasons; needs no --valid"
     add("--clean", metavar="DIR", help=text)
+    text = "with --clean, also reject pairs whose numbers of two digits and more differ"
+    add("--numbers", action="store_true", help=text)
     add_run_settings(parser)
 
 
@@ -73,7 +75,7 @@ def run_doctor(options: argparse.Namespace) -> None:
 
         seed, output = config.training.seed, Path(options.clean)
         with ProgressBars() as bars:
-            lines = clean(config.data, options.test, output, seed, bars)
+            lines = clean(config.data, options.test, output, seed, bars, options.numbers)
         print("\n".join(lines))
 
 

@@ -41,7 +41,7 @@ from tf_transformer.config import SEARCH, DecodingConfig
 from tf_transformer.data.text import content_hash, read_lines, read_text
 from tf_transformer.plots import Heatmaps, draw_attention
 from tf_transformer.run import Run
-from tf_transformer.translation.files import require_format, translate_file
+from tf_transformer.translation.files.translate_file import require_format
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +70,13 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
     add("--prefix-file", metavar="FILE", help=text)
     text = "translate a document, sentence by sentence: lines, space and marks stay as they are"
     add("--text", action="store_true", help=text)
-    text = "translate a file of PO, XLIFF, TMX, SRT or HTML, entry by entry, into --output"
+    text = (
+        "translate a file of PO, XLIFF, TMX, SRT, WebVTT or HTML, entry by entry, into --output"
+    )
     add("--file", metavar="FILE", help=text)
     add("--output", metavar="FILE", help="where to write the translation of --file")
+    add("--force", action="store_true", help="write --output even if it exists")
+    add("--fuzzy", action="store_true", help="mark the translations of a PO file as fuzzy")
     text = "language of the document, such as de (default: the run's data.source)"
     add("--language", metavar="CODE", help=text)
     text = "translate N sentences of a line together, for a run with data.join (default: 1)"
@@ -97,8 +101,13 @@ def run_translate(options: argparse.Namespace) -> None:
             require_writable(f"--{name}", Path(file))
     if options.file:
         require_format(Path(options.file))
-        if Path(options.file).resolve() == Path(options.output).resolve():
+        named = [options.file, options.report, options.glossary, options.protect]
+        if Path(options.output).resolve() in [Path(name).resolve() for name in named if name]:
             raise UserError(f"--output must be another file. Received: {options.output}.")
+        if options.report and Path(options.report).resolve() == Path(options.file).resolve():
+            raise UserError(f"--report must be another file. Received: {options.report}.")
+        if not options.force:
+            require_new("--output", Path(options.output))
     if options.prefix_file:
         next(read_lines(Path(options.prefix_file)), None)  # refuses what cannot be read
     if run := open_source(options.run).run:
@@ -109,12 +118,15 @@ def run_translate(options: argparse.Namespace) -> None:
     translate = _translate_document if options.text else _translate_lines
     translate = _translate_file if options.file else translate
     suspects, number = translate(translator, options, sampled)
+    if (terms := translator.protection.glossary) and (line := terms.never_found()):
+        logger.info(line)
     if options.report:
         lines = (json.dumps(suspect, ensure_ascii=False) for suspect in suspects)
         write_lines(Path(options.report), lines)
     if suspects:
         where = f"{options.report or '--report FILE'} lists them"
-        logger.warning("%d of %d sentences look wrong: %s", len(suspects), number, where)
+        what = "entries are left or" if options.file else "sentences"
+        logger.warning("%d of %d %s look wrong: %s", len(suspects), number, what, where)
     elif options.report:
         logger.info("0 of %d sentences look wrong: %s is empty", number, options.report)
 
@@ -143,21 +155,30 @@ def _translate_document(
 def _translate_file(
     translator, options: argparse.Namespace, sampled: dict[str, Any]
 ) -> tuple[list[Suspect], int]:
-    found: list[tuple] = []
+    settings = given_options(options, "language", "fuzzy") | sampled
+    with ProgressBars() as bars:
+        report = translator.translate_file(
+            options.file,
+            options.output,
+            origin=_file_origin(options),
+            progress=functools.partial(bars, "translated"),
+            **settings,
+        )
+    counts = [f"{reason}: {number:,}" for reason, number in report.counts.items() if number]
+    logger.info("%s: %s", options.output, ", ".join(counts) or "no entries")
+    return report.records, sum(report.counts.values())
 
-    def translate(texts: list[str]) -> list[str]:
-        results = _translated(translator, texts, options, sampled, ProgressBars())
-        found.extend(itertools.chain.from_iterable(each.sentences for each in results))
-        return results
 
-    languages = options.language or translator.language, translator.target_language
-    counts = translate_file(Path(options.file), Path(options.output), translate, languages)
-    message = "%s: entries translated: %d, left since translated already: %d"
-    logger.info(message, options.output, counts["translated"], counts["kept"])
-    if counts["left"]:
-        message = "entries left as they are, since tags or placeholders would be lost: %d"
-        logger.warning(message, counts["left"])
-    return [*_suspects(found)], len(found)
+def _file_origin(options: argparse.Namespace) -> str:
+    """Returns all that translations of a file depend on, as JSON."""
+    run, path = open_source(options.run).run, Path(options.run)
+    weights = [run.weights(options.checkpoint)] if run else sorted(path.rglob("*.*"))
+    files = [*weights, *(Path(name) for name in (options.glossary, options.protect) if name)]
+    facts = [(file.stat().st_size, file.stat().st_mtime) for file in files if file.is_file()]
+    left_out = {"file", "output", "report", "force", "threads", "traceback", "fuzzy"}
+    given = given_options(options).items()
+    settings = {name: str(value) for name, value in given if name not in left_out}
+    return json.dumps([facts, settings], sort_keys=True)
 
 
 def _translated(

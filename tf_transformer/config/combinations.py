@@ -42,7 +42,7 @@ CONDITIONS = (
         needs=("output",),
         why="they are for text on stdin",
     ),
-    Condition("output", needs=("file",)),
+    *(Condition(name, needs=("file",)) for name in ("output", "force", "fuzzy")),
     Condition("language", needs=("text", "file")),
     Condition("context", needs=("text",)),
     Condition("word_probs", needs=("n_best",)),
@@ -55,6 +55,7 @@ CONDITIONS = (
     Condition("litert", excludes=("jit_compile",), why="XLA compiles nothing in LiteRT"),
     # doctor
     Condition("clean", excludes=("checked_run",), why="give `train`, `source` and `target`"),
+    Condition("numbers", needs=("clean",)),
     Condition("checked_run", only=("test",), why="a run has its settings"),
     # evaluate
     Condition(

@@ -23,14 +23,34 @@ from tf_transformer.data.text import SIDES
 _MARKS = re.compile(
     r"\s*(?:(?:[-*+•‣◦·–—]|\#{1,6}|\d{1,3}[.)]|[A-Za-z]\)|\[[ xX]\])(?:\s+|$)|>+\s*)*"
 )
-_CLOSE = re.compile(r"(?:(?<!\s)(?:[*_~]|</[A-Za-z0-9]+>)+(?=\s|$))?")  # an emphasis
+# What closes an emphasis, and single tags.
+_CLOSE = re.compile(
+    r"(?:(?<!\s)(?:[*_~]|</[A-Za-z0-9]+>|<[A-Za-z][^<>]{0,99}/>|<[bh]r>)+(?=\s|$))?"
+)
 _ROW, _TABS = re.compile(r"([|\t])"), re.compile(r"(\t)")  # what separates cells
 _MARK = re.compile(r"[^\w\s]")  # without one, a line is one sentence
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
-_ADDRESS = re.compile(
+_LONE_ADDRESS = re.compile(
     r"<?(?:(?:[a-z][a-z0-9+.-]*://|www\.|mailto:)\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+[>.,;]*)",
     re.ASCII | re.IGNORECASE,
 )
+# Of what is no text. Every repetition is bounded, or begins where none of its characters stands
+# before it: so the time is linear in the length of the text.
+_FORMAT = r"%(?:\d\$)?[-+0#]{0,4}\d{0,3}(?:\.\d{1,3})?(?:hh?|ll?|z)?[diouxXeEfgGcrs@]"
+ADDRESS = (
+    r"(?<![\w+.-])(?:[A-Za-z][A-Za-z0-9+.-]{1,15}://|www\.)[^\s<>\"]*[\w/#=&%~+-]"
+    r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+)
+PLACEHOLDER = (
+    r"<%(?:[^%\n]|%(?!>)){0,200}%>|\{\{[^{}\n]{0,80}\}\}|[$%#]?\{[^{}\n]{0,80}\}"
+    r"|%\(\w{1,60}\)[-+0# ]?\d{0,3}[a-zA-Z]"
+    rf"|(?<![\w%]){_FORMAT}(?:x?{_FORMAT}){{0,8}}(?:[smhx]|ms|px|[kKMG]i?B)?(?!\w)|%%"
+    r"|(?<![\w%])%(?:L?\d{1,2}%?|n)(?![\w%])|(?<![\w$])\$[A-Za-z_]\w{0,60}"
+    r"|(?<![^\s(\"'>]):(?:[a-z_]\w|[A-Z][a-z])\w{0,40}(?![\w:])"  # neither :D nor 2:30
+    r"|&(?:[A-Za-z]\w{1,30}|\#\w{1,8});"
+)
+TAG = r"</?[A-Za-z][\w:.-]{0,60}(?:\s[^<>]{0,2000})?/?>|<!--[^<>]{0,2000}-->"
+_NO_TEXT = re.compile(f"{ADDRESS}|{PLACEHOLDER}|{TAG}")
 NO_JOIN = "`context` above 1, but the model was trained without data.join: it may drop text"
 # By language: what ends no sentence before a full stop where the library cuts. Ordinals only
 # after an article, since a sentence may end with a number; initials only without space after.
@@ -196,5 +216,5 @@ def _goes_on(text: str, cut: int, language: str) -> bool:
 
 
 def _is_text(text: str) -> bool:
-    """Tells whether there is something to translate: a letter, and not only an address."""
-    return any(map(str.isalpha, text)) and not _ADDRESS.fullmatch(text)
+    """Tells whether there is a letter to translate, outside of addresses, tags and the like."""
+    return any(map(str.isalpha, _NO_TEXT.sub("", text))) and not _LONE_ADDRESS.fullmatch(text)

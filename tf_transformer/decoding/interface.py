@@ -20,7 +20,7 @@ from tf_transformer.data.documents import WIDE
 from tf_transformer.data.text import is_visible
 from tf_transformer.decoding.rules import Rule
 from tf_transformer.decoding.streams import Progress
-from tf_transformer.terms.spans import CHANGES, KINDS, differences
+from tf_transformer.terms.spans import FAULTS, differences
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class Translation(str):
         is_long: whether the source has more tokens than any in training.
         is_cut: whether it ends where its length limit forced it to; None if an export, which
             does not tell its limits, translated it.
+        faults: reasons of `warnings` that only the slots of its kept spans show.
 
     Example:
         >>> translation = Translation("Guten Morgen.", -0.5, -0.6, num_tokens=4)
@@ -59,6 +60,7 @@ class Translation(str):
     source: str | None = None
     is_long: bool = False
     is_cut: bool | None = None
+    faults: tuple[str, ...] = ()
 
     def __new__(
         cls, text: str, score: float, log_prob: float, num_tokens: int, word_probs=(), tokens=()
@@ -75,6 +77,7 @@ class Translation(str):
         figures = self.score, self.log_prob, self.num_tokens
         other = type(self)(text, *figures, self.word_probs, self.tokens)
         other.source, other.is_long, other.is_cut = self.source, self.is_long, self.is_cut
+        other.faults = self.faults
         return other
 
     @functools.cached_property
@@ -112,9 +115,7 @@ REASONS: dict[str, Callable[[str, Translation], bool]] = {
     "copied": lambda source, found: _letters(source) > 20 and found.copies(source),
     "improbable": lambda source, found: found.is_less_probable_than(-1.5),
 }
-# Of spans that only one side has, or that the translation has more often: "number missing".
-OF_SPANS = tuple(f"{kind} {change}" for kind in KINDS for change in CHANGES)
-WARNINGS = (LONG, *REASONS, *OF_SPANS)
+WARNINGS = (LONG, *REASONS, *FAULTS)
 
 
 def looks_wrong(
@@ -125,8 +126,8 @@ def looks_wrong(
     `is_long` tells whether the source has more tokens than any in training.
     """
     found = (name for name, applies in REASONS.items() if applies(source, translation))
-    spans = dict.fromkeys(each.partition(":")[0] for each in differences(source, translation))
-    return *([LONG] if is_long else []), *found, *spans
+    spans = [each.partition(":")[0] for each in differences(source, translation)]
+    return *([LONG] if is_long else []), *found, *dict.fromkeys([*spans, *translation.faults])
 
 
 # --- What translates -------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from tf_transformer.quality.defects import (
     usual_ratio,
 )
 from tf_transformer.quality.doctor import PROGRESS_EVERY, Count, Pair, Survey
+from tf_transformer.terms.spans import differences
 
 HELD_OUT = 2_000  # pairs of dev, and of test
 HELD_OUT_SHARE = 0.05  # of a small text
@@ -40,11 +41,13 @@ def clean(
     folder: Path,
     seed: int,
     progress: NamedProgress = lambda step, done: None,
+    numbers: bool = False,
 ) -> list[str]:
     """Writes the pairs of `data.train` that pass into a new folder, the others with reasons.
 
     Unless `data.valid` and `test` name them, dev and test are drawn from the pairs whose source
-    and target are in no other pair. A pair that shares a side with a given set does not pass.
+    and target are in no other pair. A pair that shares a side with a given set does not pass,
+    and with `numbers` none whose sides have other numbers.
     Returns lines that say how many pairs are where. Raises UserError if the corpora have
     several pairs of languages, a file cannot be read or written, or too few pairs are left.
     """
@@ -56,16 +59,16 @@ def clean(
         )
     survey = Survey("train", texts)
     survey.read(progress)
-    defect_of = _judge(survey.sample, data)
-    fates, numbers, keys = [*_LATER], array("B"), array("Q")
+    defect_of = _judge(survey.sample, data, numbers)
+    fates, places, keys = [*_LATER], array("B"), array("Q")
     for source, target in _read(texts, "checking", progress):
         defect = defect_of(source, target)
         if not defect:
             keys.extend((text_key(source), text_key(target)))
         elif defect not in fates:
             fates.append(defect)
-        numbers.append(fates.index(defect or "train"))
-    fate = np.array(numbers)
+        places.append(fates.index(defect or "train"))
+    fate = np.array(places)
     given = {"dev": corpora(data.valid, data), "test": corpora(test, data)}
     drawn = [name for name, its in given.items() if not its]
     held = array("Q")
@@ -85,7 +88,9 @@ def clean(
     return [f"{folder}: {written}", f"rejected {count}: {reasons}"]
 
 
-def _judge(sample: Sequence[Pair], data: DataConfig) -> Callable[[str, str], str]:
+def _judge(
+    sample: Sequence[Pair], data: DataConfig, numbers: bool
+) -> Callable[[str, str], str]:
     """Returns a function that names the defect of a pair; "" if it has none."""
     usual, languages = usual_ratio(sample), Languages(sample)
     of_lines = line_defects(data)
@@ -98,6 +103,8 @@ def _judge(sample: Sequence[Pair], data: DataConfig) -> Callable[[str, str], str
             return "copies"
         if is_skewed(source, target, usual):
             return "length ratio"
+        if numbers and any(each.startswith("number ") for each in differences(source, target)):
+            return "numbers"
         side = languages.fault(source, target)
         return f"languages ({side})" if side else ""
 

@@ -13,9 +13,16 @@ MAX_SKEW = 3.0  # factor by which a pair's length ratio may differ from the medi
 SKEW_FROM = 20  # characters; in shorter pairs a single word changes the ratio too much
 
 # U+FFFD replaces bytes that could not be decoded. The rest is UTF-8 decoded as Latin-1 or
-# Windows-1252: the lead byte of a Latin, Greek or Cyrillic letter, then a continuation byte.
-_SECOND = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
-_BROKEN = re.compile(f"\ufffd|[ÂÃÄÅÎÏÐÑ][{_SECOND}]|â€[{_SECOND}]|ï»¿")
+# Windows-1252: the first byte of a letter, then others. Some are marks that may stand behind
+# a letter of another language, so these need more to be broken: "HYVÄÄ”", "été\u00a0»".
+_NEXT = "[\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]"
+_SURE = f"(?![\u00a0“”‘’…«»‹›–—]){_NEXT}"
+_BROKEN = re.compile(
+    "[Â-ð\ufffd](?:(?<=\ufffd)|(?<=ð)[\u009fŸ]|(?<=â)[\u0080€]"
+    f"|(?<=[ÂÃÄÅÎÏÐÑ])(?!(?<=[A-ZÀ-Þ\"'(„“”‚‘’«».].)[“”‘’…«»‹›](?!\\w)){_NEXT}"
+    f"|(?<=[Â-ß])(?!\u00a0){_NEXT}[Â-ß](?!\u00a0){_NEXT}"
+    f"|(?<=[à-ï])(?![\u00a0¹²³]){_NEXT}(?:{_SURE}|{_NEXT}[à-ï](?!\u00a0){_NEXT}{{2}}))"
+)
 # With Unicode's line separators.
 _CONTROL = re.compile(f"[{CONTROL}\u2028\u2029]")
 _ENTITY = re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,5});")

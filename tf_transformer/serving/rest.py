@@ -95,7 +95,7 @@ def format_document(parts: list[Passage], found: KeptTranslations, warnings: lis
     ]
     sentences = [pair for pair in pairs if isinstance(pair, dict)]
     for pair, one, (best, *_) in zip(sentences, found.slotted, found.ranked, strict=True):
-        if one.spans:
+        if one.spans or one.text != pair["source"]:
             sent = {"source": one.text, "translation": best}
             pair["slots"] = sent | {"spans": [span.target for span in one.spans]}
     record: dict[str, Any] = {"text": "".join(text for _, text in shown), "parts": pairs}

@@ -1,6 +1,9 @@
 """Glossaries: terms, and the translations that they must have."""
 
+import csv
 import logging
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -8,9 +11,22 @@ from typing import Self
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config.settings import require
 from tf_transformer.data.text import read_lines
-from tf_transformer.terms.spans import TOKEN, Span
+from tf_transformer.terms.spans import SLOT, Span
 
 logger = logging.getLogger(__name__)
+
+# Scripts without blanks: Thai to Burmese, Khmer, kana and Han. Katakana is a word, though.
+_RUN = r"[\u0e00-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]"
+_BORDER = re.compile(rf"(?!(?<=[ァ-ー])[ァ-ー])(?:(?<={_RUN})|(?={_RUN}))")
+# A character with its accents, also those of Arabic and kana, and a syllable of Korean.
+_CHARACTER = re.compile(r"\s+|&amp;|\S[\u0300-\u036f\u0653-\u0655\u1160-\u11ff\u3099\u309a]*")
+_PARTICLE = re.compile(  # of Korean
+    "(?:[은는이가을를의에께로와과랑도만들]|에서|에게|으로|하고|부터|까지|처럼|보다|입니다){1,2}(?![가-힣])"
+)
+# What a word is part of: man-made, C#, C++.
+_TIED = re.compile(r"(?<=\w[-‐‑])(?=\w)|(?<=\w)(?=[-‐‑]\w|#|\+{1,2}(?!\w))")
+_LANGUAGE = "ar|cs|da|de|el|en|es|fi|fr|he|hi|hu|it|ja|ko|nl|pl|pt|ro|ru|sv|th|tr|uk|vi|zh"
+_HEADER = re.compile(rf"(?i)source|src|target|tgt|term|translation|(?:{_LANGUAGE})([-_]\w+)?")
 
 
 class Glossary:
@@ -18,63 +34,107 @@ class Glossary:
 
     The longest term that begins at a word wins; it begins and ends at the borders of words.
 
+    Attributes:
+        found: the terms that texts have had so far.
+
     Raises:
-        UserError: for a term that is empty, or has two translations.
+        UserError: for a term that is empty, or has two translations or a slot as one.
     """
 
     def __init__(self, terms: Iterable[Sequence[str]], name: str = "`glossary`") -> None:
         self._targets: dict[str, str] = {}
-        self._by_first: dict[str, list[str]] = {}
+        self.found: set[str] = set()
         for number, (source, target) in enumerate(terms, start=1):
             where = f"Received: {quoted(source)} and {quoted(target)}, entry {number}."
-            if not all(isinstance(text, str) and text.strip() for text in (source, target)):
-                raise UserError(f"{name} must have a term and its translation. {where}")
-            source, target = source.strip(), target.strip()
+            texts = [isinstance(text, str) and text.strip() for text in (source, target)]
+            if not all(texts) or SLOT.search(target):
+                raise UserError(
+                    f"{name} must have a term and its translation, which is no slot. {where}"
+                )
+            source, target = _folded(source.strip())[0], target.strip()
             if self._targets.setdefault(source, target) != target:
                 raise UserError(
                     f"{name} must have one translation for a term: leave out "
                     f"{quoted(self._targets[source])} or the other. {where}"
                 )
-            self._by_first.setdefault(_first(source), []).append(source)
-        for terms_of_word in self._by_first.values():
-            terms_of_word.sort(key=len, reverse=True)
+        self._in_any_case = {term.casefold(): term for term in self._targets if term.islower()}
+        self._sizes = sorted({*map(len, self._targets)}, reverse=True)
 
     def __len__(self) -> int:
         return len(self._targets)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Reads a table of terms, source and target; UserError for other lines."""
-        lines = enumerate(read_lines(path), start=1)
-        rows = [(number, line) for number, line in lines if line.strip()]
-        for number, line in rows:
-            if [bool(cell.strip()) for cell in line.split("\t")] != [True, True]:
+        """Reads a table of terms, source and target; UserError for other lines.
+
+        A first line that names both is skipped, further columns and lines of `#` are ignored.
+        """
+        has_commas, rows = path.suffix.lower() == ".csv", []
+        for number, line in enumerate(read_lines(path), start=1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            cells = next(csv.reader([line])) if has_commas else line.split("\t")
+            if [bool(cell.strip()) for cell in cells[:2]] != [True, True]:
                 raise UserError(
-                    f"Each line of {path} must have a term, a tab and its translation. "
+                    f"Each line of {path} must have a term, a tab and its translation, or in "
+                    ".csv a comma; export .tbx as such a table. "
                     f"Received: {quoted(line)}, line {number}."
                 )
+            rows.append(cells)
+        if rows and all(_HEADER.fullmatch(cell.strip()) for cell in rows[0][:2]):
+            logger.info(
+                "%s: the first line is skipped, a header: %s", path, ", ".join(rows.pop(0))
+            )
+        if more := sum(len(cells) > 2 for cells in rows):
+            logger.info("%s: columns after the second are ignored, lines: %d", path, more)
         if not rows:
             logger.warning("%s has no terms", path)
-        return cls([line.split("\t") for _, line in rows], str(path))
+        return cls([cells[:2] for cells in rows], str(path))
+
+    def never_found(self) -> str:
+        """Returns a line on the terms that no text has had; "" if there are none."""
+        terms = [term for term in self._targets if term not in self.found]
+        line = f"terms of the glossary never found: {len(terms)} of {len(self)}, such as "
+        return (line + ", ".join(terms[:3])) * bool(terms)
 
     def spans(self, text: str) -> Iterator[Span]:
         """Yields the longest term at each word of a text; they may overlap."""
-        for word in TOKEN.finditer(text):
-            for term in self._by_first.get(word[0].casefold(), ()):
-                start, end = word.start(), word.start() + len(term)
-                written = text[start:end]
-                same = written == term or (
-                    term.islower() and written.casefold() == term.casefold()
-                )
-                whole = not (text[end - 1 : end].isalnum() and text[end : end + 1].isalnum())
-                if same and whole:
-                    yield Span(start, end, "term", self._targets[term])
+        folded, places = _folded(text)
+        for start in range(len(folded)):
+            for size in () if _is_inside(folded, start) else self._sizes:
+                written = folded[start : start + size]
+                term, end = written, start + len(written)
+                if term not in self._targets:
+                    term = self._in_any_case.get(written.casefold(), "")
+                goes_on = _is_inside(folded, end) and not _PARTICLE.match(folded, end)
+                if term and not goes_on:
+                    self.found.add(term)
+                    yield Span(places[start], places[end], "term", self._targets[term])
                     break
 
 
-def _first(term: str) -> str:
-    match = TOKEN.match(term)
-    return match[0].casefold() if match else term
+def _folded(text: str) -> tuple[str, list[int]]:
+    """Returns a text as terms are compared, and where in it each character stands.
+
+    Spaces are one, accents one with their letters, `'` and `&` as they are typed.
+    """
+    folded, places = "", []
+    for match in _CHARACTER.finditer(text):
+        one = " " if match[0].isspace() else "&" if match[0] == "&amp;" else match[0]
+        one = unicodedata.normalize("NFC", one).replace("’", "'")
+        folded += one
+        places += [match.start()] * len(one)
+    return folded, [*places, len(text)]
+
+
+def _is_inside(text: str, place: int) -> bool:
+    """Tells whether a place is inside a word, and not at its border."""
+    both = text[place - 1 : place + 1] if 0 < place < len(text) else ". "
+    marks = [unicodedata.category(each)[0] == "M" or each in "_\u200c\u200d" for each in both]
+    letters = [each.isalnum() or mark for each, mark in zip(both, marks, strict=True)]
+    if marks[1] or (all(letters) and not _BORDER.match(text, place)):
+        return True
+    return bool(_TIED.match(text, place))
 
 
 def as_glossary(glossary: Mapping[str, str] | str | Path | Glossary | None) -> Glossary | None:

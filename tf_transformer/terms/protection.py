@@ -13,20 +13,28 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config import SLOTS
 from tf_transformer.config.settings import require
 from tf_transformer.data.text import read_lines
 from tf_transformer.terms.glossary import Glossary, as_glossary
-from tf_transformer.terms.spans import DEFAULT_PATTERNS, Span, leftmost, spans_of
+from tf_transformer.terms.spans import (
+    ALL_NUMBERS,
+    DEFAULT_PATTERNS,
+    SLOT,
+    UNNAMED,
+    Span,
+    between_tags,
+    leftmost,
+    nested,
+    spans_of,
+)
 
 logger = logging.getLogger(__name__)
-
-SLOT = re.compile("<[1-9]>")
 
 
 class Slotted(NamedTuple):
@@ -35,9 +43,10 @@ class Slotted(NamedTuple):
     Attributes:
         text: the text, with slots for its spans.
         spans: the span of each slot, from `<1>` on.
-        glued: of each, whether it is a tag that touches what is before it, and after it.
+        glued: of each, whether it touches what is before it, and after it.
         left: number of spans that found no slot, which stay in the text.
         crossing: number of terms left out because another that begins earlier overlaps them.
+        before, after: tags around the text, which the model does not see.
     """
 
     text: str
@@ -45,56 +54,71 @@ class Slotted(NamedTuple):
     glued: tuple[tuple[bool, bool], ...] = ()
     left: int = 0
     crossing: int = 0
+    before: str = ""
+    after: str = ""
 
     def begin(self, prefix: str) -> str:
-        """Returns the prefix of a translation with slots for its spans."""
-        for slot, span in zip(SLOTS, self.spans, strict=False):
-            prefix = prefix.replace(span.target, slot, 1)
-        return prefix
+        """Returns the prefix of a translation with slots; it may lack the tags before it."""
+        if self.before.startswith(prefix):
+            return ""
+        prefix = prefix.removeprefix(self.before).removesuffix(self.after)
+        targets = [span.target for span in self.spans]
+        longest_first = map(re.escape, sorted(targets, key=len, reverse=True))
+        parts = re.split(f"({'|'.join(longest_first)})", prefix)
+        for place in range(1, len(parts), 2):
+            if parts[place] in targets:
+                number = targets.index(parts[place])
+                parts[place], targets[number] = SLOTS[number], ""
+        return "".join(parts)
 
     def fill(self, translation: str) -> str:
         """Returns a translation with the spans in place of the slots.
 
         Tags stand in the order of the source, if the model's would not close them rightly.
         """
-        order = [SLOTS.index(slot) for slot in dict.fromkeys(SLOT.findall(translation))]
-        order = [number for number in order if number < len(self.spans)]
+        parts = re.split(f"({SLOT.pattern})", translation)  # texts, and slots between them
+        places: dict[int, int] = {}
+        for place in range(1, len(parts), 2):
+            places.setdefault(SLOTS.index(parts[place]), place)
+        order = [number for number in places if number < len(self.spans)]
         tags = [number for number in order if self.spans[number].kind == "tag"]
         chosen = dict(zip(order, order, strict=True))
-        if not _nested([self.spans[number].target for number in tags]):
+        if not nested([self.spans[number].target for number in tags]):
             chosen |= zip(tags, sorted(tags), strict=True)
-        rest = set(order)
+        parts[::2] = [re.sub("< (?= *[1-9]>)", "<", part) for part in parts[::2]]
+        for number in order:
+            place, (before, after) = places[number], self.glued[chosen[number]]
+            parts[place] = self.spans[chosen[number]].target
+            parts[place - 1] = parts[place - 1].removesuffix(" " * before)
+            parts[place + 1] = parts[place + 1].removeprefix(" " * after)
+        return self.before + "".join(parts) + self.after
 
-        def span(match: re.Match) -> str:
-            number = SLOTS.index(match[2])
-            if number not in rest:
-                return match[0]
-            rest.remove(number)
-            before, after = self.glued[chosen[number]]
-            text = self.spans[chosen[number]].target
-            return match[1] * (not before) + text + match[3] * (not after)
+    def faults(self, translation: str) -> tuple[str, ...]:
+        """Returns what only the slots of a translation show, of `FAULTS`."""
+        numbered = [*zip(SLOTS, self.spans, strict=False)]
+        unnamed = [slot for slot, span in numbered if UNNAMED.match(span.target)]
+        order = [slot for slot in dict.fromkeys(SLOT.findall(translation)) if slot in unnamed]
+        rest = re.sub(rf"\S+{SLOT.pattern}", "", self.text)  # of the source, without its terms
+        doubled = any(
+            span.kind == "term" and span.target not in rest
+            and re.search(rf"(?<!\w){re.escape(span.target)}(?!\w)", translation)
+            for span in self.spans
+        )  # fmt: skip
+        found = {
+            "blank": bool(self.before or self.after) and not translation.strip(),
+            "placeholder moved": order != sorted(order), "term doubled": doubled,
+        }  # fmt: skip
+        return tuple(name for name, applies in found.items() if applies)
 
-        return re.sub("( ?)(<[1-9]>)( ?)", span, translation)
+
+def _escaped(text: str) -> str:
+    """Returns text that stays, in which nothing is a slot."""
+    return re.sub("<(?= *[1-9]>)", "< ", text)
 
 
-def _apart(character: str) -> bool:
+def _apart(character: str, others: str = "") -> bool:
     """Tells whether a slot for a tag stands apart from this neighbour, as in training."""
-    return character.isalnum() or character in tuple("<>{}%&")
-
-
-def _nested(tags: Sequence[str]) -> bool:
-    """Tells whether each closing tag closes the last one that is open; a tag may be single."""
-    names = [re.sub(r"[\s/>].*", "", tag.lstrip("</"), flags=re.DOTALL) for tag in tags]
-    closing = {name for name, tag in zip(names, tags, strict=True) if tag.startswith("</")}
-    opening = {name for name, tag in zip(names, tags, strict=True) if tag[1] != "/"}
-    opened: list[str] = []
-    for name, tag in zip(names, tags, strict=True):
-        if tag.startswith("</"):
-            if name in opening and (not opened or opened.pop() != name):
-                return False
-        elif name in closing and not tag.endswith("/>"):
-            opened.append(name)
-    return not opened
+    return character.isalnum() or character in tuple("<>{}%&" + others)
 
 
 @dataclass(frozen=True)
@@ -114,55 +138,72 @@ class Protection:
     def protect(self, text: str) -> Slotted:
         """Returns a text with slots for its first nine spans.
 
-        What looks like a slot already is a span. Without patterns and terms, the text is left
-        as it is: its slots are the caller's.
+        What looks like a slot already is a span. Tags around the text have no slot. Without
+        patterns and terms, the text is left as it is: its slots are the caller's.
         """
         if not (self.patterns or self.glossary):
             return Slotted(text)
-        own_slots = [Span(*slot.span(), "slot", slot[0]) for slot in SLOT.finditer(text)]
-        terms = self.glossary.spans(text) if self.glossary else ()
-        others = [s for s in spans_of(text, self.patterns) if s.target not in self.symbols]
-        spans, crossing = leftmost([*own_slots, *terms, *others])
+        opening = closing = ""
+        for taken_off in range(20):  # tags at most, on either side
+            spans, crossing = self._spans(text)
+            start, end = between_tags(text, spans)
+            if end - start == len(text) or taken_off == 19:
+                break
+            opening, closing = opening + text[:start], text[end:] + closing
+            text = text[start:end]
         # Those that look like slots come first: one that stays in the text would be taken for
         # another span's.
         kept = sorted(sorted(spans, key=lambda span: span.kind != "slot")[: len(SLOTS)])
-        slots = dict(zip(kept, SLOTS, strict=False))
-        result, glued, last = "", [], 0
-        for span in spans:
-            result += text[last : span.start]
+        result, glued, last = "", list[tuple[bool, bool]](), 0
+        for span, slot in zip(kept, SLOTS, strict=False):
+            result += _escaped(text[last : span.start])
             whole, last = text[span.start : span.end], span.end
             before, after = text[span.start - 1 : span.start], text[last : last + 1]
             is_tag = span.kind == "tag"
-            # A slot that touches a word stands for it.
-            touches = before.isalnum() or (is_tag and _apart(before)), is_tag and _apart(after)
-            if span in slots and span.kind == "term":
+            if span.kind == "term":  # a slot that touches a word stands for it
                 glued.append((False, False))
-                result += re.sub(r"(?<=\S)(?=\s|$)", slots[span], whole.replace("<", "< "))
-            elif span in slots:
-                glued.append(touches)
-                space = " " * (touches[0] and not result.endswith(" "))
-                result += space + slots[span] + " " * touches[1]
+                result += re.sub(r"(?<=[^\s<])(?=\s|$)", slot, _escaped(whole))
             else:
-                result += whole.replace("<", "< ") if span.kind == "slot" else whole
-        left = len(spans) - len(kept)
-        return Slotted(result + text[last:], tuple(kept), tuple(glued), left, crossing)
+                touches = is_tag and _apart(before, ".!?…:;。！？।؟"), is_tag and _apart(after)
+                glued.append((before.isalnum() or touches[0], touches[1]))
+                space = " " * (glued[-1][0] and not result.endswith(" "))
+                result += space + slot + " " * touches[1]
+        result, left = result + _escaped(text[last:]), len(spans) - len(kept)
+        counts = left, crossing
+        return Slotted(result, tuple(kept), tuple(glued), *counts, opening, closing)
+
+    def _spans(self, text: str) -> tuple[list[Span], int]:
+        """Returns the spans of a text, and the number of terms that cross others."""
+        own_slots = [
+            Span(*slot.span(), "slot", slot[0]) for slot in re.finditer("< *[1-9]>", text)
+        ]
+        terms = self.glossary.spans(text) if self.glossary else ()
+        others = [s for s in spans_of(text, self.patterns) if s.target not in self.symbols]
+        return leftmost([*own_slots, *terms, *others])
+
+    def with_numbers(self) -> Self:
+        """Returns one that keeps numbers of any size besides."""
+        return replace(self, patterns=(*self.patterns, ("number", ALL_NUMBERS)))
 
 
 def protection(
-    protect: str | Path | None = None,
+    protect: str | Path | Protection | None = None,
     glossary: Mapping[str, str] | str | Path | Glossary | None = None,
 ) -> Protection:
     """Returns what arguments of a user describe.
 
     Args:
         protect: "default", the kinds of `spans`; "none"; or a file of regular expressions,
-            one a line, where `default` stands for those kinds and "# ..." is a comment.
+            one a line, where `default` stands for those kinds and "# ..." is a comment; or a
+            `Protection`, which has its own glossary unless one is given.
         glossary: a dictionary, or a table of terms and their translations.
 
     Raises:
         UserError: if a file cannot be read, or has a wrong line.
     """
     terms = as_glossary(glossary)
+    if isinstance(protect, Protection):
+        return replace(protect, glossary=terms or protect.glossary)
     if protect in (None, "default"):
         return Protection(glossary=terms)
     require(isinstance(protect, str | Path), "protect", "default, none or a file", protect)
@@ -228,10 +269,10 @@ def translate_kept(
     filled = []
     for text, sent, translations in zip(texts, slotted, ranked, strict=True):
         wholes = translations
-        if sent.spans:
+        if sent.spans or sent.text != text:
             wholes = [translation.with_text(sent.fill(translation)) for translation in wholes]
-        for whole in wholes:
-            whole.source = text
+        for whole, translation in zip(wholes, translations, strict=True):
+            whole.source, whole.faults = text, sent.faults(translation)
         filled.append(wholes)
     return KeptTranslations(slotted, ranked, filled, _notes(slotted, ranked))
 

@@ -5,25 +5,20 @@ No TensorFlow.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-# Every repetition is bounded, or begins where none of its characters stands before it: so the
-# time is linear in the length of the text.
+from tf_transformer.data.documents import ADDRESS, PLACEHOLDER, TAG
 
 _UNITS = (
     "km/h|m/s|[kcmµnd]?m|[kmµ]?g|[mcd]?l|[kKMGT]i?B|[kMG]?Hz|[km]?V|[kMG]?Wh?|m?A|[hk]?Pa|k?J|k?N|"
-    "[mµn]?s|min|h|m[²³]|°[CF]?|K|px|pt|dpi|bar|[%‰€$£¥]|EUR|USD|GBP|CHF|CAD"
+    "[mµn]?s|min|h|m[²³]|°[CF]?|K|px|pt|dpi|bar|%(?!%)|[‰€$£¥]|EUR|USD|GBP|CHF|CAD"
 )
 _NUMBER = r"\d{1,40}(?:[.,]\d{1,40}){0,9}"
 _PATTERNS = {
-    "address": r"(?<![\w+.-])(?:[A-Za-z][A-Za-z0-9+.-]{1,15}://|www\.)[^\s<>\"]*[\w/#=&%~+-]"
-    r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
-    "placeholder": r"\{\{[^{}\n]{0,80}\}\}|\$?\{[^{}\n]{0,80}\}"
-    r"|%\(\w{1,60}\)[-+0# ]?\d{0,3}[a-zA-Z]"
-    r"|(?<![\w%])%(?:\d\$)?[-+0#]{0,4}\d{0,3}(?:\.\d{1,3})?(?:hh?|ll?|z)?[diouxXeEfgGcrs@](?!\w)"
-    r"|(?<![\w%])%(?:L?\d{1,2}|n)(?![\w%])|&(?:[A-Za-z]\w{1,30}|\#\w{1,8});",
-    "tag": r"</?[A-Za-z][\w:.-]{0,60}(?:\s[^<>]{0,2000})?/?>|<!--[^<>]{0,2000}-->",
+    "address": ADDRESS,
+    "placeholder": PLACEHOLDER,
+    "tag": TAG,
     "code": r"`[^`\n]{1,300}`",
     "@name": r"(?<![\w@.])@[A-Za-z_]\w{0,60}",
     "number": r"(?<![\w.,])(?:\d{1,4}(?:[-/:]\d{1,4}){1,3}(?!\w)"
@@ -31,12 +26,17 @@ _PATTERNS = {
     r"|\d{4,40}(?!\w|[.,]\d)|\d{1,4}(?:\.\d{1,5}){2,4}(?!\w))",
 }
 KINDS = tuple(_PATTERNS)
-CHANGES = ("missing", "doubled", "new")  # of a span in a translation
+_CHANGES = ("missing", "doubled", "new")  # of a span in a translation
+_OTHERS = ("placeholder moved", "tag moved", "term doubled")
+FAULTS = (*(f"{kind} {change}" for kind in KINDS for change in _CHANGES), *_OTHERS)
 DEFAULT_PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS.items())
-_ANY_NUMBER = re.compile(
+ANY_NUMBER = re.compile(
     r"(?<![\d.,])\d{1,3}(?:[ \u00a0\u202f'’]\d{3}){1,6}(?!\d)|\d{1,40}(?:[.,:]\d{1,40}){0,9}"
 )
-TOKEN = re.compile(r"\w+|[^\w\s]")
+ALL_NUMBERS = re.compile(rf"(?<![\w.,])(?:{ANY_NUMBER.pattern})(?!\w)")  # of any size
+SLOT = re.compile("<[1-9]>")
+# Whose place among the others tells what stands for it.
+UNNAMED = re.compile(r"%[-+0# ]*\d{0,3}(?:\.\d{1,3})?[a-zA-Z@](?<![nL])|\{(?:[:!][^{}]*)?\}")
 
 
 class Span(NamedTuple):
@@ -72,29 +72,91 @@ def leftmost(spans: Iterable[Span]) -> tuple[list[Span], int]:
 
 
 def differences(source: str, translation: str) -> list[str]:
-    """Returns which spans a translation lacks, doubles or adds: "number missing: 4711".
+    """Returns which spans a translation lacks, doubles, adds or moves: "number missing: 4711".
 
+    Moved are placeholders without number and name, and tags that close before they open.
     Numbers are compared by their digits, so 9.99 equals 9,99 and 1,000 equals 1 000. Those of
     one digit are not compared, because they may be spelled out.
     """
-    (before, shown), (after, others) = map(_compared, (source, translation))
-    return [
-        f"{key[0]} {CHANGES[0 if after[key] < count else 1 if count else 2]}: "
-        f"{(shown | others)[key]}"
+    sides = [_compared(text) for text in (source, translation)]
+    before, after = (Counter(key for key, _ in side) for side in sides)
+    shown = dict([*sides[0], *sides[1]])
+    found = [
+        f"{key[0]} {_CHANGES[0 if after[key] < count else 1 if count else 2]}: {shown[key]}"
         for key in before | after
         if (count := before[key]) != after[key]
     ]
+    unnamed, tags = (
+        [[text for _, text in side if pattern.match(text)] for side in sides]
+        for pattern in (UNNAMED, DEFAULT_PATTERNS[2][1])
+    )
+    if unnamed[0] != unnamed[1] and sorted(unnamed[0]) == sorted(unnamed[1]):
+        found.append(f"placeholder moved: {unnamed[1][0]}")
+    if sorted(tags[0]) == sorted(tags[1]) and nested(tags[0]) and not nested(tags[1]):
+        found.append(f"tag moved: {tags[1][0]}")
+    return found
 
 
-def _compared(text: str) -> tuple[Counter[tuple[str, str]], dict[tuple[str, str], str]]:
-    """Counts the spans of a text by kind and value; and how each is written."""
+def _compared(text: str) -> list[tuple[tuple[str, str], str]]:
+    """Returns kind and value of each span of a text, and how it is written."""
     spans, _ = leftmost(spans_of(text, DEFAULT_PATTERNS[:-1]))
     ends = [0, *(span.end for span in spans)]
     starts = [*(span.start for span in spans), len(text)]
     rest = "\n".join(text[end:start] for end, start in zip(ends, starts, strict=True))
     written = [((span.kind, span.target), span.target) for span in spans]
-    for number in _ANY_NUMBER.findall(rest):
+    for number in ANY_NUMBER.findall(rest):
         digits = re.sub(r"\D", "", number).lstrip("0")
         if len(digits) > 1:
             written.append((("number", digits), number))
-    return Counter(key for key, _ in written), dict(written)
+    return written
+
+
+def between_tags(text: str, spans: Sequence[Span]) -> tuple[int, int]:
+    """Returns where a text begins and ends without a tag at its start, at its end, or both.
+
+    A tag whose partner is inside belongs to the text, and so do all if nothing else is left.
+    """
+    tags = [span.target if span.kind == "tag" else "" for span in spans] or [""]
+    partners, last, start, end = _partners(tags), len(tags) - 1, 0, len(text)
+    begins = bool(tags[0]) and not text[: spans[0].start].strip()
+    ends = bool(tags[last]) and not text[spans[last].end :].strip()
+    around = begins and ends and partners.get(0) == last
+    if begins and (around or 0 not in partners):
+        start = spans[0].end
+    if ends and start <= spans[last].start and (around or last not in partners):
+        end = spans[last].start
+    inner, rest = text[start:end], [span for span in spans if start <= span.start < end]
+    if len(rest) == len(spans) or not (rest or any(map(str.isalpha, inner))):
+        return 0, len(text)
+    return end - len(inner.lstrip()), start + len(inner.rstrip())
+
+
+def _names(tags: Sequence[str]) -> list[str]:
+    return [re.sub(r"[\s/>].*", "", tag.lstrip("</"), flags=re.DOTALL) for tag in tags]
+
+
+def _partners(tags: Sequence[str]) -> dict[int, int]:
+    """Returns of each tag that is closed, or closes one, the number of the other."""
+    found: dict[int, int] = {}
+    opened: dict[str, list[int]] = {}
+    for number, (name, tag) in enumerate(zip(_names(tags), tags, strict=True)):
+        if not tag.startswith("</"):
+            opened.setdefault(name, []).append(number)
+        elif opened.get(name):
+            found |= {number: opened[name][-1], opened[name].pop(): number}
+    return found
+
+
+def nested(tags: Sequence[str]) -> bool:
+    """Tells whether each closing tag closes the last one that is open; a tag may be single."""
+    names = _names(tags)
+    closing = {name for name, tag in zip(names, tags, strict=True) if tag.startswith("</")}
+    opening = {name for name, tag in zip(names, tags, strict=True) if tag[1] != "/"}
+    opened: list[str] = []
+    for name, tag in zip(names, tags, strict=True):
+        if tag.startswith("</"):
+            if name in opening and (not opened or opened.pop() != name):
+                return False
+        elif name in closing and not tag.endswith("/>"):
+            opened.append(name)
+    return not opened

@@ -1,6 +1,7 @@
 """The translator: translates, scores, aligns, shows attention and exports."""
 
 import dataclasses
+import functools
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,7 @@ from tf_transformer.run.records import Record
 from tf_transformer.terms.glossary import Glossary, as_glossary
 from tf_transformer.terms.protection import Protection, Slotted, require_slots, translate_kept
 from tf_transformer.terms.protection import protection as as_protection
+from tf_transformer.translation.files.translate_file import FileReport, searcher, translate_file
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class TranslationOptions(SearchOptions, total=False):
     sample: bool
     word_probs: bool
     progress: Progress | None
-    protect: str | Path | None
+    protect: str | Path | Protection | None
     glossary: Mapping[str, str] | str | Path | Glossary | None
     rules: Sequence[Rule]
 
@@ -198,7 +200,8 @@ class Translator:
             word_probs: score the translations for the probabilities of their words.
             progress: called with the number of sentences done so far.
             protect: what to keep: "default", "none", or a file of regular expressions, one a
-                line, where `default` stands for the kinds above; None for `protection`.
+                line, where `default` stands for the kinds above; a `Protection`; None for
+                `protection`.
             glossary: terms and their translations, a dictionary or a table of two columns.
             rules: your own rules of the search, a list of `tf_transformer.Rule`; not for an
                 export.
@@ -272,7 +275,7 @@ class Translator:
 
     def kept(
         self,
-        protect: str | Path | None = None,
+        protect: str | Path | Protection | None = None,
         glossary: Mapping[str, str] | str | Path | Glossary | None = None,
     ) -> Protection:
         """Returns what to keep in texts; see `translate` for the arguments.
@@ -331,6 +334,36 @@ class Translator:
             result.sentences = list(zip(sentences, found, strict=True))
             results.append(result)
         return results[0] if one else results
+
+    def translate_file(
+        self, source: str | Path, output: str | Path, *, language=None, fuzzy=False, origin="",
+        progress=None, protect=None, glossary=None, **options: Unpack[SearchOptions],
+    ) -> FileReport:  # fmt: skip
+        """Translates a file of PO, XLIFF, TMX, SubRip, WebVTT or HTML: docs/guides/files.md.
+
+        Args:
+            source: the file, whose suffix tells its format.
+            output: the file to write.
+            language: code of the source language; None for that of the model.
+            fuzzy: whether to mark the translations of a PO file as fuzzy.
+            origin: identity of all that translations depend on; with the same, work that was
+                interrupted goes on.
+            progress: called with the numbers of texts done, and of all.
+            protect: see `translate`.
+            glossary: see `translate`.
+            **options: settings of the search, as of `translate`.
+
+        Raises:
+            UserError: if the file cannot be read, names other languages, or the extra `files`
+                is missing.
+        """
+        kept, has_slots = self.kept(protect, glossary), self.engine.has_slots
+        search = functools.partial(self.translate_text, language=language, **options)
+        return translate_file(
+            Path(source), Path(output), searcher(search, kept, has_slots),
+            (language or self.language, self.target_language),
+            numbers=has_slots, fuzzy=fuzzy, origin=origin, progress=progress,
+        )  # fmt: skip
 
     # fmt: off
     @overload
