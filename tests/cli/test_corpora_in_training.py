@@ -116,7 +116,7 @@ def test_settings_that_contradict_the_corpora_are_refused(options, capsys):
     command = ["train", *options, "--output", "run"]
     tied = [*command, "--set", "model.tie_embeddings=true"]
     assert_refused(capsys, tied, "set `model.tie_embeddings=false`", status=1)
-    mixed = [*command, "--mix", "1:4:1"]
+    mixed = ["1:4:1" if word == "1:4" else word for word in command]
     expected = "one for each of the 2 of `data.train`. Received: '1:4:1'"
     assert_refused(capsys, mixed, expected, status=1)
 

@@ -347,3 +347,6 @@ def test_a_file_is_translated_around_what_is_no_text(trained_run, tmp_path, caps
     assert "out.srt: translated: 3" in capsys.readouterr().err and report.exists()
     assert_refused(capsys, words, "out.srt exists already", status=1)
     assert main([*words, "--force"]) == 0
+    capsys.readouterr()
+    words[-1] = str(source)
+    assert_refused(capsys, words, "--report must be another file", status=1)

@@ -101,8 +101,11 @@ def run_translate(options: argparse.Namespace) -> None:
             require_writable(f"--{name}", Path(file))
     if options.file:
         require_format(Path(options.file))
-        if Path(options.file).resolve() == Path(options.output).resolve():
+        named = [options.file, options.report, options.glossary, options.protect]
+        if Path(options.output).resolve() in [Path(name).resolve() for name in named if name]:
             raise UserError(f"--output must be another file. Received: {options.output}.")
+        if options.report and Path(options.report).resolve() == Path(options.file).resolve():
+            raise UserError(f"--report must be another file. Received: {options.report}.")
         if not options.force:
             require_new("--output", Path(options.output))
     if options.prefix_file:
@@ -122,7 +125,8 @@ def run_translate(options: argparse.Namespace) -> None:
         write_lines(Path(options.report), lines)
     if suspects:
         where = f"{options.report or '--report FILE'} lists them"
-        logger.warning("%d of %d sentences look wrong: %s", len(suspects), number, where)
+        what = "entries are left or" if options.file else "sentences"
+        logger.warning("%d of %d %s look wrong: %s", len(suspects), number, what, where)
     elif options.report:
         logger.info("0 of %d sentences look wrong: %s is empty", number, options.report)
 

@@ -145,6 +145,51 @@ def test_a_page_that_names_no_encoding():
         read(b"<meta charset=utf-8>\n\xff", ("en", "de"))
 
 
+HEAD = "<!DOCTYPE html><head id=x>{}<title>dog</title></head><p>dog"
+NAMES = [
+    ("<!-- <meta charset=iso-8859-1> --><meta charset=utf-8>é", "utf-8"),
+    ("<script>'<meta charset=cp1252>'</script><meta charset=utf-8>é", "utf-8"),
+    ("<meta charset=windows-874>ก", "cp874"),
+    ("<meta charset=us-ascii>é", "cp1252"),
+    ("<meta charset=latin1>– “", "cp1252"),
+    ("<meta charset=gb2312>汉", "gbk"),
+]
+
+
+@pytest.mark.parametrize(("part", "codec"), NAMES)
+def test_names_of_encodings_are_read_as_browsers_do(part, codec):
+    page = HEAD.format(part)
+    expected = page.replace("dog", "DOG").replace("é", "É")
+    assert translated(page.encode(codec)).decode(codec) == expected
+
+
+def test_a_page_in_xml_names_its_encoding_there():
+    page = f"<?xml version='1.0' encoding='iso-8859-1'?>{HEAD.format('é')}".encode("cp1252")
+    assert translated(page) == page.replace(b"dog", b"DOG").replace(b"\xe9", b"\xc9")
+    found = translated(page, translate=lambda text: "Ω").decode()
+    assert "encoding='UTF-8'" in found and found.count("Ω") == 3 and "meta" not in found
+
+
+def test_a_page_in_utf_8_that_does_not_say_so_says_it_afterwards():
+    found = translated(HEAD.format(""), translate=lambda text: "Ω")
+    assert found == HEAD.format('<meta charset="utf-8">').replace("dog", "Ω")
+    assert translated("<p>dog", translate=lambda text: "Ω") == "<p>Ω"
+    assert translated("<header><?= a ?><p>dog") == "<header><?= a ?><p>DOG"
+    page = HEAD.format("<meta http-equiv=Content-Type content='text/html; charset=latin1'>")
+    other = page.replace("id=x>", 'id=x><meta charset="utf-8">')
+    assert compare(page.encode(), other.encode())
+
+
+def test_entities_of_spaces_and_commas_are_of_their_place_alone():
+    page = "<p>A&nbsp;dog&#32;and&comma; cat&#10;x &lt;&copy;"
+    assert translated(page) == "<p>A&nbsp;DOG AND, CAT\nX &lt;&copy;"
+
+
+def test_a_row_of_rows_may_be_deep():
+    page = "<span>dog</span><span>" * 1_000
+    assert texts(page + "dog" + "</span>" * 1_000) == ["dog"] * 1_001
+
+
 CHANGES = [
     ("<p a=1>a", "<p a=2>a"), ("a <b>c</b>", "a c"), ("<p>a", "<div>a"),
     ("<!-- a -->", "<!-- b -->"), ("<script>a", "<script>b"), ("<p>a", "<p>5"),
@@ -175,7 +220,21 @@ def test_any_page_comes_back_but_for_its_words(parts):
 
 
 def test_time_grows_with_the_size():
-    for part in ("<p>A <b>dog</b> & <br>", "<b>x", "<i>x</b>", "{{ {% <% ", "<a>x</a> "):
+    for part in (
+        "<p>A <b>dog</b> & <br>",
+        "<b>x",
+        "<i>x</b>",
+        "{{ {% <% ",
+        "<a>x</a> ",
+        "<div>dog ",
+    ):
         start = time.perf_counter()
         read((part * 4_000).encode(), ("en", "de"))
         assert time.perf_counter() - start < 20, part
+
+
+def test_a_text_may_have_many_codes():
+    start = time.perf_counter()
+    text = read(b"a dog<br>" * 10_000, ("en", "de")).entries[0].texts[0].pieces
+    assert time.perf_counter() - start < 2
+    assert len(text) == 19_999

@@ -30,6 +30,17 @@ A && B
 file_name
 __init__
 LC_ALL
+User_id
+File_name
+Save_as
+Max_connections
+Q&a
+S&p 500
+B&b hotel
+Barnes&noble
+x_Name
+Is_it or Is_not
+Fish (_)
 the _id field
 usage: x [-a|-b], a || b
 """
@@ -118,9 +129,19 @@ def test_messages_in_one_and_unknown_formats_are_left():
 
 
 def test_an_accelerator_is_taken_off():
-    for text in ("&File", "E&xit", "Save _As", "E_xit", "Show _all", "Tom's &dog…"):
+    for text in (
+        "&File",
+        "E&xit",
+        "Save _As",
+        "E_xit",
+        "Show _all",
+        "Cu_t",
+        "Fo&rmat",
+        "Tom's &dog…",
+    ):
         at = max(text.find("&"), text.find("_"))
         assert text_of(text) == Text([text[:at] + text[at + 1 :]], text[at : at + 2])
+    assert text_of("%s&lang").accelerator == ""
     assert text_of("保存(&S)") == Text(["保存"], "&S")
     for text, style in (("&File", "subtitle"), ("&" + "x" * 80, "any")):
         assert text_of(text, style) == Text([text])

@@ -1,5 +1,7 @@
 """Catalogs of gettext: which entries are translated, how they are written, and what stays."""
 
+import time
+
 import pytest
 
 from tf_transformer.base.errors import UserError
@@ -60,6 +62,30 @@ def test_a_translation_is_written_like_its_source():
     text = ("\ufeff" + HEADER.format("de", "") + body).replace("\n", "\r\n")
     assert translated(text).replace("\r\n", "\n").endswith(found)
     assert translated(text).count("\r\n") == translated(text).count("\n")
+
+
+def test_control_characters_are_written_so_that_no_letter_follows_their_digits():
+    found = after('msgid "\\a\\vBeef \\007face \\x01"\nmsgstr ""\n')
+    assert found.endswith('msgstr "\\a\\vBEEF \\aFACE \\001"\n')
+
+
+def test_line_ends_are_those_of_each_line():
+    first, last = (
+        '#, fuzzy\nmsgid "a"\nmsgstr "b"\n\n',
+        '#, fuzzy, x\r\n#| msgid "x"\nmsgid "c"\r\n',
+    )
+    assert after(f'{first}{last}msgstr "d"\r\n') == (
+        'msgid "a"\nmsgstr "A"\n\n#, x\r\nmsgid "c"\r\nmsgstr "C"\r\n'
+    )
+
+
+def test_a_long_message_takes_little_time():
+    start = time.perf_counter()
+    document = po.read(
+        ('msgid ""\n' + '"a dog and a cat\\n"\n' * 40_000 + 'msgstr ""').encode(), ("", "")
+    )
+    assert len(document.entries[0].texts[0].pieces[0]) == 640_000
+    assert time.perf_counter() - start < 10
 
 
 def test_translated_and_old_entries_stay():
@@ -124,6 +150,17 @@ def test_a_template_is_completed_for_the_language_of_the_model():
     assert translated(header + DOGS, "ja").endswith('msgstr[0] "%d DOGS"\n')
     unknown = po.read((header + DOGS).encode(), ("en", ""))
     assert [each.reason for each in unknown.left] == ["a plural without Plural-Forms"]
+
+
+def test_a_header_may_lack_its_last_line_end_and_only_its_charset_counts():
+    named = '"charset=latin1 é—"'
+    text = '# {0}\nmsgid ""\nmsgstr "Content-Type: text/plain; charset={1}"\n\n'
+    text += '#. {0}\nmsgid {0}\nmsgstr ""\n'
+    found = translated(text.format(named, "CHARSET"))
+    assert 'charset=UTF-8\\n"\n"Language: de\\n"\n' in found
+    document = po.read(text.format(named, "UTF-8").encode(), ("en", "de"))
+    assert document.text[slice(*document.declaration)] == "UTF-8"
+    assert document.declaration[0] == document.text.index("UTF-8")
 
 
 def test_what_cannot_be_read_is_refused():

@@ -18,12 +18,12 @@ def capitals(texts, numbers):
     ]
 
 
-def translated(tmp_path, text: str, suffix: str = ".srt", translate=capitals) -> str:
+def translated(tmp_path, text: str, suffix: str = ".srt", translate=capitals, left=0) -> str:
     pytest.importorskip("pysubs2")
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     source.write_bytes(text.encode())
     report = translate_file(source, output, translate, ("en", "de"))
-    assert sum(report.counts.values()) == report.counts["translated"]
+    assert sum(report.counts.values()) == report.counts["translated"] + left
     return output.read_bytes().decode()
 
 
@@ -33,6 +33,10 @@ SAME = [
     "{t}\nNo number.\n\n{t}\nThe next.",  # and no end of the last line
     "1\r\r\n{t}\r\r\nHi.\r\r\n\r\r\n2\r\r\n{t}\r\r\nHo.\r\r\n",
     "1\n00:00:01.000 --> 00:00:02.000\nDots.\n\n2\n{t} X1:10 X2:20 Y1:30 Y2:40\nPlaced.\n",
+    "1\n{t}\nOne.\n \n2\n{t}\nTwo.\n\t\n3\n{t}\nThree.\n",  # lines of white space
+    "1\n{t}\nOne.\n2\n{t}\nIn\n1984\n\n3\n{t}\n4\n{t}\nEnd.",  # no lines between
+    "1\r{t}\rOne,\rtwo.\r\r2\r{t}\rThree.\r",
+    "1\n{t}\nOne.\n\n2\n00:00:03 --> 00:00:04\nTwo.\n\n3\n00:00:05,5-->00:00:06,7\nThree.",
     "1\n99:59:59,000 --> 100:00:01,000\nLate.\n",
     "1\n{t}\n- Where are you going tonight?\n- Home.\n",
     "1\n{t}\nMR SMITH: Hi.\nANNA: Hello, how are you today my friend?\n",
@@ -45,6 +49,30 @@ def test_numbers_times_places_and_lines_stay(tmp_path, text):
     text = text.format(t=TIMES)
     found = translated(tmp_path, text)
     assert found.lower() == text.lower() and found != text
+
+
+def test_numbers_and_blank_lines_are_in_no_text(tmp_path):
+    asked = []
+
+    def translate(texts, numbers):
+        asked.extend(texts)
+        return capitals(texts, numbers)
+
+    for text in SAME[4:8]:
+        translated(tmp_path, text.format(t=TIMES), ".srt", translate)
+    assert asked == [
+        *("One.", "Two.", "Three."),
+        *("One.", "In 1984", "End."),
+        *("One, two.", "Three."),
+        *("One.", "Two.", "Three."),
+    ]
+
+
+@pytest.mark.parametrize("head", ["", "WEBVTT x\nKind: x\n\nNOTE\nx\n\nREGION\nid:x\n\n"])
+def test_texts_without_a_time_are_counted(tmp_path, head):
+    text = f"{head}{TIMES}\nOne.\n\nno time\nnor here\n5\n\n2\n{TIMES}\nTwo.\n\n3\n"
+    found = translated(tmp_path, text, ".vtt" if head else ".srt", left=2)
+    assert found == text.replace("One", "ONE").replace("Two", "TWO")
 
 
 def test_webvtt_keeps_its_notes_styles_and_tags(tmp_path):

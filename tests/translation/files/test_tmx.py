@@ -56,7 +56,8 @@ def test_the_variant_stands_as_its_source_does():
 
 def test_an_empty_variant_is_filled_and_another_kept():
     units = [variant("en", "a") + variant("de-AT", text) for text in ("  ", "b")]
-    document, after = translated(file(*units, variant("fr", "c")).encode())
+    changed = units[0].replace('"de-AT"', '"de-AT" changedate="1" changeid="bob"')
+    document, after = translated(file(changed, units[1], variant("fr", "c")).encode())
     filled = variant("en", "a") + variant("de-AT", "A", more=OURS)
     assert after == file(filled, units[1], variant("fr", "c"))
     assert document.kept == 1

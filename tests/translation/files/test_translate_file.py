@@ -108,6 +108,12 @@ def test_numbers_that_change_are_searched_again_as_spans(run):
         ("A <b>dog</b>.", "Ein <x0>Hund</x0><x0>.", "", "tag doubled"),
         ("A %s.", "Ein.", "", "placeholder missing"),
         ("A dog.", " ", "", "blank"),
+        ("A dog.", "Ein <x0>Hund</x0>.", "", "tag new"),
+        ("A dog.", "Ein {x1} Hund.", "", "placeholder new"),
+        ("A dog.", "Ein %s Hund.", "", "placeholder new"),
+        ("1.5 hours", "15 Stunden", "", "numbers changed"),
+        ("-5 degrees", "5 Grad", "", "numbers changed"),
+        ("1,000 at 12:30", "1.000 um 12.30", "1.000 um 12.30", ""),
     ],
 )
 def test_each_code_stands_once_and_in_an_order_that_is_right(
@@ -144,11 +150,17 @@ def test_work_goes_on_where_it_was_interrupted(run, tmp_path, monkeypatch, caplo
     text, _ = run(po(*texts), model, origin="a model")
     assert strings(text) == [capitals(each) for each in texts] and len(model.asked) == 5
     assert not journal.exists()
-    journal.write_text('another model\n["A dog a.", false, "wrong"]\n')
-    assert strings(run(po(*texts), model, origin="a model")[0]) == strings(text)
+    for content, what in (
+        (f"{module._HEAD}another\n", "other settings"),
+        ("my notes", "something"),
+    ):
+        journal.write_text(content)
+        with pytest.raises(UserError, match=f"out.po.part holds .*{what}.* Remove it"):
+            run(po(*texts), model, origin="a model")
+        assert journal.read_text() == content
 
 
-def test_what_the_second_reading_finds_is_left_alone(run, monkeypatch):
+def test_what_the_second_reading_finds_is_left_alone(run, tmp_path, monkeypatch):
     def compare(before: bytes, after: bytes) -> str:
         return "a wrong entry" if b"BAD" in after else ""
 
@@ -160,6 +172,11 @@ def test_what_the_second_reading_finds_is_left_alone(run, monkeypatch):
     assert strings(text) == ["" if "Bad" in each else each.upper() for each in entries]
     assert report.counts["translated"] == 6
     assert [record["source"] for record in report.records] == ["Bad.", "Bad. Bad."]
+    assert "a wrong entry" in report.records[0]["reasons"][1]
+    monkeypatch.setattr(module, "_MOST_READINGS", 5)
+    _, report = run(po(*entries))
+    assert report.counts["not read a second time, since too many others fail"]
+    assert (tmp_path / "out.po.part").exists()
 
 
 def test_an_encoding_that_lacks_letters_becomes_utf_8_and_says_so(tmp_path, caplog):

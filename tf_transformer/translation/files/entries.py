@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tf_transformer.base.errors import UserError
 
@@ -216,15 +216,18 @@ class Tagged(NamedTuple):
 
     text: str  # without white space around it
     codes: dict[str, Code]  # by their tags, in the order of the text
-    before: str = ""  # white space
-    after: str = ""
+    name: str  # of the tags, "x" in these
+    before: str  # white space
+    after: str
 
     def pieces(self, translation: str) -> tuple[Pieces, str]:
         """Returns a translation as pieces, and a reason why it cannot be used, "" if none."""
-        tags = "|".join(map(re.escape, self.codes)) or "(?!)"
-        found = re.split(f"({tags})", self.before + translation + self.after)
-        order = [self.codes[tag] for tag in found[1::2]]
+        tag = rf"([<{{]/?{self.name}\d+/?[>}}])"
+        found: list[Any] = re.split(tag, self.before + translation + self.after)
         counts = Counter(found[1::2])
+        if new := counts.keys() - self.codes.keys():
+            return [], f"{'placeholder' if '{' in min(new) else 'tag'} new"
+        order = [self.codes[tag] for tag in found[1::2]]
         wrong = [code for tag, code in self.codes.items() if counts[tag] != 1]
         if wrong:
             kind = "placeholder" if wrong[0].role == "value" else "tag"
@@ -258,7 +261,7 @@ def tagged(pieces: Pieces) -> Tagged:
     text = "".join(texts)
     stripped = text.strip()
     before, after = text.split(stripped) if stripped and text.count(stripped) == 1 else ("", "")
-    return Tagged(stripped, codes, before, after)
+    return Tagged(stripped, codes, name, before, after)
 
 
 def _pair(code: Code) -> object:

@@ -8,6 +8,7 @@ as not to be translated count as `kept`. Entities such as `&nbsp;` are written a
 import bisect
 import html
 import re
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -47,9 +48,10 @@ _VALUE = re.compile(
     r"""([^\s/>"'=][^\s/>=]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*))|())"""
 )
 _CHARSET = re.compile(r"""(?i)<meta\b[^>]{0,300}?charset\s*=\s*["']?\s*([\w.:-]+)""")
-# What browsers read for the name of an encoding.
-_ENCODINGS = {"": ["utf-8", "cp1252", "latin-1"], "iso-8859-1": ["cp1252", "latin-1"]}
-_ENCODINGS |= {"gb2312": ["gb18030"], "shift_jis": ["cp932"]}
+_XML = re.compile(r"""\s{0,99}<\?xml[^>]{1,300}?\sencoding\s*=\s*["']([\w.:-]+)""")
+_HIDDEN = re.compile(  # where no tag is read
+    r"(?i)<!--(?:-?>|[\s\S]*?(?:--!?>|\Z))|<(script|style|title|textarea)\b[\s\S]*?(?:</\1|\Z)"
+)
 _TEMPLATE = re.compile(
     r"<\?(?:php|=)[\s\S]*?(?:\?>|\Z)|<%(?:(?!<%|%>|</s)[\s\S]){0,999}%>|\{(?:"
     r"\{(?:(?!\{\{|\}\}|</s)[\s\S]){0,999}\}|([%#])(?:(?!\{\1|\1\}|</s)[\s\S]){0,999}\1)\}+"
@@ -77,6 +79,7 @@ class _Element(NamedTuple):
     start: int = 0
     state: str = ""  # "" if it is translated, "-" if not; its language if that is another
     outer: list[_Item] | None = None
+    keep: bool = False  # whether white space in it stays
 
 
 class _Page:
@@ -86,7 +89,8 @@ class _Page:
         self.text, (self.source, self.target), self.kept = text, languages, 0
         self.masked = _TEMPLATE.sub(lambda match: _MASK * len(match[0]), text)
         self.entries, self.left = list[ents.Entry](), list[ents.Left]()
-        self.edits, self.open = list[ents.Edit](), [_Element()]
+        self.edits, self.open, self.head = list[ents.Edit](), [_Element()], 0
+        self.numbers = Counter[str]()  # of open elements, by their tags
         self.run, at, finder = list[_Item](), 0, _TOKEN  # the run is the text that is read
         while at < len(text) and (token := finder.search(self.masked, at)):
             if at < token.start():
@@ -108,7 +112,8 @@ class _Page:
 
     def _depth(self, tag: str, stops: Container[str]) -> int:
         """Returns the place of the innermost among the open elements, 0 if there is none."""
-        for at in range(len(self.open) - 1, max(0, len(self.open) - 500), -1):  # as browsers do
+        last = len(self.open) - 1 if self.numbers[tag] else 0
+        for at in range(last, max(0, last - 500), -1):  # as browsers do
             if self.open[at].tag == tag or self.open[at].tag in stops:
                 return at if self.open[at].tag == tag else 0
         return 0
@@ -131,10 +136,9 @@ class _Page:
         if tag in _LITERAL or "notranslate" in values.get("class", "").split():
             state = "-"
         state = {"no": "-", "yes": "", "": ""}.get(values.get("translate", "?").lower(), state)
-        names = (
-            spans.keys() & {"lang", "xml:lang"} if lang and self.target and not state else ()
-        )
-        self.edits += [ents.Edit(*spans[name], (self.target,)) for name in names]
+        if lang and self.target and not state:
+            names = spans.keys() & {"lang", "xml:lang"}
+            self.edits += [ents.Edit(*spans[name], (self.target,)) for name in names]
         kind = values.get("type") or values.get("name") or values.get("property") or ""
         for name in spans if state != "-" else ():
             if _READ.match(f"{tag} {name} {kind}"):
@@ -144,8 +148,12 @@ class _Page:
             outer, self.run = self.run, []
         elif inline:
             self.run.append(_Item(start, end, "single" if empty else "open", tag))
+        if tag == "head" and self.text.find(">", start) == end - 1:
+            self.head = self.head or end
         if not empty:
-            self.open.append(_Element(tag, start, state, outer))
+            keep = self.open[-1].keep or tag in ("pre", "textarea")
+            self.open.append(_Element(tag, start, state, outer, keep))
+            self.numbers[tag] += 1
 
     def _end(self, start: int, end: int, tag: str) -> None:
         at = self._depth(tag, () if tag in _BLOCKS else _BLOCKS)
@@ -167,10 +175,11 @@ class _Page:
     def _close(self, at: int, end: int) -> None:
         """Closes the open elements from this one on; none if it is 0."""
         while 0 < at < len(self.open):
-            tag, start, _, outer = self.open[-1]
+            tag, start, _, outer, _ = self.open[-1]
             if outer is not None or tag in _BLOCKS:
                 self._flush()
             self.open.pop()
+            self.numbers[tag] -= 1
             if outer is not None:
                 words = 2 * (tag not in _WITHIN or tag == "button")
                 self.run = outer
@@ -179,7 +188,7 @@ class _Page:
     def _flush(self) -> None:
         """Ends a text, and makes entries of it."""
         run, self.run = self.run, []
-        state, outer = self.open[-1][2:]
+        state, outer = self.open[-1][2:4]
         letters = any(item.kind == "text" and item.words == 2 for item in run)
         self.kept += letters and state == "-" and outer is None
         for items in _texts(run) if letters and state != "-" else ():
@@ -190,8 +199,7 @@ class _Page:
         begin, end = items[0].start, items[-1].end
         raw = self.text[begin:end]
         start, end = end - len(raw.lstrip()), begin + len(raw.rstrip())
-        keep = any(each.tag in ("pre", "textarea") for each in self.open)
-        pieces: list[str | ents.Code] = []
+        pieces, keep = list[str | ents.Code](), self.open[-1].keep
         for item in items:
             at, to = max(item.start, start), min(item.end, end)
             if item.kind != "text":
@@ -216,7 +224,7 @@ class _Page:
         escapes = {char: html.escape(char) for char in f"&<>{added or quote}"}
         for entity in re.findall(r"&(?:#\w{1,8}|[A-Za-z]\w{1,30});", self.text[start:end]):
             char = html.unescape(entity)
-            if len(char) == 1 and not (char.isascii() and char.isalnum()):
+            if len(char) == 1 and (char in "&<>{}\"'" or not char.isascii()):
                 escapes[char] = entity
         table = str.maketrans(escapes)
 
@@ -229,42 +237,56 @@ class _Page:
 
 def _texts(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
     """Yields the texts of a run without tags around them; of a row of links each is one."""
-    low, high = 0, len(items)
-    while low < high:
-        first, last = items[low], items[high - 1]
-        if first.pair == last.pair >= 0:
-            low, high = low + 1, high - 1
-        elif first.words == 0 and first.pair < 0:
-            low += 1
-        elif last.words == 0 and last.pair < 0:
-            high -= 1
+    todo = [items]
+    while todo:
+        items = todo.pop()
+        low, high = 0, len(items)
+        while low < high:
+            first, last = items[low], items[high - 1]
+            if first.pair == last.pair >= 0:
+                low, high = low + 1, high - 1
+            elif first.words == 0 and first.pair < 0:
+                low += 1
+            elif last.words == 0 and last.pair < 0:
+                high -= 1
+            else:
+                break
+        ends = {item.pair: at for at, item in enumerate(items)}
+        rows, at = list[Sequence[_Item]](), low
+        while at < high:
+            tag, words, pair = items[at][3:]
+            if pair < 0 and words < 2:
+                at += 1
+            elif pair >= 0 and (tag in ("a", "label", "span") or "-" in tag):
+                rows.append(items[at : ends[pair] + 1])
+                at = ends[pair] + 1
+            else:
+                rows, at = [], high
+        if len(rows) < 2:
+            yield items[low:high]
         else:
-            break
-    ends = {item.pair: at for at, item in enumerate(items)}
-    rows, at = list[Sequence[_Item]](), low
-    while at < high:
-        tag, words, pair = items[at][3:]
-        if pair < 0 and words < 2:
-            at += 1
-        elif pair >= 0 and (tag in ("a", "label", "span") or "-" in tag):
-            rows.append(items[at : ends[pair] + 1])
-            at = ends[pair] + 1
-        else:
-            rows, at = [], high
-    if len(rows) < 2:
-        yield items[low:high]
-    else:
-        for row in rows:
-            yield from _texts(row)
+            todo += reversed(rows)
 
 
 def read(content: bytes, languages: ents.Languages) -> ents.Document:
     """Reads a page; raises UserError if it is in another language or encoding than it says."""
-    named = _CHARSET.search(content[:9_999].decode("latin-1"))
-    label = named[1].lower() if named else ""
-    text, encoding, bom = ents.decoded(content, _ENCODINGS.get(label, [label]))
+    from webencodings import lookup
+
+    named = _charset(content.decode("latin-1"))
+    known = named and lookup(named[1])
+    names = [known.codec_info.name if known else named[1]] if named else ["utf-8", "cp1252"]
+    names += ["latin-1"] * (names[-1] == "cp1252")
+    text, encoding, bom = ents.decoded(content, names)
     page = _Page(text, languages)
     entries = sorted(page.entries, key=lambda entry: entry.start)
-    named = None if bom else _CHARSET.search(text, 0, 9_999)
+    named = None if bom else _charset(text)
+    if page.head and not named and not bom and encoding == "utf-8":
+        page.edits.append(ents.Edit(page.head, page.head, ('<meta charset="utf-8">',)))
     found = entries, page.kept, page.left, page.edits, named and named.span(1)
     return ents.Document(text, encoding, *found, bom)
+
+
+def _charset(text: str) -> re.Match[str] | None:
+    """Finds the name of its encoding in a page, outside of comments and scripts."""
+    shown = _HIDDEN.sub(lambda match: " " * len(match[0]), text)
+    return _CHARSET.search(shown) or _XML.match(shown)

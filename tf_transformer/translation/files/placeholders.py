@@ -127,22 +127,30 @@ def _with_codes(parts: list[Any], table: _Style) -> list[str | Code]:
 
 def _without_accelerator(pieces: Pieces) -> Text:
     """Takes the mark of a key off a short text: one `&` or `_` before a letter."""
-    text = without_codes(pieces)
+    # A placeholder may be a part of a word or a number.
+    text = "".join(p if isinstance(p, str) else "0" * (p.role == "value") for p in pieces)
     marks = [mark for mark in "&_" if text.count(mark) == 1 and _is_mark(text, mark)]
     if len(marks) != 1 or len(text) > 60:
         return Text(pieces)
     accelerator = text[text.index(marks[0]) :][:2]
     # Languages whose letters are on no key have "(&F)" at the end.
-    off = rf"\s?\({accelerator}\)|{accelerator[0]}"
+    off = rf"\s?[(（]{accelerator}[)）]|{accelerator[0]}"
     return Text([re.sub(off, "", p) if isinstance(p, str) else p for p in pieces], accelerator)
 
 
 def _is_mark(text: str, mark: str) -> bool:
-    """Tells `&File`, `E&xit`, `Show _all` from R&D, file_name, ?a=1&b=2 and _id."""
+    """Tells `&File`, `E&xit`, `Cu_t`, `Show _all` from Q&a, Barnes&noble, File_name and _id.
+
+    A mark begins a word; or it is the text's only one, stands behind one or two letters, and
+    small letters follow to the end of a word of three letters or more.
+    """
     before, _, after = text.partition(mark)
-    word = re.split(r"[\W\d_]", before)[-1]
-    if not after[:1].isalpha() or re.search(r"[\d&_=?;/.]$", before):
-        return False
+    word, rest = re.split(r"\W|_", before)[-1], re.split(r"\W", after)[0]
     if word:
-        return after[0].islower() and (mark == "&" or word[0].isupper())
+        is_short = word.isalpha() and len(word) < 3 <= len(word + rest)
+        is_only = text.count("&") + text.count("_") == 1
+        shape = rest.isalpha() and rest.islower() and (mark == "&" or word[0].isupper())
+        return is_short and is_only and shape
+    if not rest[:1].isalpha() or not re.search(r"^$|[\s(（\[\"'“„«¿¡]$", before):
+        return False
     return mark == "&" or text.lstrip("_&(\"' ")[:1].isupper() or after[0].isupper()

@@ -20,12 +20,17 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files import entries as e
 from tf_transformer.translation.files.placeholders import text_of
 
+_STRING = r'"(?:[^"\\\r\n]|\\.)*'
 _TOKEN = re.compile(
-    r"\s+|(?P<comment>#[^\r\n]*)|(?P<keyword>msg(?:ctxt|id(?:_plural)?|str(?:\[\d+\])?)(?!\w))"
-    r'|"(?P<string>(?:[^"\\\r\n]|\\.)*)"|(?P<wrong>.)'
+    r"\s+|(?P<comment>#[^\r\n]*\r?\n?)|(?P<keyword>msg(?:ctxt|id(?:_plural)?|str(?:\[\d+\])?)(?!\w))"
+    rf'|(?P<string>{_STRING})"|(?P<wrong>.)'
 )
-_CHARSET = r"charset=(?!CHARSET)([\w.:-]+)"
-_ESCAPES = {code: repr(chr(code))[1:-1] for code in range(32)} | {34: r"\"", 92: r"\\"}
+_CHARSET = (  # in the header only
+    rf'msgid\s+""\s+msgstr(?:\s*{_STRING}")*?\s*{_STRING}?charset=(?!CHARSET)([\w.:-]+)'
+)
+# Of octal digits gettext reads three at most; of hexadecimal ones all that follow.
+_ESCAPES = {code: f"\\{code:03o}" for code in range(32)} | {34: r"\"", 92: r"\\"}
+_ESCAPES |= {code: f"\\{name}" for code, name in enumerate("abtnvfr", 7)}
 _NUMERIC = re.compile(r"%.*[diu]$|PRI|\b(?:n|num|number|count)\b")
 _Numbers = Sequence[Sequence[int]]  # of things that each form of a plural is for
 _Value = tuple[int, int, int, str]  # places of a keyword, of its strings, their end; their text
@@ -68,15 +73,19 @@ def read(content: bytes, languages: e.Languages, fuzzy: bool = False) -> e.Docum
 def _messages(text: str) -> Iterator[_Message]:
     end = "\r\n" if text[: text.find("\n")].endswith("\r") else "\n"
     message, keyword = _Message([], {}, end), ""
-    for token in _TOKEN.finditer(f"{text}\nmsgid"):
+    strings: dict[str, list[str]] = {}
+    for token in _TOKEN.finditer(f"{text}{end}msgid"):
         begins = token["comment"] or token["keyword"] in ("msgctxt", "msgid")
         if (
             begins
             and message.forms()
             and all(stop for _, _, stop, _ in message.values.values())
         ):
-            yield message
+            joined = {k: (*v[:3], "".join(strings[k])) for k, v in message.values.items()}
+            yield message._replace(values=joined, end=end)
             message = _Message([], {}, end)
+        if "\n" in token[0]:
+            end = "\r\n" if "\r\n" in token[0] else "\n"
         values = message.values
         if token["comment"]:
             message.comments.append(token)
@@ -84,11 +93,12 @@ def _messages(text: str) -> Iterator[_Message]:
                 message.comments.clear()
         elif token["keyword"] and token[0] not in values and (begins or "msgid" in values):
             keyword = token[0]
-            values[keyword] = token.start(), 0, 0, ""
+            values[keyword], strings[keyword] = (token.start(), 0, 0, ""), []
         elif token["string"] is not None and values:
-            place, start, _, old = values[keyword]
-            new = codecs.escape_decode(token["string"].encode())[0].decode(errors="replace")
-            values[keyword] = place, start or token.start(), token.end(), old + new
+            place, start, *_ = values[keyword]
+            new = codecs.escape_decode(token["string"][1:].encode())[0].decode(errors="replace")
+            strings[keyword].append(new)
+            values[keyword] = place, start or token.start(), token.end(), ""
         elif not token[0].isspace():
             line = text.count("\n", 0, token.start()) + 1
             raise UserError(f"line {line} is not as in a catalog")
@@ -114,6 +124,7 @@ def _completed(
         new["Content-Type"] = "text/plain; charset=UTF-8"
     if len(new) == 1 and fields.get("Language") != "":
         return [], rule
+    text = text and text.rstrip("\n") + "\n"
     for name, value in new.items():
         line = f"{name}: {value}\n"
         text = re.sub(rf"(?m)^{name}:.*\n", line, text) if name in fields else text + line
@@ -202,7 +213,7 @@ def _comment_edits(message: _Message, fuzzy: bool) -> Iterator[e.Edit]:
     new = ["fuzzy"] * fuzzy + [flag for flag in flags if flag != "fuzzy"]
     for line in message.comments:
         if line[0][:2] == "#|" or (line[0][:2] == "#," and new != flags):
-            yield e.Edit(line.start(), line.end() + len(message.end), ())
+            yield e.Edit(line.start(), line.end(), ())
     if new and new != flags:
         yield e.Edit(place, place, (f"#, {', '.join(new)}{message.end}",))
 

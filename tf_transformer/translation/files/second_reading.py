@@ -27,7 +27,10 @@ def compare_html(before: bytes, after: bytes) -> str:
 
     Tags and comments of a block may stand in another order; blocks may not.
     """
-    for old, new in zip_longest(_blocks(before), _blocks(after), fillvalue=Counter[str]()):
+    olds = _blocks(before)
+    if olds[0]["no encoding"]:  # then it may be said that it is UTF-8
+        after = re.sub(rb'(?i)(<head\b[^<>]*>)<meta charset="utf-8">', rb"\1", after, count=1)
+    for old, new in zip_longest(olds, _blocks(after), fillvalue=Counter[str]()):
         for what in (*(old - new), *(new - old)):
             return f"only one of both pages has here: {what[:200]!r}"
     return ""
@@ -43,6 +46,7 @@ def _blocks(content: bytes) -> list[Counter[str]]:
     parser = html5lib.HTMLParser(html5lib.getTreeBuilder("etree", fullTree=True), False, False)
     blocks, marks = [Counter[str]()], {"no": True, "yes": False, "": False}
     todo: list[Any] = [(parser.parse(content, likely_encoding=guess, useChardet=False), False)]
+    blocks[0]["no encoding"] = parser.tokenizer.stream.charEncoding[1] == "tentative"
     while todo:
         node, kept = todo.pop()
         if node is None:
@@ -51,7 +55,8 @@ def _blocks(content: bytes) -> list[Counter[str]]:
             if kept or any(map(str.isalpha, node)):
                 blocks[-1][node if kept else "a text"] = 1
         elif not isinstance(node.tag, str):
-            blocks[-1][f"comment {node.text}"] += 1
+            said = re.sub(r"(^\?xml [^>]{0,99}encoding=.)[\w.:-]+", r"\1", node.text or "")
+            blocks[-1][f"comment {said}"] += 1
         else:
             stays = node.tag in _KEPT.split() or "notranslate" in node.get("class", "").split()
             kept, block = marks.get(node.get("translate"), stays or kept), [(None, False)]
@@ -141,6 +146,7 @@ def _fault(content: bytes) -> str:
 # --- XLIFF and TMX, by lxml -------------------------------------------------------------------
 
 _MARKS = {"state", "state-qualifier", "subState", "target-language", "trgLang", "creationtool"}
+_MARKS |= {"changedate", "changeid"}
 
 
 def compare_xml(before: bytes, after: bytes) -> str:
@@ -201,9 +207,10 @@ def _codes(node: Any) -> Iterator[str]:
     """Iterates over the codes of a text, each with what is in it."""
     from lxml import etree
 
-    for each in node.iterchildren("*"):
+    for each in node.iterchildren("*", etree.PI):
         protected = each.get("mtype") == "protected" or each.get("translate") == "no"
-        around = etree.QName(each).localname in ("g", "hi", "mrk", "pc")
+        name = "" if each.tag is etree.PI else etree.QName(each).localname
+        around = name in ("g", "hi", "mrk", "pc")
         if around and (len(each) or each.text) and not protected:
             yield f"{each.tag} {sorted(each.items())}"
             yield from _codes(each)
@@ -229,6 +236,7 @@ def _cues(content: bytes) -> Iterator[tuple]:
 
     is_wide = content[:2] in (b"\xff\xfe", b"\xfe\xff")
     text = content.decode("utf-16" if is_wide else "utf-8-sig", "replace")
+    text = re.sub(r"\r{0,9}\n|\r", "\n", text)
     name = "vtt" if text.startswith("WEBVTT") else "srt"
     keep = {"keep_html_tags": True, "keep_unknown_html_tags": True}
     for cue in pysubs2.SSAFile.from_string(text, name, **keep):

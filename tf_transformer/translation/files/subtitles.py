@@ -14,8 +14,9 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files import entries as e
 from tf_transformer.translation.files.placeholders import text_of
 
-_LINE = re.compile(r"[^\r\n]*(?:\r*\n|\r+|$)")
-_TIMES = re.compile(r"\s*(?:\d+:)?\d+:\d+[.,]\d+\s*-->\s*(?:\d+:)?\d+:\d+[.,]\d+")
+_LINE = re.compile(r"[^\r\n]*(?:\r{0,9}\n|\r|$)")
+_TIMES = re.compile(r"\s*(?:\d+:)?\d+:\d+(?:[.,]\d+)?\s*-->\s*(?:\d+:)?\d+:\d+")
+_BLOCK = re.compile(r"(?:NOTE|STYLE|REGION|WEBVTT)(?!\S)")  # of WebVTT, has no text to read
 # A dash before each speaker, or the name in capitals; another begins another text.
 _SPEAKER = re.compile(
     r"\s*(?:<[^<>]{0,99}>|\{\\[^{}]{0,99}\})?\s*(?:[-–—‐]\s*\w|[A-Z][A-Z .'’-]{1,30}:\s)"
@@ -31,8 +32,10 @@ def read(content: bytes, languages: e.Languages) -> e.Document:
     text, encoding, bom = e.decoded(content, ["utf-8", "cp1252", "latin-1"])
     if not any(map(_TIMES.match, text.splitlines())):
         raise UserError("no line has times, such as 00:00:01,000 --> 00:00:02,500")
-    entries = []
-    for lines in _cues(text):
+    entries, (cues, others) = [], _cues(text)
+    left = [e.Left(at, text[at:end], "text without a time") for at, end in others]
+    left = [each for each in left if any(map(str.isalpha, each.name))]
+    for lines in cues:
         groups, texts = [*_groups(text, lines)], list[Any]()
         for group in groups:
             whole = " ".join(text[start:end].strip() for start, end in group)
@@ -44,21 +47,26 @@ def read(content: bytes, languages: e.Languages) -> e.Document:
         start, end = lines[0][0], lines[-1][1]
         edits = partial(_edits, text, groups)
         entries.append(e.Entry(start, text[start:end][:60], texts, edits))
-    return e.Document(text, encoding, entries, bom=bom)
+    return e.Document(text, encoding, entries, left=left, bom=bom)
 
 
-def _cues(text: str) -> Iterator[list[e.Range]]:
-    """Yields the ranges of the lines of each cue that has text, without their ends."""
+def _cues(text: str) -> tuple[list[list[e.Range]], list[e.Range]]:
+    """Returns the lines of each cue that has text, without their ends, and lines in no cue."""
+    cues, others = list[list[e.Range]](), list[e.Range]()
     lines, in_cue = list[e.Range](), False
     for match in _LINE.finditer(text):  # the last is empty
-        start, end = match.start(), match.start() + len(match[0].rstrip("\r\n"))
-        is_time = bool(_TIMES.match(match[0]))
-        if is_time or start == end:
-            if lines:
-                yield lines
-            lines, in_cue = [], is_time
-        elif in_cue:
-            lines.append((start, end))
+        line, is_time = match[0].rstrip("\r\n"), bool(_TIMES.match(match[0]))
+        if line.strip(" \t") and not is_time:
+            lines.append((match.start(), match.start() + len(line)))
+            continue
+        if is_time and lines and (not in_cue or text[slice(*lines[-1])].strip().isdigit()):
+            lines.pop()  # the number or name of the next cue
+        if lines and in_cue:
+            cues.append(lines)
+        elif lines and not _BLOCK.match(text, lines[0][0]):
+            others += lines
+        lines, in_cue = [], is_time
+    return cues, others
 
 
 def _groups(text: str, lines: Sequence[e.Range]) -> Iterator[list[e.Range]]:

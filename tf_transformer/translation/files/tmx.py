@@ -7,6 +7,7 @@ from tf_transformer.translation.files import entries as e
 from tf_transformer.translation.files.xml_codes import Element, Outcome, XmlFile, written
 
 _TOOL = {"creationtool": "tf-transformer"}
+_CHANGED = {"changedate": "", "changeid": ""}  # by whom the empty variant was written
 
 
 def read(content: bytes, languages: e.Languages) -> e.Document:
@@ -53,7 +54,7 @@ def _outcome(file: XmlFile, unit: Element, general: str, languages: e.Languages)
     def edits(found: Sequence[e.Pieces | None]) -> Iterator[e.Edit]:
         content = file.content(found[0] or ())
         if target:
-            yield from file.changes(target, _TOOL)
+            yield from file.changes(target, _CHANGED | _TOOL)
             yield from file.changes(target.all("seg")[0], {}, *content)
         else:
             outer, inner = file.indentation(source), file.indentation(segment)

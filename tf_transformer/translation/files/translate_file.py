@@ -9,17 +9,16 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tf_transformer.base.errors import UserError, missing_extra
 from tf_transformer.base.files import replacing
 from tf_transformer.terms.protection import Protection
-from tf_transformer.terms.spans import ANY_NUMBER
+from tf_transformer.terms.spans import ANY_NUMBER, differences
 from tf_transformer.translation.files import (
     html_pages,
     po,
@@ -82,7 +81,7 @@ _CODES = (
     ("tag", re.compile(r"</?x+\d+/?>")),
     ("placeholder", re.compile(r"\{x+\d+\}")),
 )
-_CHUNK = 256  # texts between two saves
+_CHUNK = 64  # texts between two saves
 _MOST_READINGS = 200  # to find the entries that fail
 _TAGS_AT_END = r"(?:\s|</?x+\d+/?>)*$"
 _ENDS = re.compile(rf"(?:…|\.\.\.|[:：]|[.。])?(?={_TAGS_AT_END})")
@@ -136,38 +135,49 @@ def translate_file(
         edits = [edit for entry, pieces in good for edit in entry.edits(pieces)]
         if not edits:
             return content, document.encoding
-        written = document.with_edits([*edits, *document.edits])
-        if difference := format_.compare(content, written[0]):
-            raise UserError(difference)
+        try:
+            written = document.with_edits([*edits, *document.edits])
+            difference = format_.compare(content, written[0])
+        except (ValueError, LookupError, AssertionError, RecursionError) as error:
+            difference = " ".join(str(error).split())  # each library has its own
+        if difference:
+            raise UserError(f"The result is not read as {source} is: {difference}")
         return written
 
     with _Journal(output.with_name(f"{output.name}.part"), origin) as journal:
         translations = _translated(document, translate, numbers, journal, progress)
         outcomes = [(entry, *_pieces_of(entry, translations)) for entry in document.entries]
         good = [(entry, pieces) for entry, pieces, reason, _ in outcomes if not reason]
-        sound = _sound(good, write, iter(range(_MOST_READINGS)))
+        readings, faults = iter(range(_MOST_READINGS)), dict[int, str]()
+        sound = _sound(good, write, readings, faults)
         written, encoding = write(sound)
         if encoding != document.encoding:
             logger.warning("%s is in UTF-8, since %s lacks letters", output, document.encoding)
         with replacing(output) as temporary:
             temporary.write_bytes(written)
-        journal.remove()
-    return _report(source, document, outcomes, {id(entry) for entry, _ in sound})
+        if next(readings, None) is not None:  # else much is left that could be right
+            journal.remove()
+    return _report(source, document, outcomes, {id(entry) for entry, _ in sound}, faults)
 
 
-def _sound(good: _Good, write: Callable[[_Good], Any], readings: Iterator[int]) -> _Good:
+def _sound(
+    good: _Good, write: Callable[[_Good], Any], readings: Iterator[int], faults: dict[int, str]
+) -> _Good:
     """Returns the entries with which all else is as it was; halves find those that fail."""
     if not good or next(readings, None) is None:
         return []
-    with suppress(UserError):
+    try:
         write(good)
         return good
-    half = len(good) // 2
+    except UserError as error:
+        half = len(good) // 2
+        if not half:
+            faults[id(good[0][0])] = str(error)
+            return []
     return [
-        part
+        each
         for some in (good[:half], good[half:])
-        if half
-        for part in _sound(some, write, readings)
+        for each in _sound(some, write, readings, faults)
     ]
 
 
@@ -242,7 +252,13 @@ def _translated(
 def _numbers(text: str) -> Counter[str]:
     """Counts the numbers of a text by their digits, without those of codes."""
     rest = re.sub(r"</?x+\d+/?>|\{x+\d+\}", " ", text)
-    return Counter(re.sub(r"\D", "", number) for number in ANY_NUMBER.findall(rest))
+    return Counter(map(_value, re.findall(rf"(?<!\w)[-−](?=\d)|{ANY_NUMBER.pattern}", rest)))
+
+
+def _value(number: str) -> str:
+    """Returns a number without its thousands' separators; marks of decimals are alike."""
+    number = re.sub(r"[.,' ’\u00a0\u202f](?=\d{3}(?:\D|$))", "", number)
+    return re.sub("[,:]", ".", number).replace("−", "-")
 
 
 def _pieces_of(
@@ -275,6 +291,9 @@ def _pieces(text: Text, sent: Tagged, translation: str) -> tuple[Pieces, str]:
         return [], "blank"
     if _numbers(sent.text) != _numbers(translation):
         return [], "numbers changed"
+    for difference in differences(sent.text, translation):
+        if difference.startswith(("tag new", "placeholder new")):
+            return [], difference.partition(":")[0]
     pieces, reason = sent.pieces(_ended_alike(sent.text, translation))
     if not reason and text.stands_in:
         pieces, reason = _put_back(pieces, *text.stands_in)
@@ -336,28 +355,32 @@ def _with_accelerator(pieces: Pieces, accelerator: str) -> Pieces:
 # --- What is done already --------------------------------------------------------------------
 
 
+_HEAD = "tf-transformer: texts of a file, of "
+
+
 class _Journal:
     """Translations in a file, one a line, from which the same command goes on."""
 
     def __init__(self, path: Path, origin: str) -> None:
-        self.path, self._origin = path, origin
+        self.path, self._head = path, _HEAD + origin
         self._found: dict[tuple[str, bool], Found] = {}
 
-    def __enter__(self) -> "_Journal":
-        begun = self.path.read_text("utf-8").splitlines() if self.path.exists() else []
-        if begun and begun[0] == self._origin:
-            for line in begun[1:]:
-                try:
-                    text, numbers, *found = json.loads(line)
-                except ValueError:  # the last line, if the process was killed in it
-                    break
-                self._found[text, numbers] = Found(*found)
+    def __enter__(self) -> Self:
+        begun = self.path.read_bytes().decode(errors="replace") if self.path.exists() else ""
+        head, *lines = begun.split("\n")
+        if begun and head != self._head:
+            what = "work of other settings" if head.startswith(_HEAD) else "something else"
+            raise UserError(f"{self.path} holds {what}. Remove it to begin again.")
+        for line in lines:
+            try:
+                text, numbers, *found = json.loads(line)
+            except ValueError:  # the last line, if the process was killed in it
+                break
+            self._found[text, numbers] = Found(*found)
+        if begun:
             logger.info("going on with %s: %d texts", self.path, len(self._found))
-        elif begun:
-            logger.warning("%s is of another file or other settings: begun again", self.path)
-        lines = [json.dumps([*key, *found]) for key, found in self._found.items()]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text("\n".join([self._origin, *lines, ""]), "utf-8")
+        rows = [json.dumps([*key, *found]) for key, found in self._found.items()]
+        self._write("w", [self._head, *rows])
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -370,6 +393,14 @@ class _Journal:
         """Removes the file, which is not needed any more."""
         self.path.unlink(missing_ok=True)
 
+    def _write(self, mode: str, lines: list[str]) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open(mode, encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in lines)
+        except OSError as error:
+            raise UserError(f"Cannot write {self.path}: {error.strerror}.") from None
+
     def complete(
         self,
         texts: Sequence[str],
@@ -381,10 +412,9 @@ class _Journal:
         new = [text for text in texts if (text, numbers) not in self._found]
         for start in range(0, len(new), _CHUNK):
             chunk = new[start : start + _CHUNK]
-            with self.path.open("a", encoding="utf-8") as file:
-                for text, found in zip(chunk, translate(chunk, numbers), strict=True):
-                    self._found[text, numbers] = found
-                    file.write(json.dumps([text, numbers, *found]) + "\n")
+            found = dict(zip(chunk, translate(chunk, numbers), strict=True))
+            self._found |= {(text, numbers): each for text, each in found.items()}
+            self._write("a", [json.dumps([text, numbers, *found[text]]) for text in chunk])
             if progress:
                 progress(len(texts) - len(new) + start + len(chunk), len(texts))
         return {text: self._found[text, numbers] for text in texts}
@@ -394,13 +424,20 @@ class _Journal:
 
 
 def _report(
-    source: Path, document: Document, outcomes: Iterable[tuple], kept: set[int]
+    source: Path,
+    document: Document,
+    outcomes: Iterable[tuple],
+    kept: set[int],
+    faults: dict[int, str],
 ) -> FileReport:
     counts = Counter(translated=len(kept), kept=document.kept)
     rows = [(each.start, each.name, each.reason, (), each.name, "") for each in document.left]
     for entry, pieces, reason, warnings in outcomes:
         if id(entry) not in kept:
-            reason = reason or "another program reads the result in another way"
+            unread = "not read a second time, since too many others fail"
+            failed = faults.get(id(entry), "")
+            warnings = [failed] if failed else ()
+            reason = reason or ("fails the second reading" if failed else unread)
         texts = "\n".join(plain(text.pieces) for text in entry.texts)
         found = "\n".join(plain(each or ()) for each in pieces)
         rows.append((entry.start, entry.name, reason, warnings, texts, found))
@@ -408,7 +445,7 @@ def _report(
     records = [
         {
             "file": str(source), "line": document.line(start), "name": name,
-            "reasons": [f"left: {reason}"] if reason else warnings,
+            "reasons": [f"left: {reason}", *warnings] if reason else warnings,
             "source": texts, "translation": found,
         }
         for start, name, reason, warnings, texts, found in sorted(rows, key=itemgetter(0))

@@ -77,7 +77,7 @@ def _outcome(file: XmlFile, unit: Element, reason: str) -> Outcome:
             yield from file.changes(target, marks, *content)
         else:
             space = {k: v for k, v in source.attributes.items() if k == "xml:space"}
-            new = written("target", space | marks, *content)
+            new = written(f"{file.prefix}target", space | marks, *content)
             yield e.Edit(last.end, last.end, (file.indentation(source), *new))
         approved = {"approved": "no"} if "approved" in unit.attributes else {}
         yield from file.changes(unit, approved if is_1 else _MARKS_2)

@@ -67,6 +67,7 @@ class XmlFile:
         encodings = [declared[1] if declared else "utf-8"]
         self.text, self._encoding, self._bom = e.decoded(content, encodings)
         self._signs = {"\r": "&#13;", "\n": "\r\n" if "\r\n" in self.text else "\n"}
+        self.prefix = ""  # of names, with its colon
         self.elements = [*self._parsed(self.text.encode()).inside()]
         if (name := self.elements[0].name) != root:
             raise UserError(f"The first element must be {root}. Received: {name}.")
@@ -86,7 +87,10 @@ class XmlFile:
             if tag is None or len(opened) > 100:
                 raise UserError(f"Elements are too deep, in line {parser.CurrentLineNumber}.")
             parent = opened[-1]
+            if len(opened) == 1:
+                self.prefix = name[: name.find(":") + 1]
             inherited = parent.inherited | attributes
+            name = name.removeprefix(self.prefix)
             element = Element(name, attributes, inherited, parent, *tag.span())
             parent.children.append(element)
             opened.append(element)
@@ -97,11 +101,18 @@ class XmlFile:
             if self.text[element.inner - 2] != "/":
                 element.end = self.text.index(">", element.close) + 1
 
+        def instruction(*_: str) -> None:
+            if len(opened) > 2:  # a code without a name
+                end = self.text.index("?>", here()) + 2
+                code = Element("", {}, {}, opened[-1], last[1], end, end, end)
+                opened[-1].children.append(code)
+
         def entity(name: str, *_: object) -> None:
             raise UserError(f"The entity {name} is not read: write what it stands for.")
 
-        parser.buffer_text = True
+        parser.buffer_text = parser.specified_attributes = True
         parser.StartElementHandler, parser.EndElementHandler = start, end
+        parser.ProcessingInstructionHandler = instruction
         parser.CharacterDataHandler = lambda text: opened[-1].children.append(text)
         parser.EntityDeclHandler = parser.SkippedEntityHandler = entity
         try:
@@ -161,16 +172,16 @@ class XmlFile:
         return e.filled(pieces, lambda text: escape(text, self._signs))
 
     def changes(self, element: Element, marks: dict[str, str], *content: Part) -> Changes:
-        """Yields the changes that give an element attributes and, if there is any, content."""
+        """Yields changes that give an element attributes (those with "" go) and any content."""
         tag = self.text[element.start : element.inner]
         last = element.start + len(tag.rstrip("/> \t\r\n"))
         found = _ATTRIBUTE.finditer(self.text, element.start, last)
-        places = {match[1]: (match.start(2) + 1, match.end(2) - 1) for match in found}
+        places = {match[1]: match.span() for match in found}
         for name, value in marks.items():
-            new = value if name in places else f' {name}="{value}"'
+            new = f' {name}="{value}"' if value else ""
             yield e.Edit(*places.get(name, (last, last)), (new,))
         if content:
-            yield e.Edit(last, element.end, (">", *content, f"</{element.name}>"))
+            yield e.Edit(last, element.end, (">", *content, f"</{self.prefix}{element.name}>"))
 
 
 def written(name: str, attributes: dict[str, str], *content: Part) -> tuple[Part, ...]:
