@@ -32,6 +32,7 @@ TRAINING = [
     ("train --source en --target de --output new", "Your own data needs"),
     (train(target="en"), "must differ. Received: 'en' twice"),
     ("train --model tinny --output new", "Did you mean 'tiny'"),
+    ("train --config nowhere.yaml --output new", "nowhere.yaml cannot be read"),
     (f"{NEW} --set model.droput=0.3", "Did you mean 'model.dropout'"),
     (f"{NEW} --set model.d_model=wide", "must be an int from 1 to 65536. Received: 'wide'"),
     # Bad text.
