@@ -16,10 +16,10 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_217,  # lines without blanks, comments and docstrings
-    "package lines": 28_772,
+    "package code": 19_250,  # lines without blanks, comments and docstrings
+    "package lines": 28_813,
     "package files": 147,
-    "tests lines": 27_844,
+    "tests lines": 27_875,
     "tests files": 163,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,

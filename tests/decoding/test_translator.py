@@ -3,12 +3,14 @@
 import copy
 import inspect
 import io
+import itertools
 import json
 import os
 import pickle
 import re
 import signal
 from collections import Counter
+from dataclasses import replace
 from typing import Unpack, get_overloads, get_type_hints
 
 import numpy as np
@@ -557,6 +559,34 @@ def test_text_without_slots_has_the_scores_of_a_search_without_the_rule(keeper):
     for rank in same:
         assert found[rank] == expected[rank]
         assert [each.score for each in found[rank]] == [each.score for each in expected[rank]]
+
+
+def test_text_without_slots_pays_nothing_for_the_rule(keeper, monkeypatch):
+    engine, plan = keeper.engine, SearchPlan(keeper.decoding)
+
+    def operations(plan: SearchPlan) -> list[str]:
+        search = tf.function(lambda source: engine.search_ids(source, plan), autograph=False)
+        graph = search.get_concrete_function(tf.TensorSpec([None, None], tf.int32)).graph
+        bodies = [graph.as_graph_def(), *graph.as_graph_def().library.function]
+        nodes = [
+            [*getattr(body, "node", ()), *getattr(body, "node_def", ())] for body in bodies
+        ]
+        return sorted(node.op for some in nodes for node in some)
+
+    without, ruled = (operations(replace(plan, slots=slots)) for slots in (False, True))
+    monkeypatch.setattr(engine, "has_slots", False)
+    assert without == operations(plan) and len(without) < len(ruled)
+
+
+def test_a_slot_that_plain_text_would_get_is_never_written(keeper, monkeypatch):
+    texts = ["two dogs and no span", "zwei Hunde", "write to order"]
+    changed = with_settings(keeper, max_length=6)
+    tokens = Counter(itertools.chain(*(each.tokens for each in changed.translate(texts))))
+    (frequent, _), *_ = tokens.most_common(1)
+    slots = np.full([9, 1], frequent, np.int32)  # the model's favourite, as if it were one
+    monkeypatch.setattr(type(keeper.tokenizer), "slots", lambda self, side="source": slots)
+    again = with_settings(keeper, max_length=6)
+    assert not [each for each in again.translate(texts) if frequent in each.tokens]
 
 
 def test_what_did_not_go_as_expected_is_said_in_a_line(keeper, caplog):

@@ -9,6 +9,7 @@ import functools
 import logging
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -132,9 +133,13 @@ class GraphEngine(Engine):
         sources = codec.ids(texts, longest_trained=self.longest_trained if alone else None)
         begins = None if prefixes is None else codec.prefix_ids(prefixes, sources)
         seeds = None if sampling is None else _seeds(sources, sampling.seed)
-        search = self.search_for(plan.without_inputs())
+        compiled = plan.without_inputs()
+        with_rule, without = (
+            replace(compiled, slots=self.has_slots and on) for on in (True, False)
+        )
 
         def compute(rows: list[int]) -> Hypotheses:
+            source = padded([sources[row] for row in rows])
             inputs: dict[str, Any] = {}
             if begins is not None:
                 inputs["prefix"] = padded([begins[row] for row in rows])
@@ -143,7 +148,11 @@ class GraphEngine(Engine):
                 inputs["contexts"] = tuple(rule.context(read) for rule in plan.rules)
             if seeds is not None:
                 inputs["seeds"] = seeds[rows]
-            return search(padded([sources[row] for row in rows]), inputs)
+            if self.has_slots and not np.isin(source, self.tokenizer.slots()).any():
+                found = self.search_for(without)(source, inputs)
+                if not np.isin(found.tokens, self.tokenizer.slots("target")).any():
+                    return found
+            return self.search_for(with_rule)(source, inputs)
 
         each = len(plan.alphas) or 1
         results = [[Translation("", 0.0, 0.0, 0)] * each for _ in sources]  # of blank texts
@@ -310,6 +319,11 @@ class GraphEngine(Engine):
             max_lengths: int32 [B], which may only lower the configured limits.
             by_xla: whether XLA compiles the step.
         """
+        if self.has_slots and plan.slots is None:
+            given = {"prefix": prefix, "contexts": contexts, "seeds": seeds, "alpha": alpha}
+            return self._search_as_needed(
+                source, plan, **given, max_lengths=max_lengths, by_xla=by_xla
+            )
         decoding, sampling, lengths = plan.decoding, plan.sampling, _lengths(source)
         # Encodes the source: `Transformer.start_search`, or the ensemble's.
         step, cache = self.model.start_search(source, by_xla)
@@ -343,6 +357,25 @@ class GraphEngine(Engine):
             few_sizes=by_xla,
         )
 
+    def _search_as_needed(
+        self, source: tf.Tensor, plan: SearchPlan, **options: Any
+    ) -> Hypotheses:
+        """Searches without the rule of slots, unless a source or a translation has some."""
+
+        def search(slots: bool) -> Hypotheses:
+            return self.search_ids(source, replace(plan, slots=slots), **options)
+
+        def nothing() -> Hypotheses:
+            number = len(plan.alphas) or plan.n_best
+            sizes = tf.zeros([tf.shape(source)[0], number], tf.int32)
+            scores = tf.cast(sizes, tf.float32)
+            return Hypotheses(sizes[..., tf.newaxis], sizes, scores, scores)
+
+        needed = _has_any(source, self.tokenizer.slots())
+        found = tf.cond(needed, nothing, lambda: search(False))
+        needed |= _has_any(found.tokens, self.tokenizer.slots("target"))
+        return tf.cond(needed, lambda: search(True), lambda: found)
+
     def _rules(
         self,
         source: tf.Tensor,
@@ -358,7 +391,7 @@ class GraphEngine(Engine):
         found: list[Applied] = []
         if prefix is not None:
             found.append((Prefixes(), prefix))
-        if self.has_slots:
+        if plan.slots:
             counts = slot_counts(source, self.tokenizer.slots(), TENSORFLOW)
             found.append((Slots(self.tokenizer.slots("target")), tf.minimum(counts, 1)))
         found += zip(plan.rules, contexts, strict=True)
@@ -409,6 +442,11 @@ class GraphEngine(Engine):
 def _shifted_right(labels: tf.Tensor) -> tf.Tensor:
     """Returns the decoder's inputs: the labels shifted right, BOS first."""
     return tf.pad(labels, [[0, 0], [1, 0]], constant_values=BOS_ID)[:, :-1]
+
+
+def _has_any(ids: tf.Tensor, wanted: np.ndarray) -> tf.Tensor:
+    """Returns whether ids of any shape hold one of those wanted, a scalar."""
+    return tf.reduce_any(ids[..., tf.newaxis] == np.unique(wanted))
 
 
 def _lengths(source: tf.Tensor) -> tf.Tensor:
