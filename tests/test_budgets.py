@@ -19,8 +19,8 @@ BUDGETS = {
     "package code": 19_250,  # lines without blanks, comments and docstrings
     "package lines": 28_813,
     "package files": 147,
-    "tests lines": 27_875,
-    "tests files": 163,
+    "tests lines": 27_885,
+    "tests files": 164,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
     "refusals": 235,  # `raise UserError`
