@@ -16,14 +16,14 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_250,  # lines without blanks, comments and docstrings
-    "package lines": 28_813,
+    "package code": 19_251,  # lines without blanks, comments and docstrings
+    "package lines": 28_814,
     "package files": 147,
     "tests lines": 27_885,
     "tests files": 164,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
-    "refusals": 235,  # `raise UserError`
+    "refusals": 236,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

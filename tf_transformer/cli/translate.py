@@ -106,8 +106,8 @@ def run_translate(options: argparse.Namespace) -> None:
             raise UserError(f"--output must be another file. Received: {options.output}.")
         if options.report and Path(options.report).resolve() == Path(options.file).resolve():
             raise UserError(f"--report must be another file. Received: {options.report}.")
-        if not options.force:
-            require_new("--output", Path(options.output))
+        if Path(options.output).exists() and not options.force:
+            raise UserError(f"{options.output} exists already. Give --force to replace it.")
     if options.prefix_file:
         next(read_lines(Path(options.prefix_file)), None)  # refuses what cannot be read
     if run := open_source(options.run).run:
@@ -128,7 +128,8 @@ def run_translate(options: argparse.Namespace) -> None:
         what = "entries are left or" if options.file else "sentences"
         logger.warning("%d of %d %s look wrong: %s", len(suspects), number, what, where)
     elif options.report:
-        logger.info("0 of %d sentences look wrong: %s is empty", number, options.report)
+        what = "entries" if options.file else "sentences"
+        logger.info("0 of %d %s look wrong: %s is empty", number, what, options.report)
 
 
 def _check_n_best(options: argparse.Namespace, decoding: DecodingConfig) -> None:
