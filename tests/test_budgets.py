@@ -16,10 +16,10 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_251,  # lines without blanks, comments and docstrings
-    "package lines": 28_814,
+    "package code": 19_249,  # lines without blanks, comments and docstrings
+    "package lines": 28_813,
     "package files": 147,
-    "tests lines": 27_885,
+    "tests lines": 27_893,
     "tests files": 164,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,

@@ -190,9 +190,7 @@ class SearchPlan:
     rules: tuple[Rule, ...] = ()
     rule_texts: Sequence[str] = ()
     alphas: tuple[float, ...] = ()
-    slots: bool | None = (
-        None  # whether the rule of slots applies; None for a batch that needs it
-    )
+    slots: bool | None = None  # whether their rule applies; None: in a batch that needs it
 
     def without_inputs(self) -> Self:
         """Returns the plan that a compiled search depends on."""

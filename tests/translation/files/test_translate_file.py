@@ -233,3 +233,11 @@ def test_a_model_with_slots_keeps_every_code_and_number(keeper, tmp_path):
     for text in strings(output.read_text()):
         spans = re.findall(r"</?b>|%\(a\)s|%[sd%]|\d+", text)
         assert sorted(spans) in ([], ["%s", "47", "</b>", "<b>"], ["%%", "%(a)s", "%d"])
+
+
+def test_a_result_without_fault_is_read_once(run, monkeypatch):
+    read = []
+    compare = lambda before, after: read.append(before == after) or ""  # noqa: E731
+    monkeypatch.setitem(module.FORMATS, ".po", Format(module.FORMATS[".po"].read, compare))
+    run(po("A dog.", "A cat."))
+    assert read == [True, False]  # the source as itself, then the result

@@ -77,13 +77,11 @@ FORMATS = {
 }  # fmt: skip
 
 # The tags that stand for codes, which a translator must keep.
-_CODES = (
-    ("tag", re.compile(r"</?x+\d+/?>")),
-    ("placeholder", re.compile(r"\{x+\d+\}")),
-)
+_TAG, _VALUE = r"</?x+\d+/?>", r"\{x+\d+\}"
+_CODES = ("tag", re.compile(_TAG)), ("placeholder", re.compile(_VALUE))
 _CHUNK = 64  # texts between two saves
 _MOST_READINGS = 200  # to find the entries that fail
-_TAGS_AT_END = r"(?:\s|</?x+\d+/?>)*$"
+_TAGS_AT_END = rf"(?:\s|{_TAG})*$"
 _ENDS = re.compile(rf"(?:…|\.\.\.|[:：]|[.。])?(?={_TAGS_AT_END})")
 _ALIKE = {"...": "…", "：": ":", "。": "."}
 _ANY_END = re.compile(rf"[.!?…:;。！？：；,)\]}}>\"'”’»%]{_TAGS_AT_END}")
@@ -130,6 +128,7 @@ def translate_file(
     """
     format_ = FORMATS[require_format(source)]
     document, content = _read(source, format_, languages, fuzzy)
+    right: list[tuple[bytes, str]] = []  # results that were read as the source is
 
     def write(good: _Good) -> tuple[bytes, str]:
         edits = [edit for entry, pieces in good for edit in entry.edits(pieces)]
@@ -142,6 +141,7 @@ def translate_file(
             difference = " ".join(str(error).split())  # each library has its own
         if difference:
             raise UserError(f"The result is not read as {source} is: {difference}")
+        right[:] = [written]
         return written
 
     with _Journal(output.with_name(f"{output.name}.part"), origin) as journal:
@@ -150,7 +150,8 @@ def translate_file(
         good = [(entry, pieces) for entry, pieces, reason, _ in outcomes if not reason]
         readings, faults = iter(range(_MOST_READINGS)), dict[int, str]()
         sound = _sound(good, write, readings, faults)
-        written, encoding = write(sound)
+        # One reading has found all of them right, or the right ones are read together now.
+        written, encoding = right[-1] if sound is good and right else write(sound)
         if encoding != document.encoding:
             logger.warning("%s is in UTF-8, since %s lacks letters", output, document.encoding)
         with replacing(output) as temporary:
@@ -251,7 +252,7 @@ def _translated(
 
 def _numbers(text: str) -> Counter[str]:
     """Counts the numbers of a text by their digits, without those of codes."""
-    rest = re.sub(r"</?x+\d+/?>|\{x+\d+\}", " ", text)
+    rest = re.sub(f"{_TAG}|{_VALUE}", " ", text)
     return Counter(map(_value, re.findall(rf"(?<!\w)[-−](?=\d)|{ANY_NUMBER.pattern}", rest)))
 
 
