@@ -19,7 +19,7 @@ BUDGETS = {
     "package code": 19_249,  # lines without blanks, comments and docstrings
     "package lines": 28_813,
     "package files": 147,
-    "tests lines": 27_893,
+    "tests lines": 27_894,
     "tests files": 164,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,

@@ -110,6 +110,7 @@ def test_numbers_that_change_are_searched_again_as_spans(run):
         ("A dog.", " ", "", "blank"),
         ("A dog.", "Ein <x0>Hund</x0>.", "", "tag new"),
         ("A dog.", "Ein {x1} Hund.", "", "placeholder new"),
+        ("A dog.", "Ein `<x0/>` Hund.", "", "tag new"),
         ("A dog.", "Ein %s Hund.", "", "placeholder new"),
         ("1.5 hours", "15 Stunden", "", "numbers changed"),
         ("-5 degrees", "5 Grad", "", "numbers changed"),
