@@ -87,10 +87,11 @@ def test_a_rule_reads_the_texts_as_given_and_is_traced_once(small, monkeypatch):
     fresh, rule = with_settings(small, max_extra_length=20), Recorder()
     traces = traces_of(monkeypatch, fresh.engine, "search_ids")
     assert fresh.translate(TEXTS, rules=[rule]) == small.translate(TEXTS)
-    fresh.translate(TEXTS[:1], rules=[rule])
-    assert {*rule.read} == {*TEXTS, ""} and len(traces) == 1
-    fresh.translate(TEXTS[:1], rules=[Recorder()])
-    assert len(traces) == 2
+    count = len(traces)  # one, and one more if a batch has slots and another none
+    fresh.translate(TEXTS, rules=[rule])
+    assert {*rule.read} == {*TEXTS, ""} and count in (1, 2) and len(traces) == count
+    fresh.translate(TEXTS, rules=[Recorder()])
+    assert len(traces) == 2 * count
 
 
 def test_a_sentence_without_any_hypothesis_has_the_blank_translation(small, lite):
