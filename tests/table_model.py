@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from tf_transformer.decoding.beam_search import Hypotheses, beam_search
+from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.hypotheses import Hypotheses
 from tf_transformer.decoding.rules import (
     Applied,
     MinLengths,

@@ -10,7 +10,8 @@ import tensorflow as tf
 from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import EOS_ID, DecodingConfig
-from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.subwords import target_model_path
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.loading.translators import load_translator
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run

@@ -14,7 +14,8 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import BOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.conversion.marian import from_marian, to_marian
-from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.subwords import target_model_path
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.checkpoints import read_arrays
 

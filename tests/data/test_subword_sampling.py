@@ -16,8 +16,9 @@ from tf_transformer.data.batches import make_dataset
 from tf_transformer.data.encoded_corpus import EncodedCorpus, encode_corpus
 from tf_transformer.data.plan import BatchPlan
 from tf_transformer.data.subword_sampling import Segmenter, SubwordSampler
+from tf_transformer.data.subwords import target_model_path
 from tf_transformer.data.text import SIDES
-from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
 
 PAIRS = [(f"{source} 漢", target) for source, target in builtin.pairs(300)]

@@ -24,7 +24,8 @@ from table_model import (
 )
 
 from tf_transformer.config import EOS_ID, PAD_ID, UNK_ID
-from tf_transformer.decoding.beam_search import Hypotheses, beam_search
+from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.hypotheses import Hypotheses
 
 B = 5  # an ordinary token, like A
 

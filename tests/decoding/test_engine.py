@@ -20,9 +20,8 @@ from tf_transformer.decoding.attention import (
     word_pairs,
 )
 from tf_transformer.decoding.beam_search import beam_search
-from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.engine import IDS, GraphEngine
 from tf_transformer.decoding.interface import SearchPlan
-from tf_transformer.decoding.text_codec import IDS
 from tf_transformer.fast.int8 import to_int8
 
 

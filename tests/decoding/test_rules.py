@@ -30,7 +30,7 @@ def small(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lite(small):
     pool = InterpreterPool(lite_file(small.model, "float32"), threads=1)
-    engine = LiteEngine(small.model, small.tokenizer, pool)
+    engine = LiteEngine.beside(small.engine, pool)
     return tf_transformer.Translator(engine=engine, decoding=small.decoding)
 
 

@@ -38,7 +38,7 @@ def test_each_span_comes_once_in_the_graph_in_an_export_and_in_litert(keeper, tm
         assert not re.search("<[1-9]>", re.sub("<3>", "", found))
     assert [keeper.translate(text, **options) for text in KEPT] == expected  # one by one
     lite = InterpreterPool(lite_file(keeper.model, "float32"), 1)
-    in_lite = LiteEngine(keeper.model, keeper.tokenizer, lite)
+    in_lite = LiteEngine.beside(keeper.engine, lite)
     of_lite = Translator(engine=in_lite, decoding=keeper.decoding)
     assert of_lite.translate([*KEPT], **options) == expected
     signatures = "serving_default", "with_options", "score"

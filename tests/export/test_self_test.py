@@ -107,7 +107,9 @@ def test_a_model_that_has_learnt_nothing_passes_under_any_limits(translator, tmp
         min_length=15, beam_size=2, max_source_length=20, no_repeat_ngram=2
     )
     lite = InterpreterPool(lite_file(model, "float32"), threads=1)
-    untrained = Translator(engine=LiteEngine(model, tokenizer, lite), decoding=decoding)
+    untrained = Translator(
+        engine=LiteEngine.beside(GraphEngine(model, tokenizer), lite), decoding=decoding
+    )
     exported = untrained.export(tmp_path / "any")
     assert load(exported).translate("Two men.") == untrained.translate("Two men.")
 

@@ -167,8 +167,7 @@ def version(request, translator, exported):
     engine = GraphEngine(translator.model, translator.tokenizer, longest_trained=1)
     if request.param == "LiteRT":
         lite = InterpreterPool(lite_file(translator.model, "float32"), threads=1)
-        model = translator.model, translator.tokenizer, lite
-        engine = LiteEngine(*model, longest_trained=1)
+        engine = LiteEngine.beside(engine, lite)
     searching = Translator(engine=engine, decoding=translator.decoding)
     version = LoadedVersion(exported, Telemetry(), translator=searching)
     yield version

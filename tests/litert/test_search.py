@@ -24,8 +24,8 @@ from trained import DECODING, assert_same, small_model
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
-from tf_transformer.decoding.beam_search import Hypotheses
 from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.hypotheses import Hypotheses
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import cached_lite_file, lite_file
 from tf_transformer.litert.interpreter import InterpreterPool, ModelInterpreter, new_interpreter
@@ -138,7 +138,9 @@ def in_float32(translator) -> InterpreterPool:
 
 
 def in_litert(translator: Translator, lite: InterpreterPool, **options) -> Translator:
-    engine = LiteEngine(translator.model, translator.tokenizer, lite, **options)
+    engine = LiteEngine.beside(
+        GraphEngine(translator.model, translator.tokenizer), lite, **options
+    )
     return Translator(engine=engine, decoding=DECODING)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import DecodingConfig
-from tf_transformer.data.tokenizer import target_model_path
+from tf_transformer.data.subwords import target_model_path
 from tf_transformer.export.card import card_of
 from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run

@@ -116,7 +116,7 @@ def test_a_savedmodel_and_litert_translate_as_python_does(tokenizer, tmp_path, w
     assert [best.decode() for best, *_ in answer["translations"]] == expected
     np.testing.assert_allclose(answer["scores"][:, 0], scores, atol=1e-4)
     lite = InterpreterPool(lite_file(model, "float32"), threads=1)
-    engine = LiteEngine(model, tokenizer, lite)
+    engine = LiteEngine.beside(GraphEngine(model, tokenizer), lite)
     found = Translator(engine=engine, decoding=translator.decoding).translate(TEXTS)
     assert found == expected
     np.testing.assert_allclose([one.score for one in found], scores, atol=1e-4)

@@ -12,7 +12,8 @@ import tensorflow as tf
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import Config, DecodingConfig, ModelConfig
 from tf_transformer.data.encoded_corpus import EncodedCorpus
-from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.subwords import target_model_path
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.export.signatures import Signatures
 from tf_transformer.loading.translators import load_translator

@@ -8,7 +8,8 @@ import sentencepiece
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID
-from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.subwords import target_model_path
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.models.transformer import build_model
 from tf_transformer.run import Run

@@ -28,8 +28,9 @@ from tf_transformer.conversion.marian_vocabulary import (
     list_vocabulary,
     merge_vocabulary,
 )
+from tf_transformer.data.subwords import target_model_path
 from tf_transformer.data.text import SIDES
-from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
 from tf_transformer.run.checkpoints import Arrays, save_weights

@@ -1,19 +1,15 @@
-"""SentencePiece subwords, inside the TensorFlow graph and outside it (paper 5.1)."""
+"""SentencePiece subwords inside the TensorFlow graph, besides those of Python (paper 5.1)."""
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from tf_transformer.base.errors import UserError
-from tf_transformer.base.files import replacing
 from tf_transformer.config import EOS_ID, PAD_ID
-from tf_transformer.data.text import SideName, is_visible, utf8
-from tf_transformer.data.vocabulary import SPECIAL_IDS, read_model, slot_ids
+from tf_transformer.data.subwords import Subwords
+from tf_transformer.data.text import SideName, utf8
 
 # White space, control characters, and format characters such as U+200B.
 _NOTHING_VISIBLE = r"^[\p{Z}\p{Cc}\p{Cf}]+$"
@@ -21,7 +17,7 @@ _NOTHING_VISIBLE = r"^[\p{Z}\p{Cc}\p{Cf}]+$"
 MaybeRagged: TypeAlias = tf.Tensor | tf.RaggedTensor
 
 
-class Tokenizer(tf.Module):
+class Tokenizer(Subwords, tf.Module):
     """A SentencePiece model as TensorFlow operations: text to ids and back.
 
     If the file `target_model_path(path)` exists, it is the model of the target language.
@@ -49,24 +45,9 @@ class Tokenizer(tf.Module):
     """
 
     def __init__(self, path: str | Path, tag: str = ""):
-        super().__init__(name="tokenizer")
-        self.path, self.tag = Path(path), tag
-        self.model_bytes = _read_model(self.path)
-        self.models = {"source": self.model_bytes}
-        target = target_model_path(self.path)
-        if target.exists():
-            self.models["target"] = _read_model(target)
+        tf.Module.__init__(self, name="tokenizer")
+        Subwords.__init__(self, path, tag)
         self._loaded = {side: _load(model, side) for side, model in self.models.items()}
-        self._processors = {
-            side: sentencepiece.SentencePieceProcessor(model_proto=model)
-            for side, model in self.models.items()
-        }
-        self.vocab_size, *other = (int(model.vocab_size()) for model in self._loaded.values())
-        if other and other != [self.vocab_size]:
-            raise UserError(
-                f"{target} must have as many pieces as {self.path.name}, {self.vocab_size}. "
-                f"Received: {other[0]}."
-            )
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Maps sources, strings [B], to int32 ids [B, None], without BOS and EOS.
@@ -91,14 +72,6 @@ class Tokenizer(tf.Module):
         ids = self.tokenize(text) if side == "source" else self.tokenize_target(text)
         ends = tf.fill([ids.nrows(), 1], EOS_ID)
         return tf.concat([ids[:, : limit - 1], ends], axis=1), ids.row_lengths() >= limit
-
-    def copy(self, path: Path) -> None:
-        """Writes the model to `path`, and the target model, if there is one, beside it."""
-        paths = {"target": target_model_path(path), "source": path}
-        for side, file in paths.items():  # source last: once it exists, so does the other
-            if side in self.models:
-                with replacing(file) as temporary:
-                    temporary.write_bytes(self.models[side])
 
     def detokenize(self, ids: MaybeRagged) -> tf.Tensor:
         """Maps ids of targets, int32 [B, T], to strings [B].
@@ -125,63 +98,11 @@ class Tokenizer(tf.Module):
         self._require_known(ids)
         return self._call("id_to_string", ids, side)
 
-    # --- Outside the graph: calling a TensorFlow operation costs more than a short text -----
-
-    def ids(self, texts: Sequence[str | bytes], side: SideName = "source") -> list[list[int]]:
-        """Returns the ids that `tokenize` or `tokenize_target` returns.
-
-        A lone surrogate, which Python's strings may hold, counts as invalid UTF-8.
-        """
-        encode = self._processor(side).encode
-        tag = f"{self.tag} ".encode() if self.tag and side == "source" else b""
-        lines = [utf8(text) for text in texts]
-        shown = [is_visible(line.decode("utf-8", "replace")) for line in lines]
-        return [
-            encode(tag + line) if show else [] for line, show in zip(lines, shown, strict=True)
-        ]
-
-    def texts(self, rows: Iterable[np.ndarray]) -> list[str]:
-        """Returns the texts that `detokenize` returns for rows of target ids."""
-        decode, texts = self._processor("target").decode, []
-        for row in rows:
-            self._require_known(row)
-            ids = row.tolist()
-            texts.append(decode(ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids))
-        return texts
-
-    def vocabulary(self, side: SideName = "source") -> list[str]:
-        """Returns all pieces of a side, by id."""
-        return self._processor(side).id_to_piece([*range(self.vocab_size)])
-
-    def slots(self, side: SideName = "source") -> np.ndarray:
-        """Returns the ids of the slots of a side, int32 [9, 2]; see `vocabulary.slot_ids`."""
-        return slot_ids(self.vocabulary(side))
-
-    @property
-    def spelt_pieces(self) -> np.ndarray:
-        """Which pieces of targets are neither unknown nor single bytes: bool [V]."""
-        model = self._processor("target")
-        others = (model.is_unknown, model.is_byte)
-        return np.array([not any(f(i) for f in others) for i in range(self.vocab_size)])
-
     def _require_known(self, ids: MaybeRagged | np.ndarray) -> None:
         """Raises ValueError for ids out of range, at which the library ends the process."""
         values = ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids
-        if tf.is_symbolic_tensor(values):
-            return
-        wrong = [
-            each
-            for each in (np.min(values, initial=0), np.max(values, initial=0))
-            if not 0 <= each < self.vocab_size
-        ]
-        if wrong:
-            raise ValueError(
-                f"`ids` must be from 0 to {self.vocab_size - 1}, the tokenizer's last. "
-                f"Received: {wrong[0]}."
-            )
-
-    def _processor(self, side: SideName) -> sentencepiece.SentencePieceProcessor:
-        return self._processors.get(side, self._processors["source"])
+        if not tf.is_symbolic_tensor(values):
+            super()._require_known(values)
 
     def _tokenize(self, text: tf.Tensor, side: SideName, tag: str = "") -> tf.RaggedTensor:
         if not tf.is_tensor(text):
@@ -205,23 +126,6 @@ class Tokenizer(tf.Module):
             return getattr(self._loaded[side], operation)(argument)
 
 
-def target_model_path(path: Path) -> Path:
-    """Returns tokenizer.target.model for tokenizer.model; see docs/guides/conversion.md."""
-    return path.with_name(f"{path.stem}.target{path.suffix}")
-
-
 def _load(model: bytes, side: str) -> tf_text.SentencepieceTokenizer:
     # In a SavedModel, two models that share a name would both become the first one.
     return tf_text.SentencepieceTokenizer(model, name=side)
-
-
-def _read_model(path: Path) -> bytes:
-    model = read_model(path)
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    received = {name: getattr(processor, name)() for name in SPECIAL_IDS}
-    if received != SPECIAL_IDS:
-        raise UserError(
-            f"The special ids of the tokenizer {path} must be {SPECIAL_IDS}. "
-            f"Received: {received}. Train it with these, or leave `data.tokenizer` empty."
-        )
-    return model

@@ -20,16 +20,21 @@ Under a limit of 8 tokens this search stops (`Search.should_stop`): "b a" can at
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.candidates import TENSORFLOW, Candidates, best_candidates
-from tf_transformer.decoding.rules import Applied, EndsAtLimit, Nest, NextToken, Rulebook
+from tf_transformer.decoding.hypotheses import (
+    Cache,
+    Hypotheses,
+    State,
+    length_penalty,
+    unbeatable,
+)
+from tf_transformer.decoding.rules import Applied, EndsAtLimit, NextToken, Rulebook
 from tf_transformer.fast.programs import fitted_size
-
-Cache = Any  # a nest of tensors whose dimension 0 is B
 
 
 class StepFunction(Protocol):
@@ -48,35 +53,6 @@ class StepFunction(Protocol):
         position, from 0; `ancestry`, int32 [B, W, index + 1], has at [b, w, t] the beam in
         which step t of the history of beam w was computed (w itself for t = index).
         """
-
-
-class Hypotheses(NamedTuple):
-    """The N best finished hypotheses of B sentences, best first.
-
-    Where a sentence has fewer than N (a limit of one token allows only the empty hypothesis),
-    fillers follow: all PAD, length 0, the lowest float32 as log-probability and score.
-    """
-
-    tokens: tf.Tensor  # int32 [B, N, L], EOS included, PAD after it
-    lengths: tf.Tensor  # int32 [B, N], EOS counted
-    log_probs: tf.Tensor  # float32 [B, N], natural logarithm, summed over the tokens
-    scores: tf.Tensor  # float32 [B, N], log_probs / length_penalty(lengths, alpha)
-
-
-class State(NamedTuple):
-    """The sentences still being searched, after t steps."""
-
-    rows: tf.Tensor  # int32 [B], row of each sentence in the caller's batch
-    max_lengths: tf.Tensor  # int32 [B], length limits
-    contexts: tuple[Nest, ...]  # of each rule, [B, ...]
-    rule_states: tuple[Nest, ...]  # of each rule, [B, W, ...], of the alive beams
-    settings: dict[str, tf.Tensor]  # of each sentence, [B, ...]: alpha, or keys of its draws
-    last_tokens: tf.Tensor  # int32 [B, W], input of the next step: BOS when t = 0
-    tokens: tf.Tensor  # int32 [B, W, t], of the alive beams
-    log_probs: tf.Tensor  # float32 [B, W], of the alive beams, best first
-    ancestry: tf.Tensor  # int32 [B, W, t], beam in which each past step was computed
-    finished: Hypotheses  # the N best so far
-    cache: Cache
 
 
 def beam_search(
@@ -345,32 +321,6 @@ class SearchForAlphas(Search):
             log_probs=tf.where(better, ended.log_probs, finished.log_probs),
             scores=tf.where(better, ended.scores, finished.scores),
         )
-
-
-# --- Rules that the search in NumPy shares: of tensors or arrays ---------------------------
-
-
-def length_penalty(length: tf.Tensor | float, alpha: tf.Tensor | float) -> tf.Tensor:
-    """Returns ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14), of float lengths.
-
-    Example:
-        >>> length_penalty(7.0, alpha=1.0)
-        2.0
-    """
-    return ((5.0 + length) / 6.0) ** alpha
-
-
-def unbeatable(
-    scores: tf.Tensor, log_probs: tf.Tensor, limits: tf.Tensor, alpha: tf.Tensor | float
-) -> tf.Tensor:
-    """Returns bool [B, N]: whether no alive beam can still get a better score than these.
-
-    A beam's log-probability can only fall, and the length penalty is largest at the length
-    limit: together they bound its score. Rules only remove hypotheses, so the bound holds.
-    Takes scores [B, N] of finished hypotheses, `log_probs` [B, W] of the alive beams, best
-    first, length limits [B, 1], and the exponent of the penalty, which may be [B, 1] or [N].
-    """
-    return scores >= log_probs[:, :1] / length_penalty(limits, alpha)
 
 
 # --- Tensors of sentences and beams ------------------------------------------------------

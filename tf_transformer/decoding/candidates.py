@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from tf_transformer.config import EOS_ID, PAD_ID
+from tf_transformer.decoding.hypotheses import BANNED_IDS
 from tf_transformer.decoding.rules import NextToken, Operations
 
-BANNED_IDS = (PAD_ID, BOS_ID)  # never generated
 BLOCK_SIZE = 128
 
 TENSORFLOW = Operations(

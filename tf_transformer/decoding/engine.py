@@ -5,9 +5,7 @@
 B batch, S source and T target length, EOS included; P longest prefix; N layers, H heads.
 """
 
-import functools
 import logging
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -18,9 +16,9 @@ import tensorflow as tf
 
 from tf_transformer.base.system import refuse_in_fork
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
-from tf_transformer.data.text import SIDES
+from tf_transformer.data.text import SideName
 from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.data.vocabulary import SPACE_PIECE, symbols_in
+from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.decoding.attention import (
     Alignment,
     Attention,
@@ -28,32 +26,14 @@ from tf_transformer.decoding.attention import (
     nearest_pieces,
     word_pairs,
 )
-from tf_transformer.decoding.beam_search import (
-    Hypotheses,
-    beam_search,
-    length_penalty,
-)
+from tf_transformer.decoding.beam_search import beam_search
 from tf_transformer.decoding.candidates import TENSORFLOW
-from tf_transformer.decoding.interface import (
-    Engine,
-    SearchPlan,
-    Translation,
-    set_sources,
-    token_limits,
-)
-from tf_transformer.decoding.rules import (
-    Applied,
-    MinLengths,
-    Nest,
-    NoRepeatedNgrams,
-    OnlyTokens,
-    Prefixes,
-    Slots,
-    slot_counts,
-)
+from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
+from tf_transformer.decoding.interface import SearchPlan, Translation
+from tf_transformer.decoding.rules import Nest, OnlyTokens
 from tf_transformer.decoding.sampling import sample
 from tf_transformer.decoding.streams import Progress, in_batches, padded
-from tf_transformer.decoding.text_codec import IDS, Ids, TextCodec
+from tf_transformer.decoding.text_codec import SearchOfIds, TextCodec, TextEngine
 from tf_transformer.fast.int8 import is_int8, parameters
 from tf_transformer.fast.programs import warn_of_failure
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
@@ -61,16 +41,73 @@ from tf_transformer.models.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
-SearchOfIds = Callable[[np.ndarray, dict[str, Any]], Hypotheses]
+IDS = tf.TensorSpec([None, None], tf.int32)
 
 
-class GraphEngine(Engine):
+class GraphCodec(TextCodec):
+    """The codec with TensorFlow's operations besides, for searches and exports."""
+
+    _tokenizer: Tokenizer
+
+    def pieces(self, ids: np.ndarray, side: SideName) -> list[str]:
+        """Returns the subword pieces of one row of ids of a side."""
+        return [piece.decode("utf-8") for piece in self._tokenizer.pieces(ids, side).numpy()]
+
+    def encode(
+        self, texts: tf.Tensor, limit: int | None = None, *, target: bool = False
+    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Encodes strings [B] as int32 ids [B, None] with EOS; and tells which were cut, [B].
+
+        The limit counts EOS; it is `source_limit` by default.
+        """
+        side: SideName = "target" if target else "source"
+        return self._tokenizer.encode(texts, side, limit or self.source_limit)
+
+    def encode_prefix(
+        self,
+        prefixes: tf.Tensor,
+        source_lengths: tf.Tensor,
+        max_lengths: tf.Tensor | None = None,
+    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Encodes prefixes of translations, strings [B], as ids [B, None] without EOS.
+
+        Also returns bool [B]: whether a prefix was cut at the limit of its translation. Lengths
+        and limits are those of `limits`.
+        """
+        closed, cut = self.encode(prefixes, self.target_limit, target=True)
+        lengths = tf.cast(closed.row_lengths(), tf.int32)
+        limits = self.limits(source_lengths, max_lengths)
+        kept = tf.minimum(lengths, limits) - 1  # leaves room for EOS
+        return tf.RaggedTensor.from_tensor(closed.to_tensor(), kept), cut | (lengths > limits)
+
+    def limits(
+        self, source_lengths: tf.Tensor | np.ndarray, max_lengths: tf.Tensor | None = None
+    ) -> Any:
+        """Does what `TextCodec.limits` says; `max_lengths` [B] may only lower the limits."""
+        if max_lengths is None and isinstance(source_lengths, np.ndarray):
+            return super().limits(source_lengths)
+        limits = source_lengths + self._decoding.max_extra_length
+        for limit in (self._decoding.max_length, self._longest_target):
+            if limit:
+                limits = tf.minimum(limits, limit)
+        if max_lengths is not None:
+            limits = tf.clip_by_value(max_lengths, 1, limits)
+        return limits
+
+    def min_lengths(self, source_lengths: Any) -> Any:
+        """Does what `TextCodec.min_lengths` says, with tensors."""
+        return tf.maximum(tf.minimum(source_lengths, 2), self._decoding.min_length)
+
+
+class GraphEngine(TextEngine):
     """Searches, scores and aligns with a model in TensorFlow.
 
-    `streams` batches are searched at the same time; None for as many as the cores allow.
+    `streams` and `longest_trained` are those of `TextEngine`.
     `drawable` returns the pieces that sampling may draw, bool [V]; by default those that are
     spelt out. Raises ValueError if the tokenizer's vocabulary is not the model's.
     """
+
+    tokenizer: Tokenizer
 
     def __init__(
         self,
@@ -86,15 +123,10 @@ class GraphEngine(Engine):
                 "The tokenizer must have the model's vocabulary. Received: "
                 f"tokenizer {tokenizer.vocab_size}, model {model.vocab_size}."
             )
-        self.model, self.tokenizer, self.streams = model, tokenizer, streams
-        self.symbols = symbols_in(tokenizer.model_bytes)
-        self.has_slots = all(len(tokenizer.slots(side)) for side in SIDES)
-        self.longest_trained = longest_trained
+        longest = model.longest_source, model.longest_target
+        super().__init__(tokenizer, longest, streams=streams, longest_trained=longest_trained)
+        self.model = model
         self._drawable = drawable or (lambda: tokenizer.spelt_pieces)
-        # `search_for(plan)` is a search from ids [B, S] to hypotheses, traced once for batches
-        # of every shape. Its second argument has, by name, those of `search_ids` that the plan
-        # needs.
-        self.search_for = functools.lru_cache(maxsize=32)(self._search_for)
         self._xla_failed = False
         self._scores_of = tf.function(self.score_ids, [IDS, IDS], autograph=False)
         self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
@@ -105,68 +137,16 @@ class GraphEngine(Engine):
         names = f"{type(self).__name__}({type(self.model).__name__}"
         return f"{names}, {weights:,} weights, {self.model.vocab_size:,} subwords)"
 
-    def codec(self, decoding: DecodingConfig) -> TextCodec:
+    @property
+    def graph(self) -> "GraphEngine":
+        """The engine itself; see `Engine.graph`."""
+        return self
+
+    def codec(self, decoding: DecodingConfig) -> GraphCodec:
         """Returns the codec between text and ids within the limits of `decoding`."""
-        limits = self.model.longest_source, self.model.longest_target
-        return TextCodec(self.tokenizer, decoding, *limits)
-
-    def count_tokens(self, text: str | bytes) -> int:
-        """Returns the tokens of a source; see `Engine.count_tokens`."""
-        return len(self.tokenizer.ids([text])[0]) + 1
-
-    def limits(self, decoding: DecodingConfig) -> tuple[int, int]:
-        """Returns the most tokens of a source and of a target; see `token_limits`."""
-        return token_limits(decoding, self.model.longest_source, self.model.longest_target)
+        return GraphCodec(self.tokenizer, decoding, *self.longest)
 
     # --- Search --------------------------------------------------------------------------
-
-    def _translate(
-        self,
-        texts: Sequence[str],
-        plan: SearchPlan,
-        progress: Progress | None,
-        alone: bool = True,
-    ) -> list[list[Translation]]:
-        """Does what `Engine.translate` says, which only makes the plan."""
-        decoding, sampling, prefixes = plan.decoding, plan.sampling, plan.prefixes
-        codec = self.codec(decoding)
-        sources = codec.ids(texts, longest_trained=self.longest_trained if alone else None)
-        begins = None if prefixes is None else codec.prefix_ids(prefixes, sources)
-        seeds = None if sampling is None else _seeds(sources, sampling.seed)
-        compiled = plan.without_inputs()
-        with_rule, without = (
-            replace(compiled, slots=self.has_slots and on) for on in (True, False)
-        )
-
-        def compute(rows: list[int]) -> Hypotheses:
-            source = padded([sources[row] for row in rows])
-            inputs: dict[str, Any] = {}
-            if begins is not None:
-                inputs["prefix"] = padded([begins[row] for row in rows])
-            if plan.rules:
-                read = [plan.rule_texts[row] for row in rows]
-                inputs["contexts"] = tuple(rule.context(read) for rule in plan.rules)
-            if seeds is not None:
-                inputs["seeds"] = seeds[rows]
-            if self.has_slots and not np.isin(source, self.tokenizer.slots()).any():
-                found = self.search_for(without)(source, inputs)
-                if not np.isin(found.tokens, self.tokenizer.slots("target")).any():
-                    return found
-            return self.search_for(with_rule)(source, inputs)
-
-        each = len(plan.alphas) or 1
-        results = [[Translation("", 0.0, 0.0, 0)] * each for _ in sources]  # of blank texts
-        lengths = [len(source) for source in sources]
-        positions = decoding.batch_tokens // (plan.n_best if sampling else decoding.beam_size)
-        streams = self.streams if alone else 1
-        batches = in_batches(lengths, positions, compute, progress, streams=streams)
-        for rows, hypotheses in batches:
-            for row, decoded in zip(rows, codec.decode(hypotheses), strict=True):
-                if lengths[row] > 1:  # EOS alone: the text was blank
-                    results[row] = decoded
-        limits = np.asarray(codec.limits(np.array(lengths, np.int32))).tolist()
-        set_sources(texts, results, lengths, self.longest_trained, limits)
-        return results
 
     def _search_for(self, plan: SearchPlan) -> SearchOfIds:
         specs: dict[str, Any] = {} if plan.prefixes is None else {"prefix": IDS}
@@ -329,7 +309,7 @@ class GraphEngine(Engine):
         step, cache = self.model.start_search(source, by_xla)
         # At most source + max_extra_length tokens, max_length, and the trained positions.
         limits = self.codec(decoding).limits(lengths, max_lengths)
-        rules = self._rules(source, lengths, plan, prefix, contexts)
+        rules = self._rules(source, lengths, plan, prefix, contexts, TENSORFLOW)
         if sampling is None:
             return beam_search(
                 step,
@@ -375,30 +355,6 @@ class GraphEngine(Engine):
         found = tf.cond(needed, nothing, lambda: search(False))
         needed |= _has_any(found.tokens, self.tokenizer.slots("target"))
         return tf.cond(needed, lambda: search(True), lambda: found)
-
-    def _rules(
-        self,
-        source: tf.Tensor,
-        lengths: tf.Tensor,
-        plan: SearchPlan,
-        prefix: tf.Tensor | None,
-        contexts: Sequence[Nest],
-    ) -> list[Applied]:
-        """Returns the rules of a search, the configured and the plan's, as they go before.
-
-        Takes sources, their lengths and contexts, of tensors or arrays.
-        """
-        found: list[Applied] = []
-        if prefix is not None:
-            found.append((Prefixes(), prefix))
-        if plan.slots:
-            counts = slot_counts(source, self.tokenizer.slots(), TENSORFLOW)
-            found.append((Slots(self.tokenizer.slots("target")), tf.minimum(counts, 1)))
-        found += zip(plan.rules, contexts, strict=True)
-        found.append((MinLengths(), self.codec(plan.decoding).min_lengths(lengths)))
-        if plan.decoding.no_repeat_ngram:
-            found.append((NoRepeatedNgrams(plan.decoding.no_repeat_ngram), ()))
-        return found
 
     def score_ids(self, source: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `log_prob` [B] and `word_probs` [B, T], at least 1e-30 and then zeros."""
@@ -458,9 +414,3 @@ def _of_any_size(array: np.ndarray) -> tf.TensorSpec:
     """Returns the spec of arrays of this type and number of axes."""
     array = np.asarray(array)
     return tf.TensorSpec([None] * array.ndim, array.dtype)
-
-
-def _seeds(sources: Ids, seed: int) -> np.ndarray:
-    """Returns a seed for each source, int32 [B], independent of the rest of the batch."""
-    sums = [zlib.crc32(source.tobytes(), seed) for source in sources]
-    return np.array(sums, np.uint32).view(np.int32)

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import InOneProcess
@@ -213,6 +213,7 @@ class Engine(InOneProcess, ABC):
         symbols: words that the vocabulary has, such as tags.
         longest_trained: tokens of the longest source in training, with EOS; None if unknown.
         gives_word_probs: whether `score` gives the probabilities of words.
+        graph: the engine of the model in TensorFlow, which aligns and is exported; None without.
     """
 
     name: str
@@ -222,6 +223,7 @@ class Engine(InOneProcess, ABC):
     symbols: frozenset[str] = frozenset()
     longest_trained: int | None = None
     gives_word_probs = True
+    graph: Any = None
 
     def translate(
         self,
@@ -286,7 +288,6 @@ class Engine(InOneProcess, ABC):
         alone: bool = True,
     ) -> list[list[Translation]]: ...
 
-    @abstractmethod
     def score(
         self,
         sources: Sequence[str],
@@ -297,8 +298,10 @@ class Engine(InOneProcess, ABC):
         """Returns each target with its log-probability as translation of its source.
 
         It equals the one from `translate` for the same tokens. Targets are cut at the longest
-        possible translation: `max_source_length` + `max_extra_length` tokens.
+        possible translation: `max_source_length` + `max_extra_length` tokens. Raises UserError
+        if the engine cannot score.
         """
+        self.refuse("score")
 
     @abstractmethod
     def count_tokens(self, text: str | bytes) -> int:

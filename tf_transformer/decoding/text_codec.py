@@ -1,24 +1,49 @@
 """Text to ids and back, within the length limits of a model and of its decoding.
 
-B batch, S source length, N hypotheses of a sentence, L longest length limit.
+`TextEngine` is what an engine that searches ids needs besides its search. No TensorFlow.
+B batch, S source length, N hypotheses of a sentence, P longest prefix, L longest length limit.
 """
 
+import functools
 import logging
-from collections.abc import Sequence
+import zlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tf_transformer.config import EOS_ID, DecodingConfig
-from tf_transformer.data.text import SideName, utf8
-from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.beam_search import Hypotheses
-from tf_transformer.decoding.interface import Translation, token_limits, warn_of_long
+from tf_transformer.data.subwords import Subwords
+from tf_transformer.data.text import SIDES, SideName
+from tf_transformer.data.vocabulary import symbols_in
+from tf_transformer.decoding.hypotheses import Hypotheses
+from tf_transformer.decoding.interface import (
+    Engine,
+    SearchPlan,
+    Translation,
+    set_sources,
+    token_limits,
+    warn_of_long,
+)
+from tf_transformer.decoding.rules import (
+    Applied,
+    MinLengths,
+    Nest,
+    NoRepeatedNgrams,
+    Operations,
+    Prefixes,
+    Slots,
+    Tensor,
+    slot_counts,
+)
+from tf_transformer.decoding.streams import Progress, in_batches, padded
 
 logger = logging.getLogger(__name__)
 
 Ids = list[np.ndarray]
-IDS = tf.TensorSpec([None, None], tf.int32)
+SearchOfIds = Callable[[np.ndarray, dict[str, Any]], Hypotheses]
 
 
 class TextCodec:
@@ -31,7 +56,7 @@ class TextCodec:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: Subwords,
         decoding: DecodingConfig,
         longest_source: int | None,
         longest_target: int | None,
@@ -45,8 +70,6 @@ class TextCodec:
     def tag_words(self) -> int:
         """The number of words that the tokenizer puts before each source."""
         return len(self._tokenizer.tag.split())
-
-    # --- Outside the graph ---------------------------------------------------------------
 
     def ids(
         self,
@@ -83,11 +106,12 @@ class TextCodec:
 
     def prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:
         """Returns the ids of each prefix, without EOS; warns if some were cut."""
-        lengths = tf.constant([len(source) for source in sources], tf.int32)
-        ragged, cut = self.encode_prefix([*map(utf8, prefixes)], lengths)
-        if count := int(tf.math.count_nonzero(cut)):
+        limits = self.limits(np.array([len(source) for source in sources], np.int32))
+        rooms = np.minimum(limits, self.target_limit) - 1  # for EOS
+        rows = self._tokenizer.ids(prefixes, "target")
+        if count := sum(len(ids) > room for ids, room in zip(rows, rooms, strict=True)):
             logger.warning("prefixes cut at the length limit of their translation: %d", count)
-        return [np.asarray(ids, "int32") for ids in ragged.numpy()]
+        return [np.array(ids[:room], "int32") for ids, room in zip(rows, rooms, strict=True)]
 
     def fits(self, texts: Sequence[str], side: SideName = "source") -> list[bool]:
         """Tells of each text of a side whether no length limit cuts it."""
@@ -99,11 +123,7 @@ class TextCodec:
         if not texts:
             return []
         lengths = [min(len(ids) + 1, self.source_limit) for ids in self._tokenizer.ids(texts)]
-        return np.asarray(self.limits(np.array(lengths, np.int32))).tolist()
-
-    def pieces(self, ids: np.ndarray, side: SideName) -> list[str]:
-        """Returns the subword pieces of one row of ids of a side."""
-        return [piece.decode("utf-8") for piece in self._tokenizer.pieces(ids, side).numpy()]
+        return self.limits(np.array(lengths, np.int32)).tolist()
 
     def decode(self, hypotheses: Hypotheses) -> list[list[Translation]]:
         """Returns the hypotheses of each sentence as text, without fillers unless all are."""
@@ -119,54 +139,142 @@ class TextCodec:
         ranked = (decoded[row * n : (row + 1) * n] for row in range(batch))
         return [[each for each in row if each.num_tokens] or row[:1] for row in ranked]
 
-    # --- In the graph --------------------------------------------------------------------
-
-    def encode(
-        self, texts: tf.Tensor, limit: int | None = None, *, target: bool = False
-    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Encodes strings [B] as int32 ids [B, None] with EOS; and tells which were cut, [B].
-
-        The limit counts EOS; it is `source_limit` by default.
-        """
-        side: SideName = "target" if target else "source"
-        return self._tokenizer.encode(texts, side, limit or self.source_limit)
-
-    def encode_prefix(
-        self,
-        prefixes: tf.Tensor,
-        source_lengths: tf.Tensor,
-        max_lengths: tf.Tensor | None = None,
-    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Encodes prefixes of translations, strings [B], as ids [B, None] without EOS.
-
-        Also returns bool [B]: whether a prefix was cut at the limit of its translation. Lengths
-        and limits are those of `limits`.
-        """
-        closed, cut = self.encode(prefixes, self.target_limit, target=True)
-        lengths = tf.cast(closed.row_lengths(), tf.int32)
-        limits = self.limits(source_lengths, max_lengths)
-        kept = tf.minimum(lengths, limits) - 1  # leaves room for EOS
-        return tf.RaggedTensor.from_tensor(closed.to_tensor(), kept), cut | (lengths > limits)
-
-    def limits(
-        self, source_lengths: tf.Tensor | np.ndarray, max_lengths: tf.Tensor | None = None
-    ) -> tf.Tensor | np.ndarray:
+    def limits(self, source_lengths: np.ndarray) -> np.ndarray:
         """Returns the maximum number of tokens in each translation, int32 [B], EOS counted.
 
-        Source lengths [B] count EOS too; `max_lengths` [B] may only lower the configured limit.
+        Source lengths [B] count EOS too.
         """
         limits = source_lengths + self._decoding.max_extra_length
         for limit in (self._decoding.max_length, self._longest_target):
             if limit:
-                limits = tf.minimum(limits, limit)
-        if max_lengths is not None:
-            limits = tf.clip_by_value(max_lengths, 1, limits)
+                limits = np.minimum(limits, limit)
         return limits
 
-    def min_lengths(self, source_lengths: tf.Tensor | np.ndarray) -> tf.Tensor:
+    def min_lengths(self, source_lengths: np.ndarray) -> np.ndarray:
         """Returns the minimum number of tokens, as `limits` the maximum, which goes first.
 
         It is at least 2, EOS and another, unless the source is blank: under a low limit, the
         empty hypothesis would often be the best.
         """
-        return tf.maximum(tf.minimum(source_lengths, 2), self._decoding.min_length)
+        return np.maximum(np.minimum(source_lengths, 2), self._decoding.min_length)
+
+
+class TextEngine(Engine):
+    """An engine that searches ids, of texts that its tokenizer encodes and decodes.
+
+    `longest` are the model's own limits of sources and targets, None for none. At most
+    `streams` batches are searched at the same time; None for as many as the cores allow.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Subwords,
+        longest: tuple[int | None, int | None],
+        *,
+        streams: int | None = None,
+        longest_trained: int | None = None,
+    ) -> None:
+        self.tokenizer, self.longest, self.streams = tokenizer, longest, streams
+        self.symbols = symbols_in(tokenizer.model_bytes)
+        self.has_slots = all(len(tokenizer.slots(side)) for side in SIDES)
+        self.longest_trained = longest_trained
+        # `search_for(plan)` is a search from ids [B, S] to hypotheses, for batches of every
+        # shape; compiled, it is traced once. Its second argument has, by name, what the plan
+        # needs of `prefix`, `contexts` and `seeds`.
+        self.search_for = functools.lru_cache(maxsize=32)(self._search_for)
+
+    def codec(self, decoding: DecodingConfig) -> TextCodec:
+        """Returns the codec between text and ids within the limits of `decoding`."""
+        return TextCodec(self.tokenizer, decoding, *self.longest)
+
+    def count_tokens(self, text: str | bytes) -> int:
+        """Returns the tokens of a source; see `Engine.count_tokens`."""
+        return len(self.tokenizer.ids([text])[0]) + 1
+
+    def limits(self, decoding: DecodingConfig) -> tuple[int, int]:
+        """Returns the most tokens of a source and of a target; see `token_limits`."""
+        return token_limits(decoding, *self.longest)
+
+    def _translate(
+        self,
+        texts: Sequence[str],
+        plan: SearchPlan,
+        progress: Progress | None,
+        alone: bool = True,
+    ) -> list[list[Translation]]:
+        """Does what `Engine.translate` says, which only makes the plan."""
+        decoding, sampling, prefixes = plan.decoding, plan.sampling, plan.prefixes
+        codec = self.codec(decoding)
+        sources = codec.ids(texts, longest_trained=self.longest_trained if alone else None)
+        begins = None if prefixes is None else codec.prefix_ids(prefixes, sources)
+        seeds = None if sampling is None else _seeds(sources, sampling.seed)
+        compiled = plan.without_inputs()
+        with_rule, without = (
+            replace(compiled, slots=self.has_slots and on) for on in (True, False)
+        )
+
+        def compute(rows: list[int]) -> Hypotheses:
+            source = padded([sources[row] for row in rows])
+            inputs: dict[str, Any] = {}
+            if begins is not None:
+                inputs["prefix"] = padded([begins[row] for row in rows])
+            if plan.rules:
+                read = [plan.rule_texts[row] for row in rows]
+                inputs["contexts"] = tuple(rule.context(read) for rule in plan.rules)
+            if seeds is not None:
+                inputs["seeds"] = seeds[rows]
+            if self.has_slots and not np.isin(source, self.tokenizer.slots()).any():
+                found = self.search_for(without)(source, inputs)
+                if not np.isin(found.tokens, self.tokenizer.slots("target")).any():
+                    return found
+            return self.search_for(with_rule)(source, inputs)
+
+        each = len(plan.alphas) or 1
+        results = [[Translation("", 0.0, 0.0, 0)] * each for _ in sources]  # of blank texts
+        lengths = [len(source) for source in sources]
+        positions = decoding.batch_tokens // (plan.n_best if sampling else decoding.beam_size)
+        streams = self.streams if alone else 1
+        batches = in_batches(lengths, positions, compute, progress, streams=streams)
+        for rows, hypotheses in batches:
+            for row, decoded in zip(rows, codec.decode(hypotheses), strict=True):
+                if lengths[row] > 1:  # EOS alone: the text was blank
+                    results[row] = decoded
+        limits = codec.limits(np.array(lengths, np.int32)).tolist()
+        set_sources(texts, results, lengths, self.longest_trained, limits)
+        return results
+
+    @abstractmethod
+    def _search_for(self, plan: SearchPlan) -> SearchOfIds: ...
+
+    def _rules(
+        self,
+        source: Tensor,
+        lengths: Tensor,
+        plan: SearchPlan,
+        prefix: Tensor | None,
+        contexts: Sequence[Nest],
+        ops: Operations,
+    ) -> list[Applied]:
+        """Returns the rules of a search, the configured and the plan's, as they go before.
+
+        Takes sources, their lengths and contexts, of the tensors of `ops`.
+        """
+        found: list[Applied] = []
+        if prefix is not None:
+            found.append((Prefixes(), prefix))
+        if plan.slots:
+            counts = slot_counts(source, self.tokenizer.slots(), ops)
+            found.append(
+                (Slots(self.tokenizer.slots("target")), ops.where(counts > 1, 1, counts))
+            )
+        found += zip(plan.rules, contexts, strict=True)
+        found.append((MinLengths(), self.codec(plan.decoding).min_lengths(lengths)))
+        if plan.decoding.no_repeat_ngram:
+            found.append((NoRepeatedNgrams(plan.decoding.no_repeat_ngram), ()))
+        return found
+
+
+def _seeds(sources: Ids, seed: int) -> np.ndarray:
+    """Returns a seed for each source, int32 [B], independent of the rest of the batch."""
+    sums = [zlib.crc32(source.tobytes(), seed) for source in sources]
+    return np.array(sums, np.uint32).view(np.int32)

@@ -18,7 +18,7 @@ from tf_transformer.base.system import refuse_in_fork
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import utf8
 from tf_transformer.data.vocabulary import pieces_of, slot_ids, symbols_in
-from tf_transformer.decoding.beam_search import length_penalty
+from tf_transformer.decoding.hypotheses import length_penalty
 from tf_transformer.decoding.interface import (
     ClosedError,
     Engine,

@@ -14,7 +14,7 @@ from tf_transformer.base.errors import UserError, shortened
 from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.attention import default_layer
-from tf_transformer.decoding.beam_search import length_penalty
+from tf_transformer.decoding.hypotheses import length_penalty
 from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
 
 Check = tuple[str, str, Any, Any]  # signature and output, text, expected, received

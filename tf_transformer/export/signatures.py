@@ -17,10 +17,9 @@ import tensorflow as tf
 from tf_transformer.config import EOS_ID, PAD_ID, SETTINGS, UNK_ID, DecodingConfig
 from tf_transformer.data.text import SideName
 from tf_transformer.decoding.attention import nearest_pieces
-from tf_transformer.decoding.beam_search import Hypotheses, length_penalty
-from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.engine import IDS, GraphCodec, GraphEngine
+from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
 from tf_transformer.decoding.interface import SearchPlan
-from tf_transformer.decoding.text_codec import IDS, TextCodec
 from tf_transformer.export.publishing import Exportable, Function, Request
 from tf_transformer.export.self_test import TEXTS, check_translator
 from tf_transformer.models.ensemble import models_of
@@ -262,12 +261,12 @@ def exportable(
     )
 
 
-def sizes(codec: TextCodec) -> dict[str, int]:
+def sizes(codec: GraphCodec) -> dict[str, int]:
     """Returns the maximum numbers of tokens in a source and a target, EOS included."""
     return {"max_source_tokens": codec.source_limit, "max_target_tokens": codec.target_limit}
 
 
-def requests(codec: TextCodec) -> list[Request]:
+def requests(codec: GraphCodec) -> list[Request]:
     """Returns requests for each signature: all outputs, and sets that clients often want."""
     text = np.array(TEXTS[:2], object)
     ids = source_ids(codec, TEXTS[:2])
@@ -294,7 +293,7 @@ def requests(codec: TextCodec) -> list[Request]:
     ]
 
 
-def source_ids(codec: TextCodec, texts: Sequence[str]) -> np.ndarray:
+def source_ids(codec: GraphCodec, texts: Sequence[str]) -> np.ndarray:
     """Returns the texts as int32 [B, S], with EOS and padding."""
     return codec.encode(tf.constant(texts))[0].to_tensor(PAD_ID).numpy()
 

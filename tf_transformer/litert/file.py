@@ -21,6 +21,7 @@ from tf_transformer.base.output import counted
 from tf_transformer.base.system import stderr_held_back
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.engine import GraphEngine
+from tf_transformer.decoding.text_codec import TextEngine
 from tf_transformer.export.card import CARD, write_card
 from tf_transformer.export.publishing import facts
 from tf_transformer.export.self_test import fitting_texts
@@ -175,7 +176,7 @@ def _stacked(pairs: KeysAndValues) -> list[tf.Tensor]:
 
 
 def export_lite(
-    engine: GraphEngine,
+    engine: TextEngine,
     decoding: DecodingConfig,
     base: Path,
     version: int | None,
@@ -189,13 +190,14 @@ def export_lite(
     `decoding`. Raises UserError if the version exists or cannot be written, the model is in
     bfloat16, or LiteRT in float32 translates differently; ValueError for an ensemble.
     """
-    model = only_model(engine.model)
+    graph: GraphEngine = engine.graph
+    model = only_model(graph.model)
     if model.compute_dtype != "float32":
         raise UserError(
             f"LiteRT needs a model in float32 or int8. Received: {model.compute_dtype}."
         )
     with new_version(base, version) as (final, folder):
-        codec = engine.codec(decoding)
+        codec = graph.codec(decoding)
         lite = engine.interpreters if isinstance(engine, LiteEngine) else None
         if fixed or not lite:
             width, longest = decoding.beam_size, codec.target_limit
@@ -205,19 +207,18 @@ def export_lite(
             content = lite_file(model, precision, fixed_sizes if fixed else Sizes())
             lite = InterpreterPool(content, 1, precision)
         (folder / LITE_MODEL).write_bytes(lite.content)
-        card = card | {"translated_as_in_float32": _compare(engine, decoding, lite)}
-        engine.tokenizer.copy(folder / "tokenizer.model")
-        card |= facts([model], engine.tokenizer, sizes(codec))
+        card = card | {"translated_as_in_float32": _compare(graph, decoding, lite)}
+        graph.tokenizer.copy(folder / "tokenizer.model")
+        card |= facts([model], graph.tokenizer, sizes(codec))
         write_card(folder / CARD.name, card)
     return final
 
 
 def _compare(engine: GraphEngine, decoding: DecodingConfig, lite: InterpreterPool) -> str:
     """Returns how many of a few texts LiteRT translates like the model: "9 of 9 texts"."""
-    model, tokenizer = only_model(engine.model), engine.tokenizer
-    texts = fitting_texts(tokenizer, engine.codec(decoding).source_limit)
-    expected = GraphEngine(model, tokenizer).translate(texts, decoding)
-    in_lite = LiteEngine(model, tokenizer, lite)
+    texts = fitting_texts(engine.tokenizer, engine.codec(decoding).source_limit)
+    plain = GraphEngine(engine.model, engine.tokenizer)  # says nothing of long texts
+    expected, in_lite = plain.translate(texts, decoding), LiteEngine.beside(plain, lite)
     # Fixed shapes allow only one at a time.
     singly = counted(texts, "answers compared")
     received = [in_lite.translate([text], decoding)[0] for text in singly]

@@ -3,6 +3,7 @@
 B batch, S source length, W beam width, V vocabulary.
 """
 
+import importlib
 import threading
 import warnings
 from collections.abc import Iterator
@@ -10,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tf_transformer.base.system import stderr_held_back
 from tf_transformer.config import EOS_ID, PAD_ID
@@ -23,7 +23,7 @@ def new_interpreter(content: bytes, threads: int) -> Any:
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError:  # as after `pip install` without the extra, or on another platform
-        Interpreter = tf.lite.Interpreter
+        Interpreter = importlib.import_module("tensorflow").lite.Interpreter
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TensorFlow's says that it will go
         return Interpreter(model_content=content, num_threads=threads)

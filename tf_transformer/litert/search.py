@@ -9,12 +9,23 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 import numpy as np
-import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodingConfig
-from tf_transformer.decoding.beam_search import Hypotheses, State, length_penalty, unbeatable
-from tf_transformer.decoding.candidates import BANNED_IDS
-from tf_transformer.decoding.rules import NUMPY, Applied, EndsAtLimit, NextToken, Rulebook
+from tf_transformer.decoding.hypotheses import (
+    BANNED_IDS,
+    Hypotheses,
+    State,
+    length_penalty,
+    unbeatable,
+)
+from tf_transformer.decoding.rules import (
+    NUMPY,
+    Applied,
+    EndsAtLimit,
+    NextToken,
+    Rulebook,
+    map_structure,
+)
 from tf_transformer.litert.interpreter import CachedStep
 
 _IS_BANNED = np.isin(np.arange(max(BANNED_IDS) + 2), BANNED_IDS)  # the last: any higher id
@@ -45,7 +56,7 @@ def numpy_beam_search(
                 result[state.rows] = column
             rows = np.flatnonzero(~stopped)
             step.keep(rows)
-            state = tf.nest.map_structure(itemgetter(rows), state)
+            state = map_structure(itemgetter(rows), state)
     lowest = np.finfo(np.float32).min
     log_probs, scores = (np.maximum(column, lowest) for column in results[2:])
     return results._replace(log_probs=log_probs, scores=scores)
@@ -108,7 +119,7 @@ def _advance(step: CachedStep, book: Rulebook, state: State, decoding: DecodingC
         finished = _merged(finished, tokens, ended, decoding.alpha)
     parents = _take(parents, alive)  # [B, C] -> [B, W]
     state = state._replace(
-        rule_states=tf.nest.map_structure(lambda a: _take(a, parents), state.rule_states),
+        rule_states=map_structure(lambda a: _take(a, parents), state.rule_states),
         last_tokens=_take(last_tokens, alive),
         tokens=_take(tokens, alive),
         log_probs=alive_log_probs,

@@ -20,6 +20,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import lite_threads
+from tf_transformer.decoding.text_codec import TextEngine
 from tf_transformer.export.card import card_of
 from tf_transformer.export.saved_model import ExportEngine, open_export, require_int8
 from tf_transformer.fast.int8 import to_int8
@@ -138,7 +139,7 @@ def load_engine(
     litert: bool = False,
     threads: int | None = None,
     tag: str | None = None,
-) -> GraphEngine:
+) -> TextEngine:
     """Builds the model and the tokenizer of a run, and loads the weights of a checkpoint.
 
     The checkpoint is best, average, last or a step; None for each run's own setting. The mean
@@ -161,7 +162,9 @@ def load_engine(
         content = cached_lite_file(models[0], precision, file)
         threads = threads or lite_threads(run.config.model.d_model)
         pool = InterpreterPool(content, threads, precision)
-        return LiteEngine(models[0], tokenizer, pool, longest_trained=longest)
+        return LiteEngine.beside(
+            GraphEngine(models[0], tokenizer, longest_trained=longest), pool
+        )
     return GraphEngine(
         Ensemble(models) if ensemble else models[0],
         tokenizer,

@@ -10,8 +10,9 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import NORMALIZATIONS, Config, DataConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.encoded_corpus import id_dtype
+from tf_transformer.data.subwords import target_model_path
 from tf_transformer.data.text import SIDES, SideName
-from tf_transformer.data.tokenizer import Tokenizer, target_model_path
+from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.run.run import Run
 

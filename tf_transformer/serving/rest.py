@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from tf_transformer.base.errors import UserError, quoted, shortened
 from tf_transformer.base.files import parse_json
 from tf_transformer.data.documents import NO_JOIN, Passage, put_together, take_apart
-from tf_transformer.decoding.beam_search import length_penalty
+from tf_transformer.decoding.hypotheses import length_penalty
 from tf_transformer.decoding.interface import Translation, set_sources
 from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
 from tf_transformer.run.checkpoints import Arrays

@@ -6,9 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
-
-import keras
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from tf_transformer.base.errors import (
     Strings,
@@ -23,26 +21,26 @@ from tf_transformer.config.combinations import check
 from tf_transformer.config.config import SearchOptions
 from tf_transformer.config.settings import Bounds, Setting, nearest
 from tf_transformer.data.documents import NO_JOIN, put_together, take_apart
-from tf_transformer.data.tokenizer import Tokenizer
-from tf_transformer.decoding.attention import Alignment, Attention
-from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.interface import Engine, TranslatedText, Translation
 from tf_transformer.decoding.rules import Rule, as_rules
 from tf_transformer.decoding.streams import Progress
-from tf_transformer.decoding.text_codec import TextCodec
-from tf_transformer.evaluation import Scores, score_translations, tokenizer_for
-from tf_transformer.export.publishing import Gate, publish
-from tf_transformer.export.signatures import exportable
-from tf_transformer.fast.int8 import is_int8
-from tf_transformer.litert.engine import LiteEngine
-from tf_transformer.litert.file import export_lite
-from tf_transformer.models.ensemble import Ensemble, models_of, only_model
-from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.records import Record
 from tf_transformer.terms.glossary import Glossary, as_glossary
 from tf_transformer.terms.protection import Protection, Slotted, require_slots, translate_kept
 from tf_transformer.terms.protection import protection as as_protection
 from tf_transformer.translation.files.translate_file import FileReport, searcher, translate_file
+
+if TYPE_CHECKING:  # TensorFlow, Keras and sacreBLEU, imported where they are needed
+    import keras
+
+    from tf_transformer.data.tokenizer import Tokenizer
+    from tf_transformer.decoding.attention import Alignment, Attention
+    from tf_transformer.decoding.engine import GraphEngine
+    from tf_transformer.decoding.text_codec import TextCodec
+    from tf_transformer.evaluation import Scores
+    from tf_transformer.export.publishing import Gate
+    from tf_transformer.models.ensemble import Ensemble
+    from tf_transformer.models.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +99,8 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer | Ensemble | None = None,
-        tokenizer: Tokenizer | str | Path | None = None,
+        model: "Transformer | Ensemble | None" = None,
+        tokenizer: "Tokenizer | str | Path | None" = None,
         decoding: DecodingConfig | None = None,
         *,
         engine: Engine | None = None,
@@ -117,6 +115,9 @@ class Translator:
         if engine is None:
             if model is None or tokenizer is None:
                 raise TypeError("`Translator` needs `model` and `tokenizer`, or `engine`.")
+            from tf_transformer.data.tokenizer import Tokenizer
+            from tf_transformer.decoding.engine import GraphEngine
+
             if isinstance(tokenizer, str | Path):
                 tokenizer = Tokenizer(tokenizer)
             engine = GraphEngine(model, tokenizer)
@@ -138,33 +139,43 @@ class Translator:
         return self._read_history()
 
     @property
-    def model(self) -> Transformer | Ensemble:
+    def model(self) -> "Transformer | Ensemble":
         """The model; UserError for an export, which holds only its graph."""
         return self._graph("give its model").model
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer; UserError for an export."""
-        return self._graph("give its tokenizer").tokenizer
+    def tokenizer(self) -> "Tokenizer":
+        """The tokenizer, in Python for an export for LiteRT; UserError for another export."""
+        return self._of_text("give its tokenizer").tokenizer
 
     @property
-    def encoder(self) -> keras.Model:
+    def encoder(self) -> "keras.Model":
         """A Keras model of the encoder with the embedding: ids [B, S] -> outputs [B, S, D].
 
         It shares its weights with `model`, so that what trains one changes the other. Ids end
         with EOS, 0 is padding. UserError for an export, ValueError for an ensemble.
         """
+        import keras
+
+        from tf_transformer.models.ensemble import only_model
+
         model = only_model(self.model)
         return keras.Model(model.input["source"], model.encoder.output, name="encoder")
 
     @property
-    def codec(self) -> TextCodec:
-        """Text to ids and back, within the limits of `decoding`; UserError for an export."""
-        return self._graph("give its limits").codec(self.decoding)
+    def codec(self) -> "TextCodec":
+        """Text to ids and back, within the limits of `decoding`; UserError for a SavedModel."""
+        return self._of_text("give its limits").codec(self.decoding)
 
-    def _graph(self, what: str) -> GraphEngine:
-        """Returns the engine if it has the model itself, which `what` needs."""
-        if not isinstance(self.engine, GraphEngine):
+    def _graph(self, what: str) -> "GraphEngine":
+        """Returns the engine of the model itself, which `what` needs."""
+        if not self.engine.graph:
+            self.engine.refuse(what)
+        return self.engine.graph
+
+    def _of_text(self, what: str) -> Any:
+        """Returns the engine if it encodes text in Python, which `what` needs."""
+        if not hasattr(self.engine, "tokenizer"):
             self.engine.refuse(what)
         return self.engine
 
@@ -427,7 +438,7 @@ class Translator:
         lowercase: bool = False,
         tokenize: str | None = None,
         **options: Unpack[TranslationOptions],
-    ) -> Scores:
+    ) -> "Scores":
         """Translates sentences and scores the translations.
 
         Args:
@@ -442,6 +453,8 @@ class Translator:
         Raises:
             ValueError: if `source` and `references` differ in length or are empty.
         """
+        from tf_transformer.evaluation import score_translations, tokenizer_for
+
         sources = strings("source", source)
         sets = [strings("references", each) for each in references]
         counts = [len(each) for each in (sources, *sets)]
@@ -456,9 +469,9 @@ class Translator:
 
     # fmt: off
     @overload
-    def align(self, source: str, target: str | None = None) -> Alignment: ...
+    def align(self, source: str, target: str | None = None) -> "Alignment": ...
     @overload
-    def align(self, source: Strings, target: Strings | None = None) -> list[Alignment]: ...
+    def align(self, source: Strings, target: Strings | None = None) -> list["Alignment"]: ...
     # fmt: on
     def align(self, source, target=None):
         """Aligns the words of a sentence with those of its translation, by attention weights.
@@ -471,9 +484,9 @@ class Translator:
 
     # fmt: off
     @overload
-    def attention(self, source: str, target: str | None = None) -> Attention: ...
+    def attention(self, source: str, target: str | None = None) -> "Attention": ...
     @overload
-    def attention(self, source: Strings, target: Strings | None = None) -> list[Attention]: ...
+    def attention(self, source: Strings, target: Strings | None = None) -> list["Attention"]: ...
     # fmt: on
     def attention(self, source, target=None):
         """Returns all attention weights of one pass over a sentence and its translation.
@@ -499,7 +512,7 @@ class Translator:
         *,
         version: int | None = None,
         text: bool = True,
-        gate: Gate | None = None,
+        gate: "Gate | None" = None,
         format: Literal["savedmodel", "litert"] = "savedmodel",
         fixed_length: int | None = None,
         **options: Unpack[SearchOptions],
@@ -521,7 +534,13 @@ class Translator:
             UserError: if the export cannot be written, or fails its test.
         """
         engine = self._graph("be exported")
-        _check_export(engine, text, gate, format, fixed_length)
+
+        from tf_transformer.export.publishing import publish
+        from tf_transformer.export.signatures import exportable
+        from tf_transformer.litert.file import export_lite
+
+        precision = getattr(getattr(self.engine, "interpreters", None), "precision", "")
+        _check_export(engine, precision == "int8", text, gate, format, fixed_length)
         if options.get("jit_compile"):
             logger.warning("`jit_compile` has no effect on an export, which is free of XLA")
         decoding, _ = search_settings(options, self.decoding)
@@ -531,7 +550,7 @@ class Translator:
         folder = Path(output)
         if format == "litert":
             fixed = fixed_length is not None
-            return export_lite(engine, decoding, folder, version, card, fixed)
+            return export_lite(self.engine, decoding, folder, version, card, fixed)
         # The self-test is of TensorFlow, not of LiteRT, and quiet about long texts.
         searched = dataclasses.replace(self.decoding, jit_compile=False)  # as in the export
         # An export takes texts that have slots already.
@@ -541,14 +560,20 @@ class Translator:
 
 
 def _check_export(
-    engine: GraphEngine, text: bool, gate: Gate | None, format: str, fixed_length: int | None
-) -> None:
-    """Refuses options that the format does not support, before any work."""
+    engine: "GraphEngine", in_lite: bool, text: bool, gate: "Gate | None", format: str,
+    fixed_length: int | None,
+) -> None:  # fmt: skip
+    """Refuses options that the format does not support, before any work.
+
+    `in_lite` tells whether LiteRT searches, in int8.
+    """
+    from tf_transformer.fast.int8 import is_int8
+    from tf_transformer.models.ensemble import models_of, only_model
+
     if format not in ("savedmodel", "litert"):
         raise UserError(f"`format` must be savedmodel or litert. Received: {quoted(format)}.")
     if format == "litert" and len(models_of(engine.model)) > 1:
         raise UserError("LiteRT takes a single model. Received: an ensemble.")
-    in_lite = isinstance(engine, LiteEngine) and engine.interpreters.precision == "int8"
     if (in_lite, format) == (True, "savedmodel") or (
         format == "litert" and is_int8(only_model(engine.model))
     ):
