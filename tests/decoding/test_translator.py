@@ -27,7 +27,7 @@ from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.config.config import SearchOptions
 from tf_transformer.decoding.hypotheses import length_penalty
 from tf_transformer.decoding.interface import LONG, SearchPlan, Translation, looks_wrong
-from tf_transformer.loading.translators import load_exported_translator
+from tf_transformer.loading.exports import load_exported_translator
 from tf_transformer.models.cached_decoding import StepProgram
 from tf_transformer.translation.translator import TranslationOptions, Translator
 

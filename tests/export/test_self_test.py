@@ -11,6 +11,7 @@ from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.sentencepiece_model import ModelProto
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.self_test import agree, check_translator, self_test
 from tf_transformer.litert.engine import LiteEngine

@@ -11,6 +11,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.export.saved_model import ExportEngine, column
 from tf_transformer.layers import MultiHeadAttention
 from tf_transformer.layers.positions import Positions, for_heads, register

@@ -4,7 +4,7 @@ import http.client
 import json
 from types import SimpleNamespace
 
-from tf_transformer.loading.translators import translator_of
+from tf_transformer.loading.exports import translator_of
 from tf_transformer.serving.queue import RequestQueue, Telemetry
 from tf_transformer.serving.served_model import ServedModel
 

@@ -23,7 +23,8 @@ from tf_transformer.data.documents import NO_JOIN
 from tf_transformer.decoding.interface import LONG, REASONS
 from tf_transformer.export.card import CARD, card_of, read_card
 from tf_transformer.export.saved_model import ExportEngine
-from tf_transformer.loading.translators import load_exported_translator, load_translator
+from tf_transformer.loading.exports import load_exported_translator
+from tf_transformer.loading.translators import load_translator
 from tf_transformer.run import Run
 from tf_transformer.serving.queue import Telemetry, TokenCounter
 from tf_transformer.serving.served_model import ServedModel

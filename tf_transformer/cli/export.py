@@ -26,7 +26,7 @@ from tf_transformer.cli.parser import (
 )
 from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.data.text import read_some_pairs
-from tf_transformer.export.versions import check_readable, find_export
+from tf_transformer.export.versions import check_readable, find_export, is_lite
 from tf_transformer.loading.load import of_run
 from tf_transformer.run import Run
 
@@ -112,8 +112,8 @@ def _published(options: argparse.Namespace) -> Path | None:
     if not options.better_than:
         return None
     published = find_export(Path(options.better_than))
-    if published is None:
-        raise UserError(f"--better-than must be an export. Received: {options.better_than}.")
+    if published is None or is_lite(published):
+        raise UserError(f"--better-than must be a SavedModel. Received: {options.better_than}.")
     read_some_pairs(options.source, options.reference)  # refuses what cannot be paired
     return published
 

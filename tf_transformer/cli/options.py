@@ -203,13 +203,15 @@ def open_model(options: argparse.Namespace) -> "Translator":
     source.require_files(options.checkpoint, loading.get("tag"))
     has_protection = "glossary" in options
     chosen = _protection(options, source.run) if has_protection else None
-    import_tensorflow_quietly()
-    use_threads(loading.get("threads"))
+    if not source.is_lite:
+        import_tensorflow_quietly()
+        use_threads(loading.get("threads"))
     if source.run:
         decoding = decoding_config(options, source.run)
         loading |= {"checkpoint": options.checkpoint, "decoding": decoding}
     else:
-        loading = {"decoding": decoding_options(options)}
+        threads = {"threads": loading.get("threads")} if source.is_lite else {}
+        loading = {"decoding": decoding_options(options), **threads}
     translator = source.translator(**loading, protection=chosen)
     if has_protection:
         require_slots(translator.engine.has_slots, options.protect, options.glossary)
@@ -224,6 +226,7 @@ def advise_litert(options: argparse.Namespace, run: Run | None) -> None:
     chosen = any(getattr(options, name, None) for name in names)
     if chosen or options.precision not in (None, "float32") or not run:
         return
+
     if run.config.model.d_model >= _WIDE and not tf.config.list_physical_devices("GPU"):
         message = "one sentence at a time is faster with %s: evaluate it on your text"
         logger.info(message, "--litert --precision int8")

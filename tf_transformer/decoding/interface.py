@@ -213,7 +213,7 @@ class Engine(InOneProcess, ABC):
         symbols: words that the vocabulary has, such as tags.
         longest_trained: tokens of the longest source in training, with EOS; None if unknown.
         gives_word_probs: whether `score` gives the probabilities of words.
-        graph: the engine of the model in TensorFlow, which aligns and is exported; None without.
+        graph: the engine of the model in TensorFlow, which aligns; None without it.
     """
 
     name: str

@@ -9,9 +9,10 @@ from typing import Any
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import parse_json, sha256, watched, write_text
-from tf_transformer.config import Config
+from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.config.config import flattened
 from tf_transformer.data.text import data_files
+from tf_transformer.export.versions import is_lite
 from tf_transformer.run import Run
 from tf_transformer.run.run import best_record, evaluation_of, package_versions
 
@@ -19,10 +20,15 @@ CARD = Path("assets.extra", "model_card.json")  # in a version's folder
 _TYPES = {"task": str, "config": dict, "decoding": dict, "sizes": dict, "longest_source": int}
 
 
+def card_file(path: Path) -> Path:
+    """Returns the file of an export's card; that for LiteRT has no folder for it."""
+    return path / (CARD.name if is_lite(path) else CARD)
+
+
 def read_card(path: Path) -> dict[str, Any]:
     """Returns the model card of an export; {} if it is missing or cannot be read."""
     try:
-        card = parse_json((path / CARD).read_text("utf-8"))
+        card = parse_json(card_file(path).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return card if isinstance(card, dict) else {}
@@ -32,9 +38,11 @@ def checked_card(path: Path) -> dict[str, Any]:
     """Returns the model card of an export, {} without one; UserError if it is damaged."""
     card = read_card(path)
     wrong = [n for n, kind in _TYPES.items() if not isinstance(card.get(n), kind | None)]
-    if wrong or (not card and (path / CARD).exists()):
+    if wrong or (not card and card_file(path).exists()):
         received = f"{wrong[0]}: {quoted(card[wrong[0]])}" if wrong else "something else"
-        raise UserError(f"{path / CARD} must be as `export` wrote it. Received: {received}.")
+        raise UserError(
+            f"{card_file(path)} must be as `export` wrote it. Received: {received}."
+        )
     return card
 
 
@@ -45,6 +53,13 @@ def config_in(card: Mapping[str, Any]) -> Config | None:
         return config.replace({f"decoding.{k}": v for k, v in card["decoding"].items()})
     except (KeyError, AttributeError, UserError):  # no card
         return None
+
+
+def decoding_in(card: Mapping[str, Any]) -> DecodingConfig:
+    """Returns the search settings in a card without a configuration; the defaults without."""
+    known = {field.name for field in dataclasses.fields(DecodingConfig)}
+    given = card.get("decoding") or {}
+    return DecodingConfig(**{name: value for name, value in given.items() if name in known})
 
 
 def write_card(file: Path, card: Mapping[str, Any]) -> None:

@@ -25,18 +25,15 @@ def is_version(name: str) -> bool:
 
 
 def find_export(path: Path) -> Path | None:
-    """Returns the folder of a SavedModel: `path` or its newest version; None for a run.
+    """Returns the folder of an export: `path` or its newest version; None for a run.
 
-    Raises UserError if `path` is the folder of several models, or an export for LiteRT.
+    Raises UserError if `path` is the folder of several models.
     """
-    if (path / "saved_model.pb").exists():
+    if (path / "saved_model.pb").exists() or is_lite(path):
         return path
     folders = {n: folder for n, folder in version_folders(path).items() if folder.is_dir()}
-    lite = [folder for folder in (path, *folders.values()) if (folder / LITE_MODEL).exists()]
-    if others := [number for number, folder in folders.items() if folder not in lite]:
-        return folders[max(others)]
-    if lite:
-        raise UserError(f"{path} must be a SavedModel. Received: an export for LiteRT.")
+    if folders:
+        return folders[max(folders)]
     is_plain = path.is_dir() and not (path / "config.json").exists()
     models = sorted(path.iterdir()) if is_plain else ()
     if example := next(filter(version_folders, models), None):
@@ -45,6 +42,11 @@ def find_export(path: Path) -> Path | None:
             f"{example}."
         )
     return None
+
+
+def is_lite(path: Path) -> bool:
+    """Tells whether the folder of an export is for LiteRT; otherwise it is a SavedModel."""
+    return (path / LITE_MODEL).exists()
 
 
 def check_readable(path: Path) -> None:

@@ -5,22 +5,33 @@ Nothing here imports TensorFlow, but for what computes beside it.
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from tf_transformer.config import PAD_ID, DecodingConfig
+from tf_transformer.base.errors import UserError, one_line
+from tf_transformer.config import PAD_ID, Config, DecodingConfig
 from tf_transformer.data.subwords import Subwords
+from tf_transformer.data.text import read_errors
 from tf_transformer.decoding.hypotheses import Hypotheses
 from tf_transformer.decoding.interface import SearchPlan, Translation
 from tf_transformer.decoding.rules import NUMPY, map_structure, needs_tensorflow
-from tf_transformer.decoding.streams import Progress, most_streams
+from tf_transformer.decoding.streams import Progress, lite_threads, most_streams
 from tf_transformer.decoding.text_codec import SearchOfIds, TextEngine
+from tf_transformer.export.card import checked_card, config_in, decoding_in
+from tf_transformer.export.versions import LITE_MODEL
 from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.litert.search import numpy_beam_search
 
 logger = logging.getLogger(__name__)
+
+_NO_CONFIG = (
+    "%s does not tell the settings of its training: neither languages nor lengths are known. "
+    "Export the run anew"
+)
 
 
 class LiteEngine(TextEngine):
@@ -32,6 +43,11 @@ class LiteEngine(TextEngine):
     """
 
     name, advice = "LiteRT", "leave out `litert`"
+    # Of an export, as those of `ExportEngine`.
+    path: Path
+    card: Mapping[str, Any]
+    config: Config | None
+    decoding: DecodingConfig
 
     def __init__(
         self,
@@ -48,13 +64,49 @@ class LiteEngine(TextEngine):
         super().__init__(tokenizer, longest, streams=streams, longest_trained=longest_trained)
         self.interpreters, self.window, self.graph = interpreters, window, graph
         self.gives_word_probs = graph is not None
+        with interpreters.lend() as one:  # fixed shapes are for one sentence at a time
+            shape = one.step.get_input_details()["tokens"]["shape_signature"].tolist()
+        self._fixed_width = shape[1] if shape[0] == 1 else 0
 
     @classmethod
     def beside(cls, graph: Any, interpreters: InterpreterPool, **options: Any) -> Self:
-        """Returns the engine that searches for the model of a `GraphEngine`, not an ensemble."""
+        """Returns the engine that searches for a `GraphEngine`, of no ensemble."""
         options = {"longest_trained": graph.longest_trained} | options
         window = graph.model.config.attention_window
         return cls(graph.tokenizer, interpreters, graph.longest, window, graph=graph, **options)
+
+    @classmethod
+    def open(cls, path: Path, threads: int | None = None) -> Self:
+        """Loads an export for LiteRT, whose card says what its search needs.
+
+        `threads` are those of an operation, by default by the model's width. Raises UserError
+        if a file is missing or damaged. Warns if the card does not tell the settings of its
+        training.
+        """
+        card = checked_card(path)
+        config, sizes = config_in(card), card.get("sizes") or {}
+        tokenizer = Subwords(path / "tokenizer.model", card.get("tag") or "")
+        longest = sizes.get("max_source_tokens"), sizes.get("max_target_tokens")
+        window = 0
+        if config:
+            longest = config.model.longest_source, config.model.longest_target
+            window = config.model.attention_window
+        else:
+            logger.warning(_NO_CONFIG, path)
+        threads = threads or lite_threads(config.model.d_model if config else 0)
+        file = path / LITE_MODEL
+        with read_errors(file):
+            content = file.read_bytes()
+        try:
+            pool = InterpreterPool(content, threads, card.get("precision") or "float32")
+        except (ValueError, RuntimeError) as error:  # LiteRT's
+            raise UserError(f"{file} cannot be loaded: {one_line(error)}") from None
+        longest_trained = card.get("longest_source")
+        engine = cls(tokenizer, pool, longest, window, longest_trained=longest_trained)
+        engine.name, engine.advice = f"The export {path}", "load the run it was made from"
+        engine.path, engine.card, engine.config = path, card, config
+        engine.decoding = config.decoding if config else decoding_in(card)
+        return engine
 
     def score(
         self,
@@ -64,8 +116,30 @@ class LiteEngine(TextEngine):
         progress: Progress | None = None,
     ) -> list[Translation]:
         """Returns each target with its log-probability; see `Engine.score`."""
-        scorer = self.graph or super()
+        scorer: Any = self.graph or super()
         return scorer.score(sources, targets, decoding, progress)
+
+    def _translate(
+        self,
+        texts: Sequence[str],
+        plan: SearchPlan,
+        progress: Progress | None,
+        alone: bool = True,
+    ) -> list[list[Translation]]:
+        if self._fixed_width:
+            self._refuse_other_sizes(plan.decoding)
+            one_by_one = dataclasses.replace(plan.decoding, batch_tokens=1)
+            plan = dataclasses.replace(plan, decoding=one_by_one)
+        return super()._translate(texts, plan, progress, alone)
+
+    def _refuse_other_sizes(self, decoding: DecodingConfig) -> None:
+        """Raises UserError for a search that fixed shapes do not allow."""
+        own = getattr(self, "decoding", decoding)
+        most, width = self.limits(own), self._fixed_width
+        longer = any(map(operator.gt, self.limits(decoding), most))
+        if longer or decoding.beam_size != width:
+            sizes = f"{most[0]} and {most[1]} tokens, and `beam_size` {width}"
+            self.refuse(f"search with other sizes than {sizes}, which are fixed in its file")
 
     def _search_for(self, plan: SearchPlan) -> SearchOfIds:
         self.refuse_all_but_beam_search(dataclasses.replace(plan, rules=()))

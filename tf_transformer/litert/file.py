@@ -21,7 +21,7 @@ from tf_transformer.base.output import counted
 from tf_transformer.base.system import stderr_held_back
 from tf_transformer.config import DecodingConfig
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.text_codec import TextEngine
+from tf_transformer.decoding.interface import Engine
 from tf_transformer.export.card import CARD, write_card
 from tf_transformer.export.publishing import facts
 from tf_transformer.export.self_test import fitting_texts
@@ -176,7 +176,7 @@ def _stacked(pairs: KeysAndValues) -> list[tf.Tensor]:
 
 
 def export_lite(
-    engine: TextEngine,
+    engine: Engine,
     decoding: DecodingConfig,
     base: Path,
     version: int | None,

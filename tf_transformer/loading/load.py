@@ -11,7 +11,7 @@ from tf_transformer.config import SEARCH
 from tf_transformer.config.combinations import check
 from tf_transformer.config.config import DECODING_PRECISIONS, TASK
 from tf_transformer.export.card import read_card
-from tf_transformer.export.versions import find_export
+from tf_transformer.export.versions import find_export, is_lite
 from tf_transformer.run import Run
 
 if TYPE_CHECKING:  # it imports TensorFlow
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # it imports TensorFlow
 _OF_RUNS = frozenset((*SEARCH, "checkpoint", "ensemble", "precision", "tag", "litert"))
 _OF_RUNS |= {"threads", "alignments", "format", "no_text"}
 _OF_EXPORTS, _OF_KERAS_FILES = frozenset(SEARCH) - {"jit_compile"}, frozenset(("tokenizer",))
+_OF_LITE = _OF_EXPORTS | {"threads"}
 _KNOWN = _OF_RUNS | _OF_KERAS_FILES
 
 
@@ -32,6 +33,11 @@ class Source:
     kind: str  # what it is, for messages
     options: frozenset[str]  # names of the options that suit it
     run: Run | None = None
+
+    @property
+    def is_lite(self) -> bool:
+        """Tells whether it is an export for LiteRT, which needs no TensorFlow."""
+        return self.options is _OF_LITE
 
     def refuse(self, chosen: Iterable[str]) -> None:
         """Raises UserError for the first option that is for other things to load.
@@ -54,14 +60,17 @@ class Source:
             require_known(tag, self.run.config.data, self.run.require_tokenizer())
 
     def translator(self, **options: Any) -> "Translator":
-        """Loads it, with options that suit it; imports TensorFlow."""
+        """Loads it, with options that suit it; imports TensorFlow unless it is for LiteRT."""
+        if not (self.run or self.path.suffix == ".keras"):
+            from tf_transformer.loading.exports import load_exported_translator
+
+            return load_exported_translator(self.path, **options)
+
         from tf_transformer.loading import translators
 
         if self.run:
             return translators.load_translator(self.run, **options)
-        if self.path.suffix == ".keras":
-            return translators.load_keras_translator(self.path, **options)
-        return translators.load_exported_translator(self.path, **options)
+        return translators.load_keras_translator(self.path, **options)
 
 
 def find(path: Path) -> Source:
@@ -86,10 +95,12 @@ def of_run(run: Run) -> Source:
 
 
 def of_export(path: Path) -> Source:
-    """Returns the folder of a SavedModel as a `Source`; UserError if it labels sentences."""
+    """Returns the folder of an export as a `Source`; UserError if it labels sentences."""
     task = read_card(path).get("task")  # opening it refuses a damaged card
     if isinstance(task, str):
         TASK.check(f"{path}: task", task)
+    if is_lite(path):
+        return Source(path, "an export for LiteRT", _OF_LITE)
     return Source(path, "an export", _OF_EXPORTS)
 
 
@@ -107,8 +118,8 @@ def load(
     """Loads a run, an export or a .keras file.
 
     Args:
-        path: a run directory; a SavedModel, or a folder of versions, of which the newest is
-            loaded; or a .keras file of a `Transformer`.
+        path: a run directory; an export, a SavedModel or for LiteRT, or a folder of versions,
+            of which the newest is loaded; or a .keras file of a `Transformer`.
         task: "translation" or None: what 1.1.0 could choose from.
         checkpoint: for runs: best, average, last or a step; by default the setting
             decoding.checkpoint.
@@ -150,5 +161,6 @@ def load(
     if others:
         chosen["ensemble"] = [Run.open(other) for other in others]
     source.require_files(chosen.get("checkpoint"), tag)
-    import_tensorflow()
+    if not source.is_lite:
+        import_tensorflow()
     return source.translator(**chosen)

@@ -1,9 +1,8 @@
 """Translators from runs, exports and .keras files: models, tokenizers and weights."""
 
-import dataclasses
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ import keras
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import watched
 from tf_transformer.base.former import CLASSES, gone
-from tf_transformer.config import Config, DecodingConfig
+from tf_transformer.config import DecodingConfig
 from tf_transformer.config.settings import split_tags
-from tf_transformer.data import builtin
 from tf_transformer.data.text import always_tagged
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import require_known
@@ -22,11 +20,12 @@ from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.streams import lite_threads
 from tf_transformer.decoding.text_codec import TextEngine
 from tf_transformer.export.card import card_of
-from tf_transformer.export.saved_model import ExportEngine, open_export, require_int8
+from tf_transformer.export.saved_model import require_int8
 from tf_transformer.fast.int8 import to_int8
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import cached_lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
+from tf_transformer.loading.exports import facts_of
 from tf_transformer.models.ensemble import Ensemble
 from tf_transformer.models.transformer import Transformer, build_model
 from tf_transformer.run import Run
@@ -61,42 +60,8 @@ def load_translator(
         card=card,
         protection=protection,
         history=run.history,
-        **_facts_of(run.config),
+        **facts_of(run.config),
     )
-
-
-def _facts_of(config: Config) -> dict[str, Any]:
-    """Returns the arguments of a `Translator` that say what it was trained on."""
-    language, target_language = builtin.languages(config)
-    return {
-        "bleu_tokenizer": config.data.bleu_tokenizer,
-        "language": language,
-        "joins": config.data.join > 0,
-        "target_language": target_language,
-    }
-
-
-def load_exported_translator(
-    path: Path,
-    *,
-    decoding: Mapping[str, Any] | None = None,
-    protection: Protection | None = None,
-) -> Translator:
-    """Loads a translator from the folder of a SavedModel; UserError if it holds none.
-
-    `decoding` has settings of the search that replace the export's.
-    """
-    engine = open_export(path, "serving_default", "with_options", "score")
-    changed = dataclasses.replace(engine.decoding, **(decoding or {}))
-    return translator_of(engine, changed, protection)
-
-
-def translator_of(
-    engine: ExportEngine, decoding: DecodingConfig, protection: Protection | None = None
-) -> Translator:
-    """Returns the translator of an export, with the languages in its card."""
-    facts = _facts_of(engine.config) if engine.config else {}
-    return Translator(decoding=decoding, engine=engine, protection=protection, **facts)
 
 
 def load_keras_translator(path: Path, tokenizer: str | Path | None = None) -> Translator:

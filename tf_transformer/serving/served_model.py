@@ -13,7 +13,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.decoding.interface import Translation
 from tf_transformer.decoding.streams import most_streams
 from tf_transformer.export.saved_model import column, open_export, reason
-from tf_transformer.loading.translators import translator_of
+from tf_transformer.loading.exports import translator_of
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
 from tf_transformer.translation.translator import Translator

@@ -471,7 +471,7 @@ class Translator:
     @overload
     def align(self, source: str, target: str | None = None) -> "Alignment": ...
     @overload
-    def align(self, source: Strings, target: Strings | None = None) -> list["Alignment"]: ...
+    def align(self, source: Strings, target: Strings | None = None) -> "list[Alignment]": ...
     # fmt: on
     def align(self, source, target=None):
         """Aligns the words of a sentence with those of its translation, by attention weights.
@@ -486,7 +486,9 @@ class Translator:
     @overload
     def attention(self, source: str, target: str | None = None) -> "Attention": ...
     @overload
-    def attention(self, source: Strings, target: Strings | None = None) -> list["Attention"]: ...
+    def attention(
+        self, source: Strings, target: Strings | None = None
+    ) -> "list[Attention]": ...
     # fmt: on
     def attention(self, source, target=None):
         """Returns all attention weights of one pass over a sentence and its translation.
