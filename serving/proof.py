@@ -75,7 +75,8 @@ def text_requests(lines: list[str]) -> list[Request]:
 
 def differences(client: Client, folder: Path, requests: list[Request]) -> list[str]:
     """Returns the outputs that differ from TensorFlow's."""
-    from tf_transformer.export.saved_model import ExportEngine, plain_lists
+    from tf_transformer.decoding.interface import plain_lists
+    from tf_transformer.export.saved_model import ExportEngine
 
     wrong = []
     with ExportEngine(folder) as session:

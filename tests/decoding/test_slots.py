@@ -12,8 +12,7 @@ from trained import quick_export, with_settings
 
 from tf_transformer import load
 from tf_transformer.base.errors import UserError
-from tf_transformer.decoding.interface import SearchPlan
-from tf_transformer.export.saved_model import column
+from tf_transformer.decoding.interface import SearchPlan, column
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool

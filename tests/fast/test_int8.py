@@ -19,8 +19,9 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import BOS_ID
 from tf_transformer.data import builtin
 from tf_transformer.decoding.beam_search import beam_search
+from tf_transformer.decoding.interface import column
 from tf_transformer.decoding.rules import Prefixes
-from tf_transformer.export.saved_model import ExportEngine, column
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.fast import int8
 from tf_transformer.fast.int8 import Int8Kernel, int8_works, plain_product, rounded_columns
 from tf_transformer.models.ensemble import Ensemble
@@ -211,7 +212,9 @@ import sys
 import numpy as np
 from tf_transformer.base.system import import_tensorflow
 import_tensorflow()
-from tf_transformer.export.saved_model import ExportEngine, column, reason
+from tf_transformer.base.errors import reason
+from tf_transformer.decoding.interface import column
+from tf_transformer.export.saved_model import ExportEngine
 for path in sys.argv[1:]:
     with ExportEngine(path) as session:
         try:

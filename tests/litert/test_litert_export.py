@@ -17,8 +17,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.cli.main import main
 from tf_transformer.config import EOS_ID
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.decoding.interface import ClosedError
-from tf_transformer.export.saved_model import column
+from tf_transformer.decoding.interface import ClosedError, column
 from tf_transformer.export.versions import find_export
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file

@@ -12,7 +12,8 @@ from tf_transformer.config import DecodingConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.decoding.engine import GraphEngine
-from tf_transformer.export.saved_model import ExportEngine, column
+from tf_transformer.decoding.interface import column
+from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.layers import MultiHeadAttention
 from tf_transformer.layers.positions import Positions, for_heads, register
 from tf_transformer.litert.engine import LiteEngine

@@ -63,6 +63,12 @@ def _escaped(char: str) -> str:
     return char
 
 
+def reason(error: Exception) -> str:
+    """Returns the whole message of an error in one line, without TensorFlow's heading."""
+    line = " ".join(str(error).split())
+    return one_line(line.removeprefix("Graph execution error: "))
+
+
 Strings: TypeAlias = list[str] | tuple[str, ...]
 
 

@@ -35,6 +35,8 @@ class ProgressBars:
 
     def __call__(self, text: str, done: int, total: int | None = None) -> None:
         """Sets the count of the bar named `text`, and its final count if that is known now."""
+        if self._disable or (self._disable is None and not sys.stderr.isatty()):
+            return  # and nothing waits for tqdm
         self._total = total or self._total
         if self._bar is None or text != self._text:
             self.close()

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tf_transformer.api.train import configure
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import replacing
 from tf_transformer.base.output import ProgressBars
@@ -30,10 +29,8 @@ from tf_transformer.data.text import arriving_lines, in_chunks, read_lines
 from tf_transformer.decoding.streams import use_threads
 from tf_transformer.export.versions import find_export
 from tf_transformer.loading.load import Source, of_export, of_run
-from tf_transformer.plots import SUFFIXES, new_figure
 from tf_transformer.run import Run
 from tf_transformer.terms.protection import Protection, protection, require_slots
-from tf_transformer.training.sessions import Budget
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from tf_transformer.translation.translator import Translator
@@ -220,12 +217,12 @@ def open_model(options: argparse.Namespace) -> "Translator":
 
 def advise_litert(options: argparse.Namespace, run: Run | None) -> None:
     """Says that LiteRT is faster, where a wide model takes single sentences on a CPU."""
-    import tensorflow as tf
-
     names = ("litert", "ensemble", "sample")
     chosen = any(getattr(options, name, None) for name in names)
     if chosen or options.precision not in (None, "float32") or not run:
         return
+
+    import tensorflow as tf
 
     if run.config.model.d_model >= _WIDE and not tf.config.list_physical_devices("GPU"):
         message = "one sentence at a time is faster with %s: evaluate it on your text"
@@ -243,6 +240,8 @@ def picture(output: str) -> Path:
     Raises UserError if it is not a .png, .svg or .pdf in a writable folder, or matplotlib is
     missing.
     """
+    from tf_transformer.plots import SUFFIXES, new_figure
+
     path = Path(output)
     if path.suffix not in SUFFIXES:
         raise UserError(f"--output must end in .png, .svg or .pdf. Received: {output}.")
@@ -323,6 +322,8 @@ def options_of_rows(options: argparse.Namespace) -> list[str]:
 
 def seconds_of(stop_after: str | None, subject: str) -> float:
     """Returns --stop-after in seconds, 0 if absent; raises UserError for a number of steps."""
+    from tf_transformer.training.sessions import Budget
+
     budget = Budget.parse(stop_after) if stop_after else Budget()
     if budget.steps:
         raise UserError(
@@ -334,6 +335,8 @@ def seconds_of(stop_after: str | None, subject: str) -> float:
 
 def config_of(options: argparse.Namespace) -> Config:
     """Returns the configuration that the options of `add_run_settings` describe."""
+    from tf_transformer.api.train import configure
+
     return configure(
         options.model,
         task=options.task,

@@ -39,7 +39,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `serve`."""
     add, seconds = parser.add_argument, float_from(0.001, _DAY)
     model = "run directory, or a folder that `export` wrote"
-    add("model", metavar="RUN_OR_SAVEDMODEL", help=model)
+    add("model", metavar="RUN_OR_EXPORT", help=model)
     add("--name", help="the model's name in URLs (default: the name of its folder)")
     text = "address to listen on (default: 127.0.0.1, for this machine only)"
     add("--host", default="127.0.0.1", help=text)
@@ -60,7 +60,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def run_serve(options: argparse.Namespace) -> None:
-    """Serves a run or a SavedModel over HTTP, with the REST paths of TF Serving.
+    """Serves a run or an export over HTTP, with the REST paths of TF Serving.
 
     The page at / lets you try the model. A run is first exported to a temporary folder. See
     docs/guides/serving.md.
@@ -75,8 +75,9 @@ def run_serve(options: argparse.Namespace) -> None:
         if source.run:
             text = "exporting %s and testing the export: about a minute"
         logger.info(text, source.path)
-        import_tensorflow_quietly()
-        use_threads(options.threads)
+        if not source.is_lite:
+            import_tensorflow_quietly()
+            use_threads(options.threads)
         sys.setswitchinterval(0.001)  # other requests soon run beside a thread that computes
 
         from tf_transformer.serving.server import Listener, make_app  # isort: skip, extras first
@@ -85,6 +86,8 @@ def run_serve(options: argparse.Namespace) -> None:
 
         stack.enter_context(_on_signals(_ENDING, _exit))
         folder, translator = source.path, None
+        if source.is_lite:
+            translator = source.translator(threads=options.threads)
         if source.run:
             folder, translator = stack.enter_context(_temporary_export(source.run, options))
         telemetry = Telemetry()

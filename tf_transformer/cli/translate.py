@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import sha256, write_text
@@ -39,9 +39,10 @@ from tf_transformer.cli.options import (
 from tf_transformer.cli.parser import float_from, given_options, int_from, integer, value_of
 from tf_transformer.config import SEARCH, DecodingConfig
 from tf_transformer.data.text import content_hash, read_lines, read_text
-from tf_transformer.plots import Heatmaps, draw_attention
 from tf_transformer.run import Run
-from tf_transformer.translation.files.translate_file import require_format
+
+if TYPE_CHECKING:
+    from tf_transformer.plots import Heatmaps
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,8 @@ def run_translate(options: argparse.Namespace) -> None:
         if file := getattr(options, name):
             require_writable(f"--{name}", Path(file))
     if options.file:
+        from tf_transformer.translation.files.translate_file import require_format
+
         require_format(Path(options.file))
         named = [options.file, options.report, options.glossary, options.protect]
         if Path(options.output).resolve() in [Path(name).resolve() for name in named if name]:
@@ -407,6 +410,8 @@ def run_attention(options: argparse.Namespace) -> None:
         write_text(Path(options.data), _json(options, target, layer, maps))
         logger.info("%s", options.data)
     if path:
+        from tf_transformer.plots import draw_attention
+
         draw_attention(maps, path)
         logger.info("%s", path)
 
@@ -425,7 +430,7 @@ def _layer(options: argparse.Namespace, translator) -> int:
     return default_layer(layers) if options.layer is None else options.layer - 1
 
 
-def _json(options: argparse.Namespace, target: str, layer: int, maps: Heatmaps) -> str:
+def _json(options: argparse.Namespace, target: str, layer: int, maps: "Heatmaps") -> str:
     """Returns the JSON that docs/guides/attention.md describes."""
     content = {
         "sentence": options.sentence,

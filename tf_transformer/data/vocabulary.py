@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import sentencepiece
@@ -31,8 +32,10 @@ from tf_transformer.config import (
 )
 from tf_transformer.config.config import SETTINGS
 from tf_transformer.config.settings import require_words, split_tags
-from tf_transformer.data.sentencepiece_model import ModelProto, PieceType
 from tf_transformer.data.text import Reservoir, corpora, read_errors, well_formed
+
+if TYPE_CHECKING:  # it imports protobuf, for which a translation need not wait
+    from tf_transformer.data.sentencepiece_model import ModelProto
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
@@ -125,7 +128,7 @@ def _train_model(lines: Sequence[str], normalization: str, **options: object) ->
             **rule,
             **SPECIAL_IDS,
         )
-    proto = ModelProto.FromString(model.getvalue())
+    proto = _parsed(model.getvalue())
     proto.normalizer_spec.name = normalization
     proto.normalizer_spec.ClearField("normalization_rule_tsv")  # a temporary file's path
     return proto.SerializeToString()
@@ -210,9 +213,15 @@ def read_model(path: Path) -> bytes:
     return model
 
 
-def read_proto(path: Path) -> ModelProto:
+def read_proto(path: Path) -> "ModelProto":
     """Reads the protocol buffer of a SentencePiece model; see `read_model`."""
-    return ModelProto.FromString(read_model(path))
+    return _parsed(read_model(path))
+
+
+def _parsed(model: bytes) -> "ModelProto":
+    from tf_transformer.data.sentencepiece_model import ModelProto
+
+    return ModelProto.FromString(model)
 
 
 def symbols_of(data: DataConfig) -> list[str]:
@@ -233,12 +242,15 @@ def kept_whole(data: DataConfig) -> list[str]:
 
 def pieces_of(model: bytes) -> list[str]:
     """Returns the pieces of a SentencePiece model, by id."""
-    return [each.piece for each in ModelProto.FromString(model).pieces]
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return processor.id_to_piece([*range(processor.vocab_size())])
 
 
 def symbols_in(model: bytes) -> frozenset[str]:
     """Returns the words that a SentencePiece model never splits."""
-    pieces = ModelProto.FromString(model).pieces
+    from tf_transformer.data.sentencepiece_model import PieceType
+
+    pieces = _parsed(model).pieces
     whole = (each.piece for each in pieces if each.type == PieceType.USER_DEFINED)
     return frozenset(piece.removeprefix(SPACE_PIECE) for piece in whole)
 
@@ -305,7 +317,7 @@ def require_whole(symbols: Sequence[str], tokenizer: Path) -> None:
 
 def require_joinable(model: bytes) -> None:
     """Raises UserError unless a tokenizer's model encodes "A B" as the pieces of A and of B."""
-    proto = ModelProto.FromString(model)
+    proto = _parsed(model)
     across = next((p.piece for p in proto.pieces if SPACE_PIECE in p.piece[1:]), "")
     if across or not proto.normalizer_spec.add_dummy_prefix:
         raise UserError(

@@ -9,15 +9,18 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Self
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn, Self
+
+import numpy as np
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.system import InOneProcess
 from tf_transformer.config import DecodingConfig, SamplingConfig
 from tf_transformer.data.documents import WIDE
-from tf_transformer.data.text import is_visible
+from tf_transformer.data.text import is_visible, utf8
 from tf_transformer.decoding.rules import Rule
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.terms.spans import FAULTS, differences
@@ -130,6 +133,28 @@ def looks_wrong(
     return *([LONG] if is_long else []), *found, *dict.fromkeys([*spans, *translation.faults])
 
 
+# --- Texts as arrays -------------------------------------------------------------------------
+
+
+class Input(NamedTuple):
+    """An input of a signature: string, int32 or float32, and its number of dimensions."""
+
+    type: str
+    rank: int
+
+
+def column(texts: Sequence[str | bytes]) -> np.ndarray:
+    """Returns texts as an array of bytes; lone surrogates are kept."""
+    return np.array([*map(utf8, texts)], object)
+
+
+def plain_lists(value: Any) -> Any:
+    """Replaces bytes by text in a nest of lists, for JSON."""
+    if isinstance(value, list):
+        return [plain_lists(item) for item in value]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
 # --- What translates -------------------------------------------------------------------------
 
 
@@ -214,6 +239,7 @@ class Engine(InOneProcess, ABC):
         longest_trained: tokens of the longest source in training, with EOS; None if unknown.
         gives_word_probs: whether `score` gives the probabilities of words.
         graph: the engine of the model in TensorFlow, which aligns; None without it.
+        inputs: those of each signature that a server offers.
     """
 
     name: str
@@ -224,6 +250,7 @@ class Engine(InOneProcess, ABC):
     longest_trained: int | None = None
     gives_word_probs = True
     graph: Any = None
+    inputs: Mapping[str, Mapping[str, Input]] = MappingProxyType({})
 
     def translate(
         self,
@@ -310,6 +337,9 @@ class Engine(InOneProcess, ABC):
     @abstractmethod
     def limits(self, decoding: DecodingConfig) -> tuple[int, int]:
         """Returns the most tokens of a source and of a target; see `token_limits`."""
+
+    def close(self) -> None:
+        """Frees the model of an export."""
 
     def refuse(self, what: str) -> NoReturn:
         """Raises UserError: the engine cannot do `what`."""

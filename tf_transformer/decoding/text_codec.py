@@ -173,9 +173,10 @@ class TextEngine(Engine):
         *,
         streams: int | None = None,
         longest_trained: int | None = None,
+        symbols: frozenset[str] | None = None,
     ) -> None:
         self.tokenizer, self.longest, self.streams = tokenizer, longest, streams
-        self.symbols = symbols_in(tokenizer.model_bytes)
+        self.symbols = symbols_in(tokenizer.model_bytes) if symbols is None else symbols
         self.has_slots = all(len(tokenizer.slots(side)) for side in SIDES)
         self.longest_trained = longest_trained
         # `search_for(plan)` is a search from ids [B, S] to hypotheses, for batches of every

@@ -16,9 +16,10 @@ from tf_transformer.base.files import write_text
 from tf_transformer.base.output import counted
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.interface import column
 from tf_transformer.evaluation import SIGNIFICANT, DevText, paired_bootstrap
 from tf_transformer.export.card import CARD, changed_settings, read_card, write_card
-from tf_transformer.export.saved_model import ExportEngine, column, open_export
+from tf_transformer.export.saved_model import ExportEngine, open_export
 from tf_transformer.export.self_test import Check, self_test
 from tf_transformer.export.versions import check_readable, new_version
 from tf_transformer.fast.int8 import KnownProduct, is_int8, parameters

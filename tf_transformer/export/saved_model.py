@@ -12,8 +12,9 @@ from typing import Any, Self
 import numpy as np
 import sentencepiece
 import tensorflow as tf
+from google.protobuf.json_format import MessageToDict
 
-from tf_transformer.base.errors import UserError, one_line
+from tf_transformer.base.errors import UserError, reason
 from tf_transformer.base.system import refuse_in_fork
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import utf8
@@ -22,8 +23,10 @@ from tf_transformer.decoding.hypotheses import length_penalty
 from tf_transformer.decoding.interface import (
     ClosedError,
     Engine,
+    Input,
     SearchPlan,
     Translation,
+    column,
     set_sources,
     token_limits,
     warn_of_long,
@@ -86,6 +89,7 @@ class ExportEngine(Engine):
             for name, signature in sorted(meta.signature_def.items())
             if not name.startswith("__")  # TensorFlow's initialisation
         }
+        self.inputs = {name: _inputs(each) for name, each in self.signatures.items()}
         graphs = [meta.graph_def.node]
         graphs += (function.node_def for function in meta.graph_def.library.function)
         nodes = list(itertools.chain.from_iterable(graphs))
@@ -117,6 +121,13 @@ class ExportEngine(Engine):
         """Frees the model; running requests end with ClosedError."""
         self._closed = True
         self._session.close()
+
+    def describe(self) -> dict[str, Any]:
+        """Returns its signatures as JSON, for the metadata of a server."""
+        return {
+            name: MessageToDict(signature, preserving_proto_field_name=True)
+            for name, signature in self.signatures.items()
+        }
 
     def count_tokens(self, text: str | bytes) -> int:
         """Returns the tokens of a text, EOS included."""
@@ -259,10 +270,12 @@ def open_export(path: Path, *signatures: str) -> ExportEngine:
     return engine
 
 
-def reason(error: Exception) -> str:
-    """Returns the whole message of an error in one line, without TensorFlow's heading."""
-    line = " ".join(str(error).split())
-    return one_line(line.removeprefix("Graph execution error: "))
+def _inputs(signature: Any) -> dict[str, Input]:
+    """Returns type and rank of each input of a SignatureDef."""
+    found = {}
+    for name, info in signature.inputs.items():
+        found[name] = Input(tf.as_dtype(info.dtype).name, len(info.tensor_shape.dim))
+    return found
 
 
 def _quick_start() -> tf.compat.v1.ConfigProto:
@@ -286,13 +299,6 @@ def require_int8(what: str) -> None:
         )
 
 
-def plain_lists(value: Any) -> Any:
-    """Replaces bytes by text in a nest of lists, for JSON."""
-    if isinstance(value, list):
-        return [plain_lists(item) for item in value]
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
 def load_text_operations() -> None:
     """Registers SentencePiece's operations, without the rest of TensorFlow Text."""
     package = importlib.util.find_spec("tensorflow_text")
@@ -300,8 +306,3 @@ def load_text_operations() -> None:
         raise ModuleNotFoundError("The package tensorflow_text is not installed.")
     folder = Path(package.origin).parent
     tf.load_op_library(str(folder / "python" / "ops" / "_sentencepiece_tokenizer.so"))
-
-
-def column(texts: Sequence[str | bytes]) -> np.ndarray:
-    """Returns texts as an array of bytes; lone surrogates are kept."""
-    return np.array([*map(utf8, texts)], object)

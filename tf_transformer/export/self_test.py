@@ -15,7 +15,8 @@ from tf_transformer.config import EOS_ID
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.decoding.attention import default_layer
 from tf_transformer.decoding.hypotheses import length_penalty
-from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
+from tf_transformer.decoding.interface import column, plain_lists
+from tf_transformer.export.saved_model import ExportEngine
 
 Check = tuple[str, str, Any, Any]  # signature and output, text, expected, received
 Answer = dict[str, Any]  # outputs for one text, as plain values and lists

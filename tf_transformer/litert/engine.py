@@ -8,6 +8,7 @@ import logging
 import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from tf_transformer.config import PAD_ID, Config, DecodingConfig
 from tf_transformer.data.subwords import Subwords
 from tf_transformer.data.text import read_errors
 from tf_transformer.decoding.hypotheses import Hypotheses
-from tf_transformer.decoding.interface import SearchPlan, Translation
+from tf_transformer.decoding.interface import Input, SearchPlan, Translation
 from tf_transformer.decoding.rules import NUMPY, map_structure, needs_tensorflow
 from tf_transformer.decoding.streams import Progress, lite_threads, most_streams
 from tf_transformer.decoding.text_codec import SearchOfIds, TextEngine
@@ -28,6 +29,7 @@ from tf_transformer.litert.search import numpy_beam_search
 
 logger = logging.getLogger(__name__)
 
+_TEXT = {"text": Input("string", 1)}  # inputs of a signature
 _NO_CONFIG = (
     "%s does not tell the settings of its training: neither languages nor lengths are known. "
     "Export the run anew"
@@ -43,6 +45,7 @@ class LiteEngine(TextEngine):
     """
 
     name, advice = "LiteRT", "leave out `litert`"
+    inputs = MappingProxyType(dict.fromkeys(("serving_default", "nbest"), _TEXT))
     # Of an export, as those of `ExportEngine`.
     path: Path
     card: Mapping[str, Any]
@@ -58,10 +61,10 @@ class LiteEngine(TextEngine):
         *,
         graph: Any = None,
         streams: int | None = None,
-        longest_trained: int | None = None,
+        **options: Any,
     ) -> None:
         streams = streams or most_streams(interpreters.threads)
-        super().__init__(tokenizer, longest, streams=streams, longest_trained=longest_trained)
+        super().__init__(tokenizer, longest, streams=streams, **options)
         self.interpreters, self.window, self.graph = interpreters, window, graph
         self.gives_word_probs = graph is not None
         with interpreters.lend() as one:  # fixed shapes are for one sentence at a time
@@ -101,8 +104,9 @@ class LiteEngine(TextEngine):
             pool = InterpreterPool(content, threads, card.get("precision") or "float32")
         except (ValueError, RuntimeError) as error:  # LiteRT's
             raise UserError(f"{file} cannot be loaded: {one_line(error)}") from None
-        longest_trained = card.get("longest_source")
-        engine = cls(tokenizer, pool, longest, window, longest_trained=longest_trained)
+        symbols = frozenset(card["symbols"]) if "symbols" in card else None  # not in 1.1.0
+        options = {"longest_trained": card.get("longest_source"), "symbols": symbols}
+        engine = cls(tokenizer, pool, longest, window, **options)
         engine.name, engine.advice = f"The export {path}", "load the run it was made from"
         engine.path, engine.card, engine.config = path, card, config
         engine.decoding = config.decoding if config else decoding_in(card)
@@ -118,6 +122,12 @@ class LiteEngine(TextEngine):
         """Returns each target with its log-probability; see `Engine.score`."""
         scorer: Any = self.graph or super()
         return scorer.score(sources, targets, decoding, progress)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns its signatures as JSON, for the metadata of a server."""
+        text = {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": "-1"}]}}
+        method = {"method_name": "tensorflow/serving/predict"}
+        return {name: {"inputs": {"text": text}} | method for name in self.inputs}
 
     def _translate(
         self,

@@ -209,6 +209,7 @@ def export_lite(
         (folder / LITE_MODEL).write_bytes(lite.content)
         card = card | {"translated_as_in_float32": _compare(graph, decoding, lite)}
         graph.tokenizer.copy(folder / "tokenizer.model")
+        card["symbols"] = sorted(graph.symbols)  # words that the tokenizer never splits
         card |= facts([model], graph.tokenizer, sizes(codec))
         write_card(folder / CARD.name, card)
     return final

@@ -4,7 +4,6 @@ import fcntl
 import functools
 import json
 import logging
-import platform
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -333,7 +332,8 @@ _PACKAGES = (
 
 def package_versions() -> dict[str, str]:
     """Returns the versions of Python, the platform and the packages."""
-    from importlib import metadata  # here, so that `--help` need not wait
+    import platform  # here, so that other commands need not wait
+    from importlib import metadata
 
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for name in _PACKAGES:

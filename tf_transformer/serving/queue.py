@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import prometheus_client as prometheus
 
 from tf_transformer.decoding.interface import WARNINGS, ClosedError
-from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.run.checkpoints import Arrays
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class TokenCounter:
     Without a model card, the limits are taken to be those of a default export.
     """
 
-    def __init__(self, engine: ExportEngine) -> None:
+    def __init__(self, engine: Any) -> None:
         self.decoding, self.longest_trained = engine.decoding, engine.longest_trained
         _, self.longest = engine.limits(engine.decoding)  # tokens in a row, EOS included
         # Maximum positions computed together: rows times the longest of them.

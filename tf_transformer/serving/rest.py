@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
-import tensorflow as tf
-from google.protobuf.json_format import MessageToDict
 
 from tf_transformer.base.errors import UserError, quoted, shortened
 from tf_transformer.base.files import parse_json
 from tf_transformer.data.documents import NO_JOIN, Passage, put_together, take_apart
 from tf_transformer.decoding.hypotheses import length_penalty
-from tf_transformer.decoding.interface import Translation, set_sources
-from tf_transformer.export.saved_model import ExportEngine, column, plain_lists
+from tf_transformer.decoding.interface import (
+    Engine,
+    Input,
+    Translation,
+    column,
+    plain_lists,
+    set_sources,
+)
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import MAX_ROWS, TokenCounter
 from tf_transformer.terms.glossary import Glossary
@@ -26,14 +30,16 @@ from tf_transformer.terms.protection import KeptTranslations, Protection
 from tf_transformer.translation.translator import Translator
 
 _LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max
-# By type of an input: what its values are called, and whether a value of JSON is one.
-_TYPES: dict[tf.DType, tuple[str, Callable[[Any], bool]]] = {
-    tf.string: ("a string", lambda value: type(value) in (str, bytes)),
-    tf.int32: (
+# By type of an input: NumPy's, what its values are called, and whether a value of JSON is one.
+_TYPES: dict[str, tuple[type, str, Callable[[Any], bool]]] = {
+    "string": (object, "a string", lambda value: type(value) in (str, bytes)),
+    "int32": (
+        np.int32,
         "a whole number (int32)",
         lambda value: type(value) is int and abs(value) <= _LIMITS[0],
     ),
-    tf.float32: (
+    "float32": (
+        np.float32,
         "a number (float32)",
         lambda value: type(value) in (int, float) and abs(value) <= _LIMITS[1],
     ),
@@ -148,20 +154,20 @@ def _refuse_unknown(record: dict[str, Any], known: str) -> None:
         raise BadRequestError(f"The body may have {known}. Received: {received}.")
 
 
-def parse_request(body: bytes, export: ExportEngine) -> PredictRequest:
+def parse_request(body: bytes, export: Engine) -> PredictRequest:
     """Reads the body of a predict call; raises BadRequestError if it is invalid."""
     record = _json(body)
     if not isinstance(record, dict) or ("instances" in record) == ("inputs" in record):
         raise BadRequestError('The body must be an object with either "instances" or "inputs".')
     _refuse_unknown(record, '"signature_name" and either "instances" or "inputs"')
     signature = record.get("signature_name", "serving_default")
-    if not isinstance(signature, str) or signature not in export.signatures:
+    if not isinstance(signature, str) or signature not in export.inputs:
         raise BadRequestError(
-            f'"signature_name" must be one of {", ".join(export.signatures)}. Received: '
+            f'"signature_name" must be one of {", ".join(export.inputs)}. Received: '
             f"{quoted(signature)}."
         )
-    definition = export.signatures[signature]
-    names, by_row = list(definition.inputs), "instances" in record
+    known = export.inputs[signature]
+    names, by_row = list(known), "instances" in record
     if by_row:
         if not isinstance(record["instances"], list):
             raise BadRequestError('"instances" must be a list.')
@@ -171,7 +177,7 @@ def parse_request(body: bytes, export: ExportEngine) -> PredictRequest:
         columns = _named(record["inputs"], names)
     inputs = {
         name: _array(f"{signature}: {name}", columns[name], info)
-        for name, info in definition.inputs.items()
+        for name, info in known.items()
     }
     if len(counts := {len(values) for values in inputs.values()}) != 1:
         raise BadRequestError("All inputs must have the same number of rows.")
@@ -206,27 +212,27 @@ def _named(value: Any, names: list[str]) -> dict[str, Any]:
     return {names[0]: value}
 
 
-def _array(name: str, value: Any, info) -> np.ndarray:
-    """Converts a value of JSON to an array with the type and rank of a TensorInfo."""
-    dtype, rank = tf.as_dtype(info.dtype), len(info.tensor_shape.dim)
+def _array(name: str, value: Any, info: Input) -> np.ndarray:
+    """Converts a value of JSON to an array with the type and rank of an input."""
+    dtype, words, is_valid = _TYPES[info.type]
+    rank = info.rank
     values = np.array(value, object)  # which keeps JSON's types
     if values.size == 0 and values.ndim <= rank:  # an empty list may have no width
         shape = values.shape + (0,) * (rank - values.ndim)
-        return values.reshape(shape).astype(dtype.as_numpy_dtype)
+        return values.reshape(shape).astype(dtype)
     if values.ndim != rank:
         raise BadRequestError(
             f"{name} must be of rank {rank}, with rows of equal length. Received: rank "
             f"{values.ndim}."
         )
-    words, is_valid = _TYPES[dtype]
-    items = [_decoded(one) if dtype == tf.string else one for one in values.flat]
+    items = [_decoded(one) if dtype is object else one for one in values.flat]
     for one in items:
         if not is_valid(one):
             received = shortened(json.dumps(one), 200)
             raise BadRequestError(f"{name} must be {words}. Received: {received}.")
-    if dtype == tf.string:
+    if dtype is object:
         return column(items).reshape(values.shape)
-    return values.astype(dtype.as_numpy_dtype)
+    return values.astype(dtype)
 
 
 def _decoded(value: Any) -> Any:
@@ -262,13 +268,9 @@ def model_status(version: int, state: str) -> dict[str, Any]:
     }
 
 
-def metadata(export: ExportEngine, name: str, version: int) -> dict[str, Any]:
+def metadata(export: Any, name: str, version: int) -> dict[str, Any]:
     """Returns the answer to GET /v1/models/NAME/metadata."""
-    signatures = {
-        key: MessageToDict(signature, preserving_proto_field_name=True)
-        for key, signature in export.signatures.items()
-    }
     return {
         "model_spec": {"name": name, "signature_name": "", "version": str(version)},
-        "metadata": {"signature_def": {"signature_def": signatures}},
+        "metadata": {"signature_def": {"signature_def": export.describe()}},
     }

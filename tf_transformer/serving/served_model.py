@@ -5,15 +5,15 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from tf_transformer.base.errors import UserError
-from tf_transformer.decoding.interface import Translation
+from tf_transformer.base.errors import UserError, reason
+from tf_transformer.decoding.interface import Translation, column
 from tf_transformer.decoding.streams import most_streams
-from tf_transformer.export.saved_model import column, open_export, reason
-from tf_transformer.loading.exports import translator_of
+from tf_transformer.export.versions import is_lite
+from tf_transformer.loading.exports import open_engine, translator_of
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
 from tf_transformer.translation.translator import Translator
@@ -48,7 +48,9 @@ class LoadedVersion:
         translator: Translator | None = None,
     ) -> None:
         self._closed = False
-        self.export = open_export(path)
+        self.export: Any = (
+            translator.engine if translator and is_lite(path) else open_engine(path)
+        )
         self.translator = translator or translator_of(self.export, self.export.decoding)
         try:
             self._warm_up()
@@ -65,7 +67,7 @@ class LoadedVersion:
         """Computes all outputs of a signature; see `ExportEngine.run`."""
         engine, decoding = self.translator.engine, self.translator.decoding
         n_best = {"serving_default": 1, "nbest": decoding.beam_size}.get(signature)
-        if engine is self.export or not n_best:
+        if not n_best or (engine is self.export and not is_lite(self.export.path)):
             return self.export.run(signature, inputs, timeout=timeout)
         texts = [text.decode("utf-8", "replace") for text in inputs["text"]]
         ranked = engine.answer(texts, decoding, n_best, timeout, lambda: self._closed)
@@ -92,18 +94,18 @@ class LoadedVersion:
 
     def _warm_up(self) -> None:
         """Runs each signature: the first time takes long, and a damaged model fails."""
-        values = {tf.string: b"a", tf.float32: 0.5}
+        values: dict[str, Any] = {"string": np.array(b"a", object), "float32": np.float32(0.5)}
 
         def run(name: str) -> None:
             inputs = {}
-            for key, info in self.export.signatures[name].inputs.items():
-                dtype, rank = tf.as_dtype(info.dtype), len(info.tensor_shape.dim)
-                inputs[key] = np.full([1] * rank, values.get(dtype, 5), dtype.as_numpy_dtype)
+            for key, info in self.export.inputs[name].items():
+                value = values.get(info.type, np.int32(5))
+                inputs[key] = np.full([1] * info.rank, value, value.dtype)
             self.run(name, inputs)
 
         try:
             with ThreadPoolExecutor() as pool:  # TensorFlow prepares each on one core
-                list(pool.map(run, self.export.signatures))
+                list(pool.map(run, self.export.inputs))
         except Exception as error:  # any error that a client would get
             raise UserError(
                 f"{self.export.path} can be loaded but not used: {reason(error)}. Export it "

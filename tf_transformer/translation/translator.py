@@ -28,7 +28,6 @@ from tf_transformer.run.records import Record
 from tf_transformer.terms.glossary import Glossary, as_glossary
 from tf_transformer.terms.protection import Protection, Slotted, require_slots, translate_kept
 from tf_transformer.terms.protection import protection as as_protection
-from tf_transformer.translation.files.translate_file import FileReport, searcher, translate_file
 
 if TYPE_CHECKING:  # TensorFlow, Keras and sacreBLEU, imported where they are needed
     import keras
@@ -41,6 +40,7 @@ if TYPE_CHECKING:  # TensorFlow, Keras and sacreBLEU, imported where they are ne
     from tf_transformer.export.publishing import Gate
     from tf_transformer.models.ensemble import Ensemble
     from tf_transformer.models.transformer import Transformer
+    from tf_transformer.translation.files.translate_file import FileReport
 
 logger = logging.getLogger(__name__)
 
@@ -349,7 +349,7 @@ class Translator:
     def translate_file(
         self, source: str | Path, output: str | Path, *, language=None, fuzzy=False, origin="",
         progress=None, protect=None, glossary=None, **options: Unpack[SearchOptions],
-    ) -> FileReport:  # fmt: skip
+    ) -> "FileReport":  # fmt: skip
         """Translates a file of PO, XLIFF, TMX, SubRip, WebVTT or HTML: docs/guides/files.md.
 
         Args:
@@ -368,6 +368,8 @@ class Translator:
             UserError: if the file cannot be read, names other languages, or the extra `files`
                 is missing.
         """
+        from tf_transformer.translation.files.translate_file import searcher, translate_file
+
         kept, has_slots = self.kept(protect, glossary), self.engine.has_slots
         search = functools.partial(self.translate_text, language=language, **options)
         return translate_file(
