@@ -86,14 +86,13 @@ def run_serve(options: argparse.Namespace) -> None:
 
         stack.enter_context(_on_signals(_ENDING, _exit))
         folder, translator = source.path, None
-        if source.is_lite:
-            translator = source.translator(threads=options.threads)
         if source.run:
             folder, translator = stack.enter_context(_temporary_export(source.run, options))
         telemetry = Telemetry()
 
         def load() -> LoadedVersion:
-            return LoadedVersion(folder, telemetry, options.max_waiting, translator)
+            waiting, threads = options.max_waiting, options.threads
+            return LoadedVersion(folder, telemetry, waiting, translator, threads)
 
         url = f"http://{host_and_port(*bound.getsockname()[:2])}/"
         number = int(folder.name) if is_version(folder.name) else 1

@@ -104,9 +104,14 @@ class LiteEngine(TextEngine):
             pool = InterpreterPool(content, threads, card.get("precision") or "float32")
         except (ValueError, RuntimeError) as error:  # LiteRT's
             raise UserError(f"{file} cannot be loaded: {one_line(error)}") from None
-        symbols = frozenset(card["symbols"]) if "symbols" in card else None  # not in 1.1.0
-        options = {"longest_trained": card.get("longest_source"), "symbols": symbols}
-        engine = cls(tokenizer, pool, longest, window, **options)
+        engine = cls(
+            tokenizer,
+            pool,
+            longest,
+            window,
+            longest_trained=card.get("longest_source"),
+            symbols=frozenset(card["symbols"]) if "symbols" in card else None,  # not in 1.1.0
+        )
         engine.name, engine.advice = f"The export {path}", "load the run it was made from"
         engine.path, engine.card, engine.config = path, card, config
         engine.decoding = config.decoding if config else decoding_in(card)

@@ -6,7 +6,7 @@ Nothing here imports TensorFlow but what loads a SavedModel.
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.data import builtin
@@ -14,9 +14,6 @@ from tf_transformer.export.versions import is_lite
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.terms.protection import Protection
 from tf_transformer.translation.translator import Translator
-
-if TYPE_CHECKING:
-    from tf_transformer.export.saved_model import ExportEngine
 
 
 def load_exported_translator(
@@ -30,18 +27,22 @@ def load_exported_translator(
 
     `decoding` has settings of the search that replace the export's; `threads` is for LiteRT.
     """
-    engine: LiteEngine | ExportEngine
-    if is_lite(path):
-        engine = LiteEngine.open(path, threads)
-    else:
-        from tf_transformer.export.saved_model import open_export
-
-        engine = open_export(path, "serving_default", "with_options", "score")
+    engine = open_engine(path, "serving_default", "with_options", "score", threads=threads)
     return translator_of(engine, replace(engine.decoding, **(decoding or {})), protection)
 
 
+def open_engine(path: Path, *signatures: str, threads: int | None = None) -> Any:
+    """Loads the engine of an export; `signatures` are those that a SavedModel must have."""
+    if is_lite(path):
+        return LiteEngine.open(path, threads)
+
+    from tf_transformer.export.saved_model import open_export
+
+    return open_export(path, *signatures)
+
+
 def translator_of(
-    engine: "LiteEngine | ExportEngine",
+    engine: Any,
     decoding: DecodingConfig,
     protection: Protection | None = None,
 ) -> Translator:

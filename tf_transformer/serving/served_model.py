@@ -12,7 +12,7 @@ import numpy as np
 from tf_transformer.base.errors import UserError, reason
 from tf_transformer.decoding.interface import Translation, column
 from tf_transformer.decoding.streams import most_streams
-from tf_transformer.export.versions import is_lite
+from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.loading.exports import open_engine, translator_of
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
@@ -35,7 +35,8 @@ class LoadedVersion:
     """A version that answers requests: its engines, and the queue in front of them.
 
     A `translator` of the same run computes `serving_default` and `nbest` in place of the
-    export, by its engine, and checks the time only between batches.
+    export, by its engine, and checks the time only between batches; so does an export for
+    LiteRT, which has `threads`.
 
     Raises UserError if the export cannot be loaded or used, or does not translate text.
     """
@@ -46,11 +47,10 @@ class LoadedVersion:
         telemetry: Telemetry,
         max_waiting: int = 256,
         translator: Translator | None = None,
+        threads: int | None = None,
     ) -> None:
         self._closed = False
-        self.export: Any = (
-            translator.engine if translator and is_lite(path) else open_engine(path)
-        )
+        self.export = open_engine(path, threads=threads)
         self.translator = translator or translator_of(self.export, self.export.decoding)
         try:
             self._warm_up()
@@ -67,7 +67,7 @@ class LoadedVersion:
         """Computes all outputs of a signature; see `ExportEngine.run`."""
         engine, decoding = self.translator.engine, self.translator.decoding
         n_best = {"serving_default": 1, "nbest": decoding.beam_size}.get(signature)
-        if not n_best or (engine is self.export and not is_lite(self.export.path)):
+        if not n_best or (engine is self.export and not isinstance(engine, LiteEngine)):
             return self.export.run(signature, inputs, timeout=timeout)
         texts = [text.decode("utf-8", "replace") for text in inputs["text"]]
         ranked = engine.answer(texts, decoding, n_best, timeout, lambda: self._closed)
