@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from typing import Any, NoReturn, Self
 
 from tf_transformer.base.errors import UserError, quoted
@@ -123,6 +124,11 @@ def import_tensorflow() -> None:
         raise UserError(
             "Unset TF_USE_LEGACY_KERAS, or set TF_USE_LEGACY_KERAS=0: this needs Keras 3. "
             f"Received: {quoted(legacy)}."
+        )
+    if "tensorflow" not in sys.modules and find_spec("tensorflow") is None:
+        raise UserError(
+            "This needs TensorFlow, which is not installed: pip install tensorflow. Only exports "
+            "for LiteRT do without."
         )
     with stderr_held_back():
         import tensorflow as tf

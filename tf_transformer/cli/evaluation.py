@@ -20,6 +20,7 @@ from tf_transformer.cli.options import (
     add_search_options,
     decoding_config,
     open_model,
+    open_source,
     require_equal_lengths,
     require_writable,
     seen_before,
@@ -30,6 +31,7 @@ from tf_transformer.cli.parser import int_from, value_of
 from tf_transformer.config.config import BLEU_TOKENIZERS, DataConfig
 from tf_transformer.data.text import content_hash, read_lines, read_some_pairs
 from tf_transformer.decoding.streams import use_threads
+from tf_transformer.export.card import config_in, read_card
 from tf_transformer.export.versions import find_export
 from tf_transformer.loading.load import of_run
 from tf_transformer.run import Run
@@ -43,7 +45,8 @@ logger = logging.getLogger(__name__)
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `evaluate`."""
     add = parser.add_argument
-    add_run_options(parser, "--ensemble", "--tag", "--precision", "--litert", nargs="?")
+    names = ("--ensemble", "--tag", "--precision", "--litert")
+    add_run_options(parser, *names, nargs="?", help=MODEL_HELP)
     add("--source", metavar="FILE", help="text to translate with RUN")
     text = "existing translations to score, instead of RUN's"
     add("--hypothesis", metavar="FILE", help=text)
@@ -82,8 +85,10 @@ def run_evaluate(options: argparse.Namespace) -> None:
     lines = list(read_lines(file))
     for name, reference in zip(options.reference, references, strict=True):
         require_equal_lengths(file, lines, name, reference)
-    run = Run.open(options.run) if options.run else None
-    data = run.config.data if run else DataConfig()
+    source = open_source(options.run) if options.run else None
+    run = source.run if source else None
+    config = run.config if run else config_in(read_card(source.path)) if source else None
+    data = config.data if config else DataConfig()
     tokenize = options.tokenize or tokenizer_for(data.bleu_tokenizer, references[0])
     # Hashed before translating, during which a training may replace the weights.
     origin = _origin(options, run) if run and options.record else {}
@@ -99,9 +104,9 @@ def run_evaluate(options: argparse.Namespace) -> None:
     else:
         entries = {score.name: score for score in (scores.bleu, scores.chrf)}
         print_report(f"{scores}\n")
-    if run:
+    if source:
         seen = seen_before([options.run, *options.ensemble], lines, references, options.tag)
-        if options.record:
+        if run and options.record:
             found = {kind: dataclasses.asdict(score) for kind, score in entries.items()}
             exact = round(scores.exact * len(lines))
             figures = {"lines": len(lines), "scores": found, "exact": exact, "seen": seen}

@@ -418,13 +418,14 @@ def seen_before(
     tag: str | None = None,
 ) -> dict[str, Any]:
     """Logs and returns how many test sentences each run has seen; None if it cannot be told."""
-    from tf_transformer.translation.task import describe_overlaps, overlaps
-
     counts: dict[str, Any] = {}
     for path in runs:
         try:
             if find_export(Path(path)):
                 raise UserError("an export does not have its training text")
+
+            from tf_transformer.translation.task import describe_overlaps, overlaps
+
             counts[path] = overlaps(Run.open(path), sources, references, tag)
         except UserError as error:
             text = "caution  %s may have seen these lines; not checked: %s"

@@ -3,12 +3,17 @@
 import argparse
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 from tf_transformer.base.errors import UserError
-from tf_transformer.base.output import MARKDOWN
+from tf_transformer.base.output import MARKDOWN, Table
 from tf_transformer.cli.console import print_report
-from tf_transformer.cli.options import RUN_HELP, picture
+from tf_transformer.cli.options import MODEL_HELP, RUN_HELP, picture
 from tf_transformer.cli.parser import float_from, integer
+from tf_transformer.config import Config
+from tf_transformer.config.config import flattened
+from tf_transformer.export.card import checked_card
+from tf_transformer.export.versions import find_export
 from tf_transformer.plots import LearningCurve, draw_curves, short_names
 from tf_transformer.reports.cost import SUSTAINED_TFLOPS
 from tf_transformer.run import Run
@@ -77,7 +82,7 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
 
 def add_card(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `card`."""
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", help=MODEL_HELP)
     rate = parser.add_mutually_exclusive_group()
     text = "also estimate FLOPs as time x devices x this sustained rate of a device, in TFLOP/s"
     rate.add_argument("--sustained-tflops", type=float_from(1e-6, 1e6), metavar="X", help=text)
@@ -89,8 +94,16 @@ def run_card(options: argparse.Namespace) -> None:
     """Writes RUN/card.md and prints it, even during training.
 
     The card describes the model, its departures from the paper, data with hashes, dev scores
-    with their signature, the cost beside the paper's Table 2, and versions.
+    with their signature, the cost beside the paper's Table 2, and versions. Of an export, it
+    prints what the card in its folder says, without settings that are the defaults.
     """
+    if export := find_export(Path(options.run)):
+        usual, card = Config().flat(), checked_card(export)
+        entries = flattened(card | {"config": flattened(card.get("config") or {})}).items()
+        rows = [(k, v) for k, v in entries if v != usual.get(k.removeprefix("config."), "")]
+        print_report(Table(["", str(export)], rows), style=MARKDOWN)
+        return
+
     from tf_transformer.reports.run_card import write_run_card
 
     run = Run.open(options.run)
