@@ -127,8 +127,8 @@ def import_tensorflow() -> None:
         )
     if "tensorflow" not in sys.modules and find_spec("tensorflow") is None:
         raise UserError(
-            "This needs TensorFlow, which is not installed: pip install tensorflow. Only exports "
-            "for LiteRT do without."
+            "This needs TensorFlow, which is not installed: pip install tensorflow. Exports "
+            "for LiteRT need none."
         )
     with stderr_held_back():
         import tensorflow as tf
