@@ -10,7 +10,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from command_line import run_here
 
+import tf_transformer
 from tf_transformer import __version__
 from tools.storm.lab import SMALLEST, set_options
 
@@ -60,7 +62,10 @@ def test_no_line_installs_the_package_from_an_index():
     config.read(ROOT / "setup.cfg")
     extras = "|".join(config["options.extras_require"])
     names = rf"tf_transformer-{re.escape(__version__)}-py3-none-any\.whl|tf-transformer"
-    right = re.compile(rf'pip install [^"]*"(?:{names})\[(?:(?:{extras}|{{extra}}),?)+\]"')
+    right = re.compile(
+        rf'pip install [^"]*"(?:{names})\[(?:(?:{extras}|{{extra}}),?)+\]"'
+        rf"|pip install --no-deps (?:{names})$"  # beside requirements-light.txt
+    )
     listed = ["git", "ls-files", "README.md", "docs", "examples", "notebooks", "serving"]
     done = subprocess.run(
         [*listed, "tf_transformer/*.py"], cwd=ROOT, capture_output=True, text=True
@@ -86,3 +91,46 @@ def test_the_wheel_trains_on_the_builtin_corpus_outside_the_repository(wheel, tm
     assert (done.returncode, done.stderr) == (0, ""), done
     assert "20,000 pairs" in done.stdout
     assert (work / "runs" / "tiny" / "checkpoints" / "best.npz").exists()
+
+
+def test_without_tensorflow_the_wheel_translates_with_an_export(wheel, trained_run, tmp_path):
+    """The environment is made of requirements-light.txt alone, as the guide says."""
+    options = ["--format", "litert", "--output", str(tmp_path / "exported")]
+    assert run_here(["export", str(trained_run.path), *options]).returncode == 0
+    home = tmp_path / "light"
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    install = [str(home / "bin" / "python"), "-m", "pip", "install", "-q"]
+    subprocess.run([*install, "-r", str(ROOT / "requirements-light.txt")], check=True)
+    subprocess.run([*install, "--no-deps", str(wheel)], check=True)
+    packages = {file.name for file in home.glob("lib/python*/site-packages/*")}
+    assert not {"tensorflow", "keras", "tensorflow_text"} & packages and "numpy" in packages
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [str(home / "bin" / "tf-transformer"), *map(str, words)]
+        return subprocess.run(
+            command, input="A dog runs.\nTwo men.\n", capture_output=True, text=True,
+            cwd=tmp_path, env=alone,
+        )  # fmt: skip
+
+    expected = tf_transformer.load(trained_run.path).translate(["A dog runs.", "Two men."])
+    done = run("translate", "exported")
+    assert (done.returncode, done.stdout.splitlines()) == (0, expected), done.stderr
+    dev = [trained_run.corpus / f"dev.{side}" for side in ("en", "de")]
+    done = run("evaluate", "exported", "--source", dev[0], "--reference", dev[1])
+    assert done.stdout.startswith("BLEU "), done.stderr
+    assert run("card", "exported").stdout.startswith("|")
+    done = run("translate", trained_run.path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "needs TensorFlow, which is not installed" in done.stderr
+
+
+def test_the_light_requirements_are_those_of_the_package():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    options, extras = config["options"], config["options.extras_require"]
+    names = ("litert", "serve", "files")
+    listed = "\n".join([options["install_requires"], *(extras[name] for name in names)])
+    lines = (ROOT / "requirements-light.txt").read_text("utf-8").splitlines()
+    needed = [line.removeprefix("# ") for line in lines if ">=" in line]
+    assert {*needed} <= {*listed.splitlines()} and len(needed) > 12

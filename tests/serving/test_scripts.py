@@ -283,8 +283,9 @@ def test_compose_accepts_the_file():
 # --- The files that start and watch the built-in server ----------------------------------
 
 
-def test_image_and_unit_start_serve_and_leave_it_time_to_answer():
-    image = (SERVING / "Dockerfile").read_text("utf-8")
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.light"])
+def test_image_and_unit_start_serve_and_leave_it_time_to_answer(name):
+    image = (SERVING / name).read_text("utf-8")
     (entry,), command = (
         json.loads(re.search(rf"^{word} (.*)", image, re.MULTILINE)[1])
         for word in ("ENTRYPOINT", "CMD")
@@ -314,6 +315,12 @@ def test_the_image_installs_versions_that_the_package_accepts():
             requirement = Requirement(text)
             assert pinned[requirement.name] in requirement.specifier
     assert "-c /src/constraints.txt" in (SERVING / "Dockerfile").read_text("utf-8")
+    light = (ROOT / "requirements-light.txt").read_text("utf-8")
+    for text in re.findall(r"^[a-z].*", light, re.MULTILINE):
+        requirement = Requirement(text)
+        assert pinned[requirement.name] in requirement.specifier
+    image = (SERVING / "Dockerfile.light").read_text("utf-8")
+    assert "-c /src/constraints.txt -r /src/requirements-light.txt" in image
 
 
 def test_systemd_accepts_the_unit(tmp_path):
