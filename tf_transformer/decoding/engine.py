@@ -48,6 +48,7 @@ class GraphCodec(TextCodec):
     """The codec with TensorFlow's operations besides, for searches and exports."""
 
     _tokenizer: Tokenizer
+    ops = TENSORFLOW
 
     def pieces(self, ids: np.ndarray, side: SideName) -> list[str]:
         """Returns the subword pieces of one row of ids of a side."""
@@ -79,24 +80,6 @@ class GraphCodec(TextCodec):
         limits = self.limits(source_lengths, max_lengths)
         kept = tf.minimum(lengths, limits) - 1  # leaves room for EOS
         return tf.RaggedTensor.from_tensor(closed.to_tensor(), kept), cut | (lengths > limits)
-
-    def limits(
-        self, source_lengths: tf.Tensor | np.ndarray, max_lengths: tf.Tensor | None = None
-    ) -> Any:
-        """Does what `TextCodec.limits` says; `max_lengths` [B] may only lower the limits."""
-        if max_lengths is None and isinstance(source_lengths, np.ndarray):
-            return super().limits(source_lengths)
-        limits = source_lengths + self._decoding.max_extra_length
-        for limit in (self._decoding.max_length, self._longest_target):
-            if limit:
-                limits = tf.minimum(limits, limit)
-        if max_lengths is not None:
-            limits = tf.clip_by_value(max_lengths, 1, limits)
-        return limits
-
-    def min_lengths(self, source_lengths: Any) -> Any:
-        """Does what `TextCodec.min_lengths` says, with tensors."""
-        return tf.maximum(tf.minimum(source_lengths, 2), self._decoding.min_length)
 
 
 class GraphEngine(TextEngine):

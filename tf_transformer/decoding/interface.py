@@ -326,9 +326,11 @@ class Engine(InOneProcess, ABC):
 
         It equals the one from `translate` for the same tokens. Targets are cut at the longest
         possible translation: `max_source_length` + `max_extra_length` tokens. Raises UserError
-        if the engine cannot score.
+        if the engine has no `graph` to score.
         """
-        self.refuse("score")
+        if not self.graph:
+            self.refuse("score")
+        return self.graph.score(sources, targets, decoding, progress)
 
     @abstractmethod
     def count_tokens(self, text: str | bytes) -> int:

@@ -28,6 +28,7 @@ from tf_transformer.decoding.interface import (
     warn_of_long,
 )
 from tf_transformer.decoding.rules import (
+    NUMPY,
     Applied,
     MinLengths,
     Nest,
@@ -51,8 +52,10 @@ class TextCodec:
 
     Length limits are those of `decoding` and, unless None, of the model's positions:
     `longest_source` and `longest_target`. `source_limit` and `target_limit` are the maximum
-    tokens of either side, EOS counted.
+    tokens of either side, EOS counted. `ops` compute with lengths, arrays or tensors.
     """
+
+    ops = NUMPY
 
     def __init__(
         self,
@@ -106,7 +109,8 @@ class TextCodec:
 
     def prefix_ids(self, prefixes: Sequence[str], sources: Ids) -> Ids:
         """Returns the ids of each prefix, without EOS; warns if some were cut."""
-        limits = self.limits(np.array([len(source) for source in sources], np.int32))
+        lengths = np.array([len(source) for source in sources], np.int32)
+        limits = np.asarray(self.limits(lengths))
         rooms = np.minimum(limits, self.target_limit) - 1  # for EOS
         rows = self._tokenizer.ids(prefixes, "target")
         if count := sum(len(ids) > room for ids, room in zip(rows, rooms, strict=True)):
@@ -123,7 +127,7 @@ class TextCodec:
         if not texts:
             return []
         lengths = [min(len(ids) + 1, self.source_limit) for ids in self._tokenizer.ids(texts)]
-        return self.limits(np.array(lengths, np.int32)).tolist()
+        return np.asarray(self.limits(np.array(lengths, np.int32))).tolist()
 
     def decode(self, hypotheses: Hypotheses) -> list[list[Translation]]:
         """Returns the hypotheses of each sentence as text, without fillers unless all are."""
@@ -139,32 +143,40 @@ class TextCodec:
         ranked = (decoded[row * n : (row + 1) * n] for row in range(batch))
         return [[each for each in row if each.num_tokens] or row[:1] for row in ranked]
 
-    def limits(self, source_lengths: np.ndarray) -> np.ndarray:
+    def limits(self, source_lengths: Tensor, max_lengths: Tensor | None = None) -> Tensor:
         """Returns the maximum number of tokens in each translation, int32 [B], EOS counted.
 
-        Source lengths [B] count EOS too.
+        Source lengths [B] count EOS too; `max_lengths` [B] may only lower the configured limit.
         """
         limits = source_lengths + self._decoding.max_extra_length
         for limit in (self._decoding.max_length, self._longest_target):
             if limit:
-                limits = np.minimum(limits, limit)
+                limits = self.ops.where(limits > limit, limit, limits)
+        if max_lengths is not None:
+            lower = self.ops.where(max_lengths < limits, max_lengths, limits)
+            limits = self.ops.where(lower < 1, 1, lower)
         return limits
 
-    def min_lengths(self, source_lengths: np.ndarray) -> np.ndarray:
+    def min_lengths(self, source_lengths: Tensor) -> Tensor:
         """Returns the minimum number of tokens, as `limits` the maximum, which goes first.
 
         It is at least 2, EOS and another, unless the source is blank: under a low limit, the
         empty hypothesis would often be the best.
         """
-        return np.maximum(np.minimum(source_lengths, 2), self._decoding.min_length)
+        least = self.ops.where(source_lengths > 2, 2, source_lengths)
+        own = self._decoding.min_length
+        return self.ops.where(least < own, own, least)
 
 
 class TextEngine(Engine):
     """An engine that searches ids, of texts that its tokenizer encodes and decodes.
 
     `longest` are the model's own limits of sources and targets, None for none. At most
-    `streams` batches are searched at the same time; None for as many as the cores allow.
+    `streams` batches are searched at the same time; None for as many as the cores allow. Each
+    is a single sentence if `one_by_one`.
     """
+
+    one_by_one = False
 
     def __init__(
         self,
@@ -234,13 +246,14 @@ class TextEngine(Engine):
         results = [[Translation("", 0.0, 0.0, 0)] * each for _ in sources]  # of blank texts
         lengths = [len(source) for source in sources]
         positions = decoding.batch_tokens // (plan.n_best if sampling else decoding.beam_size)
+        positions = 1 if self.one_by_one else positions
         streams = self.streams if alone else 1
         batches = in_batches(lengths, positions, compute, progress, streams=streams)
         for rows, hypotheses in batches:
             for row, decoded in zip(rows, codec.decode(hypotheses), strict=True):
                 if lengths[row] > 1:  # EOS alone: the text was blank
                     results[row] = decoded
-        limits = codec.limits(np.array(lengths, np.int32)).tolist()
+        limits = np.asarray(codec.limits(np.array(lengths, np.int32))).tolist()
         set_sources(texts, results, lengths, self.longest_trained, limits)
         return results
 

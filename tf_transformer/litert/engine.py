@@ -6,7 +6,7 @@ Nothing here imports TensorFlow, but for what computes beside it.
 import dataclasses
 import logging
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -18,9 +18,9 @@ from tf_transformer.config import PAD_ID, Config, DecodingConfig
 from tf_transformer.data.subwords import Subwords
 from tf_transformer.data.text import read_errors
 from tf_transformer.decoding.hypotheses import Hypotheses
-from tf_transformer.decoding.interface import Input, SearchPlan, Translation
+from tf_transformer.decoding.interface import Input, SearchPlan
 from tf_transformer.decoding.rules import NUMPY, map_structure, needs_tensorflow
-from tf_transformer.decoding.streams import Progress, lite_threads, most_streams
+from tf_transformer.decoding.streams import lite_threads, most_streams
 from tf_transformer.decoding.text_codec import SearchOfIds, TextEngine
 from tf_transformer.export.card import checked_card, config_in, decoding_in
 from tf_transformer.export.versions import LITE_MODEL
@@ -50,7 +50,7 @@ class LiteEngine(TextEngine):
     path: Path
     card: Mapping[str, Any]
     config: Config | None
-    decoding: DecodingConfig
+    decoding: DecodingConfig | None = None
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class LiteEngine(TextEngine):
         self.gives_word_probs = graph is not None
         with interpreters.lend() as one:  # fixed shapes are for one sentence at a time
             shape = one.step.get_input_details()["tokens"]["shape_signature"].tolist()
-        self._fixed_width = shape[1] if shape[0] == 1 else 0
+        self.one_by_one, self._width = shape[0] == 1, shape[1]
 
     @classmethod
     def beside(cls, graph: Any, interpreters: InterpreterPool, **options: Any) -> Self:
@@ -117,49 +117,22 @@ class LiteEngine(TextEngine):
         engine.decoding = config.decoding if config else decoding_in(card)
         return engine
 
-    def score(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        decoding: DecodingConfig,
-        progress: Progress | None = None,
-    ) -> list[Translation]:
-        """Returns each target with its log-probability; see `Engine.score`."""
-        scorer: Any = self.graph or super()
-        return scorer.score(sources, targets, decoding, progress)
-
     def describe(self) -> dict[str, Any]:
         """Returns its signatures as JSON, for the metadata of a server."""
         text = {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": "-1"}]}}
         method = {"method_name": "tensorflow/serving/predict"}
         return {name: {"inputs": {"text": text}} | method for name in self.inputs}
 
-    def _translate(
-        self,
-        texts: Sequence[str],
-        plan: SearchPlan,
-        progress: Progress | None,
-        alone: bool = True,
-    ) -> list[list[Translation]]:
-        if self._fixed_width:
-            self._refuse_other_sizes(plan.decoding)
-            one_by_one = dataclasses.replace(plan.decoding, batch_tokens=1)
-            plan = dataclasses.replace(plan, decoding=one_by_one)
-        return super()._translate(texts, plan, progress, alone)
-
-    def _refuse_other_sizes(self, decoding: DecodingConfig) -> None:
-        """Raises UserError for a search that fixed shapes do not allow."""
-        own = getattr(self, "decoding", decoding)
-        most, width = self.limits(own), self._fixed_width
-        longer = any(map(operator.gt, self.limits(decoding), most))
-        if longer or decoding.beam_size != width:
-            sizes = f"{most[0]} and {most[1]} tokens, and `beam_size` {width}"
-            self.refuse(f"search with other sizes than {sizes}, which are fixed in its file")
-
     def _search_for(self, plan: SearchPlan) -> SearchOfIds:
         self.refuse_all_but_beam_search(dataclasses.replace(plan, rules=()))
         if other := [type(rule).__name__ for rule in plan.rules if needs_tensorflow(rule)]:
             self.refuse(f"search with the rule {other[0]}, which computes in TensorFlow")
+        if self.one_by_one:
+            most = self.limits(self.decoding or plan.decoding)
+            asked = self.limits(plan.decoding)
+            if any(map(operator.gt, asked, most)) or plan.decoding.beam_size != self._width:
+                sizes = f"{most[0]} and {most[1]} tokens, and `beam_size` {self._width}"
+                self.refuse(f"search with other sizes than {sizes}, fixed in its file")
         if plan.decoding.jit_compile:
             logger.warning("decoding.jit_compile has no effect in LiteRT")
         codec = self.codec(plan.decoding)
