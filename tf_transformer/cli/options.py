@@ -27,7 +27,7 @@ from tf_transformer.config.config import DECODING_PRECISIONS
 from tf_transformer.config.presets import PRESETS, RECIPES
 from tf_transformer.data.text import arriving_lines, in_chunks, read_lines
 from tf_transformer.decoding.streams import use_threads
-from tf_transformer.export.versions import find_export
+from tf_transformer.export.versions import find_export, is_lite
 from tf_transformer.loading.load import Source, of_export, of_run
 from tf_transformer.run import Run
 from tf_transformer.terms.protection import Protection, protection, require_slots
@@ -200,14 +200,15 @@ def open_model(options: argparse.Namespace) -> "Translator":
     source.require_files(options.checkpoint, loading.get("tag"))
     has_protection = "glossary" in options
     chosen = _protection(options, source.run) if has_protection else None
-    if not source.is_lite:
+    light = is_lite(source.path)
+    if not light:
         import_tensorflow_quietly()
         use_threads(loading.get("threads"))
     if source.run:
         decoding = decoding_config(options, source.run)
         loading |= {"checkpoint": options.checkpoint, "decoding": decoding}
     else:
-        threads = {"threads": loading.get("threads")} if source.is_lite else {}
+        threads = {"threads": loading.get("threads")} if light else {}
         loading = {"decoding": decoding_options(options), **threads}
     translator = source.translator(**loading, protection=chosen)
     if has_protection:

@@ -25,7 +25,7 @@ from tf_transformer.cli.options import (
 )
 from tf_transformer.cli.parser import float_from, given_options, int_from
 from tf_transformer.decoding.streams import use_threads
-from tf_transformer.export.versions import is_version
+from tf_transformer.export.versions import is_lite, is_version
 from tf_transformer.loading.load import Source
 from tf_transformer.run import Run
 
@@ -75,7 +75,7 @@ def run_serve(options: argparse.Namespace) -> None:
         if source.run:
             text = "exporting %s and testing the export: about a minute"
         logger.info(text, source.path)
-        if not source.is_lite:
+        if not is_lite(source.path):
             import_tensorflow_quietly()
             use_threads(options.threads)
         sys.setswitchinterval(0.001)  # other requests soon run beside a thread that computes

@@ -4,6 +4,7 @@ Nothing here imports TensorFlow. B batch, W beam width, N hypotheses returned, L
 limit, t steps taken.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tf_transformer.config import BOS_ID, PAD_ID
@@ -63,3 +64,13 @@ def unbeatable(
     first, length limits [B, 1], and the exponent of the penalty, which may be [B, 1] or [N].
     """
     return scores >= log_probs[:, :1] / length_penalty(limits, alpha)
+
+
+def map_structure(function: Callable[[Tensor], Tensor], nest: Nest) -> Nest:
+    """Returns a nest with the function of each of its tensors, as `tf.nest.map_structure`."""
+    if isinstance(nest, dict):
+        return {name: map_structure(function, part) for name, part in nest.items()}
+    if isinstance(nest, tuple | list):
+        parts = [map_structure(function, part) for part in nest]
+        return type(nest)(*parts) if hasattr(nest, "_fields") else type(nest)(parts)
+    return function(nest)

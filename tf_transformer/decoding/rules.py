@@ -330,16 +330,6 @@ def needs_tensorflow(rule: Rule) -> bool:
     return any(type(leaf).__module__.startswith("tensorflow") for leaf in _leaves(made))
 
 
-def map_structure(function: Callable[[Tensor], Tensor], nest: Nest) -> Nest:
-    """Returns a nest with the function of each of its tensors, as `tf.nest.map_structure`."""
-    if isinstance(nest, dict):
-        return {name: map_structure(function, part) for name, part in nest.items()}
-    if isinstance(nest, tuple | list):
-        parts = [map_structure(function, part) for part in nest]
-        return type(nest)(*parts) if hasattr(nest, "_fields") else type(nest)(parts)
-    return function(nest)
-
-
 def _leaves(nest: Nest) -> list[Tensor]:
     """Returns the tensors of a nest."""
     if isinstance(nest, dict):

@@ -9,7 +9,7 @@ from typing import Any
 
 from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import parse_json, sha256, watched, write_text
-from tf_transformer.config import Config, DecodingConfig
+from tf_transformer.config import Config
 from tf_transformer.config.config import flattened
 from tf_transformer.data.text import data_files
 from tf_transformer.export.versions import is_lite
@@ -53,13 +53,6 @@ def config_in(card: Mapping[str, Any]) -> Config | None:
         return config.replace({f"decoding.{k}": v for k, v in card["decoding"].items()})
     except (KeyError, AttributeError, UserError):  # no card
         return None
-
-
-def decoding_in(card: Mapping[str, Any]) -> DecodingConfig:
-    """Returns the search settings in a card without a configuration; the defaults without."""
-    known = {field.name for field in dataclasses.fields(DecodingConfig)}
-    given = card.get("decoding") or {}
-    return DecodingConfig(**{name: value for name, value in given.items() if name in known})
 
 
 def write_card(file: Path, card: Mapping[str, Any]) -> None:

@@ -89,7 +89,13 @@ class ExportEngine(Engine):
             for name, signature in sorted(meta.signature_def.items())
             if not name.startswith("__")  # TensorFlow's initialisation
         }
-        self.inputs = {name: _inputs(each) for name, each in self.signatures.items()}
+        self.inputs = {
+            name: {
+                key: Input(tf.as_dtype(info.dtype).name, len(info.tensor_shape.dim))
+                for key, info in signature.inputs.items()
+            }
+            for name, signature in self.signatures.items()
+        }
         graphs = [meta.graph_def.node]
         graphs += (function.node_def for function in meta.graph_def.library.function)
         nodes = list(itertools.chain.from_iterable(graphs))
@@ -268,14 +274,6 @@ def open_export(path: Path, *signatures: str) -> ExportEngine:
                 f"{', '.join(engine.signatures)}, without {', '.join(missing)} in `{name}`."
             )
     return engine
-
-
-def _inputs(signature: Any) -> dict[str, Input]:
-    """Returns type and rank of each input of a SignatureDef."""
-    found = {}
-    for name, info in signature.inputs.items():
-        found[name] = Input(tf.as_dtype(info.dtype).name, len(info.tensor_shape.dim))
-    return found
 
 
 def _quick_start() -> tf.compat.v1.ConfigProto:

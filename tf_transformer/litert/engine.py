@@ -14,15 +14,15 @@ from typing import Any, Self
 import numpy as np
 
 from tf_transformer.base.errors import UserError, one_line
-from tf_transformer.config import PAD_ID, Config, DecodingConfig
+from tf_transformer.config import PAD_ID, SEARCH, Config, DecodingConfig
 from tf_transformer.data.subwords import Subwords
 from tf_transformer.data.text import read_errors
-from tf_transformer.decoding.hypotheses import Hypotheses
+from tf_transformer.decoding.hypotheses import Hypotheses, map_structure
 from tf_transformer.decoding.interface import Input, SearchPlan
-from tf_transformer.decoding.rules import NUMPY, map_structure, needs_tensorflow
+from tf_transformer.decoding.rules import NUMPY, needs_tensorflow
 from tf_transformer.decoding.streams import lite_threads, most_streams
 from tf_transformer.decoding.text_codec import SearchOfIds, TextEngine
-from tf_transformer.export.card import checked_card, config_in, decoding_in
+from tf_transformer.export.card import checked_card, config_in
 from tf_transformer.export.versions import LITE_MODEL
 from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.litert.search import numpy_beam_search
@@ -114,7 +114,9 @@ class LiteEngine(TextEngine):
         )
         engine.name, engine.advice = f"The export {path}", "load the run it was made from"
         engine.path, engine.card, engine.config = path, card, config
-        engine.decoding = config.decoding if config else decoding_in(card)
+        given = (card.get("decoding") or {}).items()
+        known = {name: value for name, value in given if name in SEARCH}
+        engine.decoding = config.decoding if config else DecodingConfig(**known)
         return engine
 
     def describe(self) -> dict[str, Any]:

@@ -16,16 +16,10 @@ from tf_transformer.decoding.hypotheses import (
     Hypotheses,
     State,
     length_penalty,
+    map_structure,
     unbeatable,
 )
-from tf_transformer.decoding.rules import (
-    NUMPY,
-    Applied,
-    EndsAtLimit,
-    NextToken,
-    Rulebook,
-    map_structure,
-)
+from tf_transformer.decoding.rules import NUMPY, Applied, EndsAtLimit, NextToken, Rulebook
 from tf_transformer.litert.interpreter import CachedStep
 
 _IS_BANNED = np.isin(np.arange(max(BANNED_IDS) + 2), BANNED_IDS)  # the last: any higher id

@@ -34,11 +34,6 @@ class Source:
     options: frozenset[str]  # names of the options that suit it
     run: Run | None = None
 
-    @property
-    def is_lite(self) -> bool:
-        """Tells whether it is an export for LiteRT, which needs no TensorFlow."""
-        return self.options is _OF_LITE
-
     def refuse(self, chosen: Iterable[str]) -> None:
         """Raises UserError for the first option that is for other things to load.
 
@@ -161,6 +156,6 @@ def load(
     if others:
         chosen["ensemble"] = [Run.open(other) for other in others]
     source.require_files(chosen.get("checkpoint"), tag)
-    if not source.is_lite:
+    if not is_lite(source.path):
         import_tensorflow()
     return source.translator(**chosen)
