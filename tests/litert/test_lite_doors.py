@@ -95,7 +95,7 @@ def test_hostile_text_has_the_ids_and_hypotheses_of_the_run(of_run, of_export, o
     for one in (of_run, of_export):
         caplog.clear()
         found = one.translate(HOSTILE, **options)
-        both.append((found, [record.getMessage() for record in caplog.records]))
+        both.append((found, [r.getMessage() for r in caplog.records if r.name != "tensorflow"]))
     (expected, logged), (found, logged_too) = both
     assert logged_too == logged and any("cut at 90 tokens" in line for line in logged)
     ranked = (
@@ -137,13 +137,11 @@ def test_spans_and_terms_are_kept_as_by_the_model(keeper, kept, caplog):
     assert "does not tell the settings of its training" in caplog.text
     assert loaded.engine.symbols == keeper.engine.symbols and loaded.engine.has_slots
     for options in ({}, {"glossary": {"net": "Netz"}}, {"protect": "none"}):
-        expected = keeper.translate(texts, **options)
-        assert_same(
-            *(
-                [[one] for one in each]
-                for each in (loaded.translate(texts, **options), expected)
-            )
-        )
+        found, expected = (each.translate(texts, **options) for each in (loaded, keeper))
+        assert found == expected
+        for one, other in zip(found, expected, strict=True):
+            names = ("tokens", "warnings", "source", "is_cut", "faults")
+            assert all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def test_rules_in_numpy_are_obeyed(of_export):
@@ -217,10 +215,11 @@ def test_fixed_shapes_take_one_sentence_at_a_time_and_no_other_sizes(of_run, tmp
 # --- Each door in a process of its own ------------------------------------------------------
 
 HEAVY = "{'tensorflow', 'keras', 'tensorflow_text', 'torch'}"
+# The peak of this program alone: that of `getrusage` is the parent's, where it is larger.
 END = f"""
-import resource
 print(*{{name.partition(".")[0] for name in sys.modules}} & {HEAVY}, file=sys.stderr)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000, "MB", file=sys.stderr)
+peak = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(int(peak[0].split()[1]) // 1000, "MB", file=sys.stderr)
 """
 COMMAND = f"""
 import sys
