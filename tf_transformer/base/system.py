@@ -126,10 +126,7 @@ def import_tensorflow() -> None:
             f"Received: {quoted(legacy)}."
         )
     if "tensorflow" not in sys.modules and find_spec("tensorflow") is None:
-        raise UserError(
-            "This needs TensorFlow, which is not installed: pip install tensorflow. Exports "
-            "for LiteRT need none."
-        )
+        raise UserError("This needs TensorFlow, which is not installed: pip install tensorflow")
     with stderr_held_back():
         import tensorflow as tf
 

@@ -17,7 +17,6 @@ from tf_transformer.data.vocabulary import SPECIAL_IDS, read_model, slot_ids
 class Subwords:
     """A SentencePiece model in Python: text to ids and back.
 
-    If the file `target_model_path(path)` exists, it is the model of the target language.
     `tf_transformer.Tokenizer` is the same with TensorFlow's operations besides, and names
     arguments, attributes and errors.
     """

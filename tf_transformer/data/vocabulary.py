@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -33,9 +33,6 @@ from tf_transformer.config import (
 from tf_transformer.config.config import SETTINGS
 from tf_transformer.config.settings import require_words, split_tags
 from tf_transformer.data.text import Reservoir, corpora, read_errors, well_formed
-
-if TYPE_CHECKING:  # it imports protobuf, for which a translation need not wait
-    from tf_transformer.data.sentencepiece_model import ModelProto
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
@@ -213,12 +210,13 @@ def read_model(path: Path) -> bytes:
     return model
 
 
-def read_proto(path: Path) -> "ModelProto":
+def read_proto(path: Path) -> Any:
     """Reads the protocol buffer of a SentencePiece model; see `read_model`."""
     return _parsed(read_model(path))
 
 
-def _parsed(model: bytes) -> "ModelProto":
+def _parsed(model: bytes) -> Any:
+    # Here, since it imports protobuf, for which a translation need not wait.
     from tf_transformer.data.sentencepiece_model import ModelProto
 
     return ModelProto.FromString(model)

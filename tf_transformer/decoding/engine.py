@@ -292,7 +292,7 @@ class GraphEngine(TextEngine):
         step, cache = self.model.start_search(source, by_xla)
         # At most source + max_extra_length tokens, max_length, and the trained positions.
         limits = self.codec(decoding).limits(lengths, max_lengths)
-        rules = self._rules(source, lengths, plan, prefix, contexts, TENSORFLOW)
+        rules = self._rules(source, lengths, plan, prefix, contexts)
         if sampling is None:
             return beam_search(
                 step,

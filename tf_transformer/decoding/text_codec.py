@@ -8,7 +8,7 @@ import functools
 import logging
 import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.subwords import Subwords
 from tf_transformer.data.text import SIDES, SideName
 from tf_transformer.data.vocabulary import symbols_in
+from tf_transformer.decoding import rules
 from tf_transformer.decoding.hypotheses import Hypotheses
 from tf_transformer.decoding.interface import (
     Engine,
@@ -27,18 +28,7 @@ from tf_transformer.decoding.interface import (
     token_limits,
     warn_of_long,
 )
-from tf_transformer.decoding.rules import (
-    NUMPY,
-    Applied,
-    MinLengths,
-    Nest,
-    NoRepeatedNgrams,
-    Operations,
-    Prefixes,
-    Slots,
-    Tensor,
-    slot_counts,
-)
+from tf_transformer.decoding.rules import NUMPY, Applied, Nest, Tensor
 from tf_transformer.decoding.streams import Progress, in_batches, padded
 
 logger = logging.getLogger(__name__)
@@ -185,11 +175,13 @@ class TextEngine(Engine):
         *,
         streams: int | None = None,
         longest_trained: int | None = None,
-        symbols: frozenset[str] | None = None,
+        symbols: Iterable[str] | None = None,
     ) -> None:
         self.tokenizer, self.longest, self.streams = tokenizer, longest, streams
-        self.symbols = symbols_in(tokenizer.model_bytes) if symbols is None else symbols
-        self.has_slots = all(len(tokenizer.slots(side)) for side in SIDES)
+        given = symbols_in(tokenizer.model_bytes) if symbols is None else symbols
+        self.symbols = frozenset(given)
+        self._slots = [tokenizer.slots(side) for side in SIDES]
+        self.has_slots = all(map(len, self._slots))
         self.longest_trained = longest_trained
         # `search_for(plan)` is a search from ids [B, S] to hypotheses, for batches of every
         # shape; compiled, it is traced once. Its second argument has, by name, what the plan
@@ -236,9 +228,9 @@ class TextEngine(Engine):
                 inputs["contexts"] = tuple(rule.context(read) for rule in plan.rules)
             if seeds is not None:
                 inputs["seeds"] = seeds[rows]
-            if self.has_slots and not np.isin(source, self.tokenizer.slots()).any():
+            if self.has_slots and not np.isin(source, self._slots[0]).any():
                 found = self.search_for(without)(source, inputs)
-                if not np.isin(found.tokens, self.tokenizer.slots("target")).any():
+                if not np.isin(found.tokens, self._slots[1]).any():
                     return found
             return self.search_for(with_rule)(source, inputs)
 
@@ -267,24 +259,21 @@ class TextEngine(Engine):
         plan: SearchPlan,
         prefix: Tensor | None,
         contexts: Sequence[Nest],
-        ops: Operations,
     ) -> list[Applied]:
         """Returns the rules of a search, the configured and the plan's, as they go before.
 
-        Takes sources, their lengths and contexts, of the tensors of `ops`.
+        Takes sources, their lengths and contexts, of the tensors of the codec.
         """
-        found: list[Applied] = []
+        codec, found = self.codec(plan.decoding), list[Applied]()
         if prefix is not None:
-            found.append((Prefixes(), prefix))
+            found.append((rules.Prefixes(), prefix))
         if plan.slots:
-            counts = slot_counts(source, self.tokenizer.slots(), ops)
-            found.append(
-                (Slots(self.tokenizer.slots("target")), ops.where(counts > 1, 1, counts))
-            )
+            counts = rules.slot_counts(source, self._slots[0], codec.ops)
+            found.append((rules.Slots(self._slots[1]), codec.ops.where(counts > 1, 1, counts)))
         found += zip(plan.rules, contexts, strict=True)
-        found.append((MinLengths(), self.codec(plan.decoding).min_lengths(lengths)))
+        found.append((rules.MinLengths(), codec.min_lengths(lengths)))
         if plan.decoding.no_repeat_ngram:
-            found.append((NoRepeatedNgrams(plan.decoding.no_repeat_ngram), ()))
+            found.append((rules.NoRepeatedNgrams(plan.decoding.no_repeat_ngram), ()))
         return found
 
 

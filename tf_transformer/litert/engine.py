@@ -1,7 +1,4 @@
-"""The engine that searches in LiteRT, of an export or beside the model of a run.
-
-Nothing here imports TensorFlow, but for what computes beside it.
-"""
+"""The engine that searches in LiteRT, of an export or beside the model of a run."""
 
 import dataclasses
 import logging
@@ -19,7 +16,7 @@ from tf_transformer.data.subwords import Subwords
 from tf_transformer.data.text import read_errors
 from tf_transformer.decoding.hypotheses import Hypotheses, map_structure
 from tf_transformer.decoding.interface import Input, SearchPlan
-from tf_transformer.decoding.rules import NUMPY, needs_tensorflow
+from tf_transformer.decoding.rules import needs_tensorflow
 from tf_transformer.decoding.streams import lite_threads, most_streams
 from tf_transformer.decoding.text_codec import SearchOfIds, TextEngine
 from tf_transformer.export.card import checked_card, config_in
@@ -30,10 +27,6 @@ from tf_transformer.litert.search import numpy_beam_search
 logger = logging.getLogger(__name__)
 
 _TEXT = {"text": Input("string", 1)}  # inputs of a signature
-_NO_CONFIG = (
-    "%s does not tell the settings of its training: neither languages nor lengths are known. "
-    "Export the run anew"
-)
 
 
 class LiteEngine(TextEngine):
@@ -95,7 +88,7 @@ class LiteEngine(TextEngine):
             longest = config.model.longest_source, config.model.longest_target
             window = config.model.attention_window
         else:
-            logger.warning(_NO_CONFIG, path)
+            logger.warning("%s does not tell the settings of its training", path)
         threads = threads or lite_threads(config.model.d_model if config else 0)
         file = path / LITE_MODEL
         with read_errors(file):
@@ -110,7 +103,7 @@ class LiteEngine(TextEngine):
             longest,
             window,
             longest_trained=card.get("longest_source"),
-            symbols=frozenset(card["symbols"]) if "symbols" in card else None,  # not in 1.1.0
+            symbols=card.get("symbols"),  # not in 1.1.0
         )
         engine.name, engine.advice = f"The export {path}", "load the run it was made from"
         engine.path, engine.card, engine.config = path, card, config
@@ -144,7 +137,7 @@ class LiteEngine(TextEngine):
             given = inputs.get("prefix"), inputs.get("contexts", ())
             rules = [
                 (rule, map_structure(np.asarray, context))
-                for rule, context in self._rules(source, lengths, plan, *given, NUMPY)
+                for rule, context in self._rules(source, lengths, plan, *given)
             ]
             limits = codec.limits(lengths)
             with self.interpreters.lend() as interpreter:

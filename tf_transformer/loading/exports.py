@@ -1,7 +1,4 @@
-"""Translators from exports, for LiteRT or as a SavedModel.
-
-Nothing here imports TensorFlow but what loads a SavedModel.
-"""
+"""Translators from exports; that of an export for LiteRT needs no TensorFlow."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -42,9 +39,7 @@ def open_engine(path: Path, *signatures: str, threads: int | None = None) -> Any
 
 
 def translator_of(
-    engine: Any,
-    decoding: DecodingConfig,
-    protection: Protection | None = None,
+    engine: Any, decoding: DecodingConfig, protection: Protection | None = None
 ) -> Translator:
     """Returns the translator of an export, with the languages in its card."""
     facts = facts_of(engine.config) if engine.config else {}
