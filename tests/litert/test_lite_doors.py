@@ -121,7 +121,7 @@ def test_prefixes_are_cut_in_python_as_in_the_graph(of_run):
     expected, cut = graph.encode_prefix(texts, lengths)
     found = python.prefix_ids(HOSTILE, sources)
     assert [ids.tolist() for ids in found] == expected.to_list() and cut.numpy().any()
-    assert python.limits(lengths).tolist() == graph.limits(lengths).tolist()
+    assert python.limits(lengths).tolist() == graph.limits(lengths).numpy().tolist()
 
 
 def test_documents_are_cut_into_the_sentences_of_the_run(of_run, of_export):
@@ -290,8 +290,9 @@ def test_evaluate_and_card_are_light(folder, of_run, trained_run):
         COMMAND, "evaluate", folder, "--source", files[0], "--reference", files[1]
     )
     sides = (file.read_text("utf-8").splitlines() for file in files)
-    assert out.splitlines() == str(of_run.evaluate(*sides)).splitlines()
-    assert "an export does not have its training text" in log
+    *lines, caution = out.splitlines()
+    assert lines == str(of_run.evaluate(*sides)).splitlines() and log == ""
+    assert caution.endswith("not checked: an export does not have its training text")
     out, _ = in_process(COMMAND, "card", folder)
     card = json.loads((folder / "model_card.json").read_text("utf-8"))
     for line in ("decoding.alpha", "1.1"), ("checkpoint.sha256", card["checkpoint"]["sha256"]):
