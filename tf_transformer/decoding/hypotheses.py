@@ -1,4 +1,4 @@
-"""What the searches in TensorFlow and in NumPy share: hypotheses, state, score and its bound.
+"""Hypotheses, state, score and its bound, which the searches in TensorFlow and NumPy share.
 
 Nothing here imports TensorFlow. B batch, W beam width, N hypotheses returned, L longest length
 limit, t steps taken.
