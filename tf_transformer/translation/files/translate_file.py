@@ -4,6 +4,7 @@ What is done is kept in OUTPUT.part until the file is written, so that the same 
 after an interruption. No TensorFlow.
 """
 
+import codecs
 import json
 import logging
 import re
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from tf_transformer.base.errors import UserError, missing_extra
 from tf_transformer.base.files import replacing
+from tf_transformer.data.text import utf8
 from tf_transformer.terms.protection import Protection
 from tf_transformer.terms.spans import ANY_NUMBER, differences
 from tf_transformer.translation.files import (
@@ -127,7 +129,50 @@ def translate_file(
             without the extra.
     """
     format_ = FORMATS[require_format(source)]
-    document, content = _read(source, format_, languages, fuzzy)
+    document, content = _read(source, languages, fuzzy)
+    with _Journal(output.with_name(f"{output.name}.part"), origin) as journal:
+        result = _result(document, content, format_, translate, numbers, journal, progress)
+        if result.encoding != document.encoding:
+            logger.warning("%s is in UTF-8, since %s lacks letters", output, document.encoding)
+        with replacing(output) as temporary:
+            temporary.write_bytes(result.written)
+        if result.is_whole:  # else much is left that could be right
+            journal.remove()
+    return _report(str(source), document, result)
+
+
+def translate_page(
+    text: str, translate: Translate, languages: Languages, *, numbers: bool = True
+) -> tuple[str, FileReport]:
+    """Translates HTML, a page or a part of one, in memory; see `translate_file`."""
+    content = codecs.BOM_UTF8 + utf8(text)  # which says that it is UTF-8, whatever the page says
+    document = _document("the text", ".html", content, languages)
+    with _Journal(None) as journal:
+        result = _result(document, content, _HTML, translate, numbers, journal)
+    found = result.written.removeprefix(codecs.BOM_UTF8).decode()
+    return found, _report("", document, result)
+
+
+class _Result(NamedTuple):
+    """A file after translation."""
+
+    written: bytes
+    encoding: str
+    outcomes: list[tuple]  # entries, with their pieces, reasons to leave them, and warnings
+    sound: set[int]  # the entries that are translated
+    faults: dict[int, str]  # why others fail the second reading
+    is_whole: bool  # whether the second reading has looked at each
+
+
+def _result(
+    document: Document,
+    content: bytes,
+    format_: Format,
+    translate: Translate,
+    numbers: bool,
+    journal: "_Journal",
+    progress: Callable[[int, int], None] | None = None,
+) -> _Result:
     right: list[tuple[bytes, str]] = []  # results that were read as the source is
 
     def write(good: _Good) -> tuple[bytes, str]:
@@ -140,25 +185,19 @@ def translate_file(
         except (ValueError, LookupError, AssertionError, RecursionError) as error:
             difference = " ".join(str(error).split())  # each library has its own
         if difference:
-            raise UserError(f"The result is not read as {source} is: {difference}")
+            raise UserError(f"The result is not read as the source is: {difference}")
         right[:] = [written]
         return written
 
-    with _Journal(output.with_name(f"{output.name}.part"), origin) as journal:
-        translations = _translated(document, translate, numbers, journal, progress)
-        outcomes = [(entry, *_pieces_of(entry, translations)) for entry in document.entries]
-        good = [(entry, pieces) for entry, pieces, reason, _ in outcomes if not reason]
-        readings, faults = iter(range(_MOST_READINGS)), dict[int, str]()
-        sound = _sound(good, write, readings, faults)
-        # One reading has found all of them right, or the right ones are read together now.
-        written, encoding = right[-1] if sound is good and right else write(sound)
-        if encoding != document.encoding:
-            logger.warning("%s is in UTF-8, since %s lacks letters", output, document.encoding)
-        with replacing(output) as temporary:
-            temporary.write_bytes(written)
-        if next(readings, None) is not None:  # else much is left that could be right
-            journal.remove()
-    return _report(source, document, outcomes, {id(entry) for entry, _ in sound}, faults)
+    translations = _translated(document, translate, numbers, journal, progress)
+    outcomes = [(entry, *_pieces_of(entry, translations)) for entry in document.entries]
+    good = [(entry, pieces) for entry, pieces, reason, _ in outcomes if not reason]
+    readings, faults = iter(range(_MOST_READINGS)), dict[int, str]()
+    sound = _sound(good, write, readings, faults)
+    # One reading has found all of them right, or the right ones are read together now.
+    written = right[-1] if sound is good and right else write(sound)
+    is_whole = next(readings, None) is not None
+    return _Result(*written, outcomes, {id(entry) for entry, _ in sound}, faults, is_whole)
 
 
 def _sound(
@@ -206,25 +245,31 @@ def require_format(path: Path) -> str:
     return suffix
 
 
-def _read(
-    path: Path, format_: Format, languages: Languages, fuzzy: bool
-) -> tuple[Document, bytes]:
-    """Reads a file; also tries the second reading, which must find it equal to itself."""
+def _read(path: Path, languages: Languages, fuzzy: bool) -> tuple[Document, bytes]:
     try:
         content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    return _document(str(path), path.suffix, content, languages, fuzzy), content
+
+
+def _document(
+    name: str, suffix: str, content: bytes, languages: Languages, fuzzy: bool = False
+) -> Document:
+    """Reads a file; also tries the second reading, which must find it equal to itself."""
+    format_ = FORMATS[suffix.lower()]
+    try:
         read = partial(po.read, fuzzy=fuzzy) if format_ is _PO else format_.read
         document = read(content, languages)
         difference = format_.compare(content, content)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except ImportError as error:
-        raise missing_extra(f"A {path.suffix} file", error.name or "", "files") from None
+        raise missing_extra(f"A {suffix} file", error.name or "", "files") from None
     except (UserError, ValueError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"{path} cannot be translated: {reason}.") from None
+        raise UserError(f"{name} cannot be translated: {reason}.") from None
     if difference:
-        raise UserError(f"{path} is read in two ways: {difference}.")
-    return document, content
+        raise UserError(f"{name} is read in two ways: {difference}.")
+    return document
 
 
 # --- Texts -----------------------------------------------------------------------------------
@@ -360,13 +405,15 @@ _HEAD = "tf-transformer: texts of a file, of "
 
 
 class _Journal:
-    """Translations in a file, one a line, from which the same command goes on."""
+    """Translations in a file, if any, one a line, from which the same command goes on."""
 
-    def __init__(self, path: Path, origin: str) -> None:
+    def __init__(self, path: Path | None, origin: str = "") -> None:
         self.path, self._head = path, _HEAD + origin
         self._found: dict[tuple[str, bool], Found] = {}
 
     def __enter__(self) -> Self:
+        if self.path is None:
+            return self
         begun = self.path.read_bytes().decode(errors="replace") if self.path.exists() else ""
         head, *lines = begun.split("\n")
         if begun and head != self._head:
@@ -385,16 +432,19 @@ class _Journal:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.path.exists() and self._found:
+        if self.path and self.path.exists() and self._found:
             logger.warning("%s keeps what is done: the same command goes on", self.path)
         else:
             self.remove()
 
     def remove(self) -> None:
         """Removes the file, which is not needed any more."""
-        self.path.unlink(missing_ok=True)
+        if self.path:
+            self.path.unlink(missing_ok=True)
 
     def _write(self, mode: str, lines: list[str]) -> None:
+        if self.path is None:
+            return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open(mode, encoding="utf-8") as file:
@@ -424,19 +474,13 @@ class _Journal:
 # --- Afterwards ------------------------------------------------------------------------------
 
 
-def _report(
-    source: Path,
-    document: Document,
-    outcomes: Iterable[tuple],
-    kept: set[int],
-    faults: dict[int, str],
-) -> FileReport:
-    counts = Counter(translated=len(kept), kept=document.kept)
+def _report(source: str, document: Document, result: _Result) -> FileReport:
+    counts = Counter(translated=len(result.sound), kept=document.kept)
     rows = [(each.start, each.name, each.reason, (), each.name, "") for each in document.left]
-    for entry, pieces, reason, warnings in outcomes:
-        if id(entry) not in kept:
+    for entry, pieces, reason, warnings in result.outcomes:
+        if id(entry) not in result.sound:
             unread = "not read a second time, since too many others fail"
-            failed = faults.get(id(entry), "")
+            failed = result.faults.get(id(entry), "")
             warnings = [failed] if failed else ()
             reason = reason or ("fails the second reading" if failed else unread)
         texts = "\n".join(plain(text.pieces) for text in entry.texts)
@@ -445,7 +489,7 @@ def _report(
     counts.update(row[2] for row in rows if row[2])
     records = [
         {
-            "file": str(source), "line": document.line(start), "name": name,
+            "file": source, "line": document.line(start), "name": name,
             "reasons": [f"left: {reason}", *warnings] if reason else warnings,
             "source": texts, "translation": found,
         }
