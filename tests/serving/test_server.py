@@ -84,7 +84,7 @@ def test_paths_are_those_of_tf_serving(port, method, path, status):
             "/v1/models/small:translate",
             r"There is no path .*/small:predict, .*/small:translateText\.$",
         ),
-        ("GET", "/nowhere", "There is no path '/nowhere'. There are: /, /healthz, .*metrics,"),
+        ("GET", "/nowhere", "There is no path '/nowhere'. There are: /, /detect, .*metrics,"),
         ("GET", PREDICT, "The method is not allowed for the requested URL."),
     ],
 )

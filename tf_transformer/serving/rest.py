@@ -134,6 +134,23 @@ def best_translations(
     return translations
 
 
+def ranked_translations(
+    counter: TokenCounter, inputs: Arrays, outputs: Arrays, n_best: int
+) -> list[list[Translation]]:
+    """Returns up to `n_best` translations of each text, best first."""
+    places = range(min(n_best, outputs["scores"].shape[1] if n_best > 1 else 1))
+    columns = [
+        best_translations(
+            counter,
+            inputs,
+            {n: v[:, place:] if v.ndim > 1 else v for n, v in outputs.items() if n != "count"},
+        )
+        for place in places
+    ]
+    counts = outputs.get("count", np.ones(len(inputs["text"]), int))
+    return [[*row[:size]] for row, size in zip(zip(*columns, strict=True), counts, strict=True)]
+
+
 def _json(body: bytes) -> Any:
     try:
         return parse_json(body, parse_constant=_refuse_constant)

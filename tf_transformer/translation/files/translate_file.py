@@ -9,7 +9,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -145,7 +145,9 @@ def translate_page(
     text: str, translate: Translate, languages: Languages, *, numbers: bool = True
 ) -> tuple[str, FileReport]:
     """Translates HTML, a page or a part of one, in memory; see `translate_file`."""
-    content = codecs.BOM_UTF8 + utf8(text)  # which says that it is UTF-8, whatever the page says
+    content = codecs.BOM_UTF8 + utf8(
+        text
+    )  # which says that it is UTF-8, whatever the page says
     document = _document("the text", ".html", content, languages)
     with _Journal(None) as journal:
         result = _result(document, content, _HTML, translate, numbers, journal)
