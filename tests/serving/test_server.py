@@ -491,8 +491,8 @@ def test_metrics_and_access_log_record_requests(start, caplog):
         "refused_total['bad request']": 1,
         "request_seconds_count['serving_default']": 1,
         "batch_rows_sum[]": 2,
-        "waiting_rows[]": 0,
-        "version[]": 1,
+        "waiting_rows['small']": 0,
+        "version['small']": 1,
     }.items():
         assert values[f"tf_transformer_{name}"] == value, name
     assert values["tf_transformer_tokens_read_total[]"] >= 4
