@@ -6,6 +6,7 @@ B batch, S source and T target length, EOS included; P longest prefix; N layers,
 """
 
 import functools
+import hashlib
 import logging
 import zlib
 from collections.abc import Callable, Sequence
@@ -109,6 +110,16 @@ class GraphEngine(Engine):
         """Returns the codec between text and ids within the limits of `decoding`."""
         limits = self.model.longest_source, self.model.longest_target
         return TextCodec(self.tokenizer, decoding, *limits)
+
+    def fingerprint(self) -> str:
+        """Returns a hash of weights and tokenizer; see `Engine.fingerprint`."""
+        found = hashlib.sha256(f"{type(self).__name__} {self.tokenizer.tag}".encode())
+        for content in self.tokenizer.models.values():
+            found.update(content)
+        for weight in [weight for model in models_of(self.model) for weight in model.weights]:
+            array = weight.numpy()
+            found.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+        return found.hexdigest()
 
     def count_tokens(self, text: str | bytes) -> int:
         """Returns the tokens of a source; see `Engine.count_tokens`."""

@@ -7,7 +7,10 @@ passes only the layer's inputs are stored.
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -193,3 +196,27 @@ def fitted_size(number: Any, least: int = 1) -> tf.Tensor:
     sizes = least * 2 ** np.arange(31 - least.bit_length(), dtype=np.int32)
     smaller = tf.math.count_nonzero(sizes < number, dtype=tf.int32)
     return tf.where(number > 0, tf.gather(sizes, smaller), 0)
+
+
+def prune_cache(flags: str, days: float = 90.0, most: int = 10 << 30) -> None:
+    """Deletes old programs from the folder that TF_XLA_FLAGS names, if it does.
+
+    They are those that nobody has read for `days`, then the oldest beyond `most` bytes.
+    """
+    named = re.search(r"--tf_xla_persistent_cache_directory=(\S+)", flags)
+    size, old = 0, list[Path]()
+    used: list[tuple[float, int, Path]] = []
+    for file in Path(named[1]).glob("*__*.pb") if named else ():
+        with suppress(OSError):  # another session has deleted it
+            status = file.stat()
+            used.append((max(status.st_atime, status.st_mtime), status.st_size, file))
+    for seconds, bytes_, file in sorted(used, reverse=True):
+        size += bytes_
+        if size > most or seconds < time.time() - days * 86_400:
+            old.append(file)
+    for file in old:
+        with suppress(OSError):
+            file.unlink()
+    if old:
+        text = "XLA: programs deleted, unused for %g days or beyond %d GiB: %d"
+        logger.info(text, days, most >> 30, len(old))

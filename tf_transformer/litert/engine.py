@@ -37,6 +37,10 @@ class LiteEngine(GraphEngine):
         super().__init__(model, tokenizer, streams=streams, longest_trained=longest_trained)
         self.interpreters = interpreters
 
+    def fingerprint(self) -> str:
+        """Returns a hash of weights and tokenizer; see `Engine.fingerprint`."""
+        return f"{self.interpreters.precision} {super().fingerprint()}"
+
     def _search_for(self, plan: SearchPlan) -> SearchOfIds:
         self.refuse_all_but_beam_search(replace(plan, rules=()))
         if other := [type(rule).__name__ for rule in plan.rules if needs_tensorflow(rule)]:
