@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import flask
 
@@ -26,18 +26,7 @@ from tf_transformer.serving.served_model import (
 from tf_transformer.terms.protection import Protection
 from tf_transformer.translation.files.translate_file import searcher, translate_page
 
-_MS = 500  # that a page waits while its user types
-
-
-class _Fields(NamedTuple):
-    """The fields of a call of /translate."""
-
-    texts: list[str]
-    is_list: bool
-    source: str
-    target: str
-    is_html: bool
-    alternatives: int
+Pair = tuple[str, str]  # codes of source and target
 
 
 def add_paths(
@@ -54,25 +43,26 @@ def add_paths(
     """
     app.config["MAX_FORM_MEMORY_SIZE"] = None  # the server bounds the whole body
 
-    def pairs() -> dict[tuple[str, str], LoadedVersion]:
-        versions = [model.version() for model in models]
-        named = {_languages(version): version for version in reversed(versions)}
-        return {pair: named[pair] for pair in map(_languages, versions) if all(pair)}
+    def pairs() -> dict[Pair, LoadedVersion]:
+        versions = [model.version() for model in reversed(models)]
+        named = {_languages(version): version for version in versions}
+        return {pair: named[pair] for pair in reversed(named) if all(pair)}
 
     def languages():
         found = list(pairs())
         codes = dict.fromkeys([source for source, _ in found] + [to for _, to in found])
-        targets = {code: [to for source, to in found if source == code] for code in codes}
+        targets = [[to for source, to in found if source == code] for code in codes]
+        named = map(_named, codes)
         return reply(
-            json.dumps([_named(code) | {"targets": to} for code, to in targets.items()])
+            json.dumps([n | {"targets": t} for n, t in zip(named, targets, strict=True)])
         )
 
     def settings():
-        first = next(iter(pairs()), ("", ""))
-        named = dict(zip(("source", "target"), map(_named, first), strict=True))
-        record = {"charLimit": -1, "frontendTimeout": _MS, "supportedFilesFormat": []}
+        source, target = map(_named, next(iter(pairs()), ("", "")))
+        record: dict[str, Any] = {"charLimit": -1, "frontendTimeout": 500}  # ms of typing
+        record |= {"language": {"source": source, "target": target}, "supportedFilesFormat": []}
         absent = ("apiKeys", "keyRequired", "suggestions", "filesTranslation")
-        return reply(json.dumps(record | dict.fromkeys(absent, False) | {"language": named}))
+        return reply(json.dumps(record | dict.fromkeys(absent, False)))
 
     def health():
         if not all(model.alive for model in models):
@@ -84,24 +74,27 @@ def add_paths(
         return reply(json.dumps([_undetected(_only({source for source, _ in pairs()}))]))
 
     def translate():
+        record = _record()
+        q, source, target = (_required(record, name) for name in ("q", "source", "target"))
+        texts, alternatives = [q] if isinstance(q, str) else q, _alternatives(record)
         with documents.place():
-            found, fields = pairs(), _fields()
-            pair = _pair([*found], fields)
-            work = _Work(documents, found[pair], fields)
+            found = pairs()
+            pair = _pair([*found], source, target)
+            work = _Work(documents, found[pair], 1 + alternatives)
             try:
-                shown = work.pages() if fields.is_html else work.documents_of(fields.texts)
+                shown = work.pages(texts) if _is_html(record) else work.translate(texts)
             except UserError as error:
                 raise BadRequestError(str(error)) from None
-        answer: dict[str, Any] = {"translatedText": [str(best) for best, *_ in shown]}
-        if fields.source == "auto":
+        answer: dict[str, Any] = {"translatedText": [best for best, *_ in shown]}
+        if source == "auto":
             answer["detectedLanguage"] = [_undetected(pair[0])] * len(shown)
-        if fields.alternatives:
+        if alternatives:
             answer["alternatives"] = [others for _, *others in shown]
-        if not fields.is_list:
+        if isinstance(q, str):
             answer = {name: only for name, (only,) in answer.items()}
-        reasons = [reason for one in doubts(work.found) for reason in one["reasons"]]
-        wrong = f"Translations that look wrong: {', '.join(dict.fromkeys(reasons))}"
-        if warnings := [*dict.fromkeys(work.notes), *[wrong] * bool(reasons)]:
+        reasons = {reason: 1 for one in doubts(work.found) for reason in one["reasons"]}
+        wrong = [f"Translations that look wrong: {', '.join(reasons)}"] * bool(reasons)
+        if warnings := [*dict.fromkeys(work.notes), *wrong]:
             answer["warnings"] = warnings
         return reply(json.dumps(answer))
 
@@ -132,30 +125,30 @@ def _required(record: dict[str, Any], name: str) -> Any:
     value = record.get(name)
     if not value:
         raise BadRequestError(f'"{name}" is missing.')
-    if not isinstance(value, str) and (name, type(value)) != ("q", list):
-        raise BadRequestError(f'"{name}" must be a string.')
+    parts = value if (name, type(value)) == ("q", list) else [value]
+    if not all(isinstance(part, str) for part in parts):
+        a_list = " or a list of strings" * (name == "q")
+        raise BadRequestError(f'"{name}" must be a string{a_list}.')
     return value
 
 
-def _fields() -> _Fields:
-    record = _record()
-    q, source, target = (_required(record, name) for name in ("q", "source", "target"))
-    texts = [q] if isinstance(q, str) else q
-    if not all(isinstance(text, str) for text in texts):
-        raise BadRequestError('"q" must be a string or a list of strings.')
+def _is_html(record: dict[str, Any]) -> bool:
     if (kind := record.get("format") or "text") not in ("text", "html"):
         raise BadRequestError(f'"format" must be text or html. Received: {quoted(kind)}.')
+    return kind == "html"
+
+
+def _alternatives(record: dict[str, Any]) -> int:
     try:
-        number = int(record.get("alternatives") or 0)
+        return max(0, int(record.get("alternatives") or 0))
     except (TypeError, ValueError):
         raise BadRequestError('"alternatives" must be a number.') from None
-    return _Fields(texts, isinstance(q, list), source, target, kind == "html", max(0, number))
 
 
 # --- Languages --------------------------------------------------------------------------
 
 
-def _languages(version: LoadedVersion) -> tuple[str, str]:
+def _languages(version: LoadedVersion) -> Pair:
     return version.translator.language, version.translator.target_language
 
 
@@ -184,23 +177,22 @@ def _only(sources: set[str]) -> str:
     return next(iter(sources))
 
 
-def _pair(pairs: list[tuple[str, str]], fields: _Fields) -> tuple[str, str]:
+def _pair(pairs: list[Pair], source: str, target: str) -> Pair:
     """Returns the pair of languages that is asked for; codes are compared without case."""
 
     def same(one: str, other: str) -> bool:
         return one.lower().replace("_", "-") == other.lower().replace("_", "-")
 
-    found = [pair for pair in pairs if same(pair[1], fields.target)]
-    if fields.source == "auto" and found:
-        return _only({source for source, _ in found}), found[0][1]
-    for pair in found:
-        if same(pair[0], fields.source):
-            return pair
-    known = ", ".join(f"{source} to {target}" for source, target in pairs)
-    received = f"{quoted(fields.source)} to {quoted(fields.target)}"
+    found = {pair[0]: pair for pair in pairs if same(pair[1], target)}
+    if source == "auto" and found:
+        return found[_only({*found})]
+    for code in found:
+        if same(code, source):
+            return found[code]
+    known = ", ".join(map(" to ".join, pairs)) or "none"
     raise BadRequestError(
-        f"There is no model for these languages. There are: {known or 'none'}; "
-        f"--languages of `serve` names a model's. Received: {received}."
+        f"There is no model for these languages. There are: {known}; --languages of `serve` "
+        f"names a model's. Received: {quoted(source)} to {quoted(target)}."
     )
 
 
@@ -213,18 +205,17 @@ class _Work:
 
     documents: Documents
     version: LoadedVersion
-    fields: _Fields
+    n_best: int
     notes: list[str] = field(default_factory=list)
     found: list[Translation] = field(default_factory=list)
 
-    def documents_of(
-        self, texts: Sequence[str], protect: Protection | None = None
+    def translate(
+        self, texts: list[str], protect: Protection | None = None
     ) -> list[list[TranslatedText]]:
         """Returns each document translated, and as many others as there are, best first."""
         translator = self.version.translator
-        n_best = 1
-        if not self.fields.is_html and "nbest" in self.version.export.signatures:
-            n_best = min(1 + self.fields.alternatives, translator.decoding.beam_size)
+        n_best = min(self.n_best, translator.decoding.beam_size)
+        n_best = n_best if "nbest" in self.version.export.signatures else 1
         with self.documents.splitting:
             parted = [take_apart(text, translator.language) for text in texts]
         sentences = [part.text for parts in parted for part in parts if part.is_sentence]
@@ -232,39 +223,33 @@ class _Work:
         result = self.documents.translate(self.version, sentences, kept, n_best)
         self.notes += result.notes
         self.found += [best for best, *_ in result.filled]
-        rest = iter(result.filled)
-        shown = []
+        rest, shown = iter(result.filled), []
         for parts in parted:
             own = [next(rest) for part in parts if part.is_sentence]
-            places = range(max(map(len, own), default=1))
-            chosen = [[ranked[: place + 1][-1] for ranked in own] for place in places]
             alike: dict[str, TranslatedText] = {}
-            for each in chosen:
+            for place in range(max(map(len, own), default=1)):
+                each = [ranked[: place + 1][-1] for ranked in own]
                 text = TranslatedText("".join(text for _, text in put_together(parts, each)))
                 text.sentences = [(one.source or "", one) for one in each]
                 alike.setdefault(text, text)
             shown.append([*alike.values()])
         return shown
 
-    def pages(self) -> list[list[str]]:
-        """Returns each text of HTML translated, as a file is."""
-        has_slots = self.version.translator.engine.has_slots
+    def pages(self, texts: list[str]) -> list[list[str]]:
+        """Returns each text of HTML translated as a file is, without alternatives."""
+        self.n_best, translator, shown = 1, self.version.translator, []
+        has_slots = translator.engine.has_slots
 
         def search(texts: list[str], protect: Protection | None = None):
-            return [best for best, *_ in self.documents_of(texts, protect)]
+            return [best for best, *_ in self.translate(texts, protect)]
 
-        translate = searcher(search, self.version.translator.kept(), has_slots)
-        shown = []
-        for text in self.fields.texts:
+        translate = searcher(search, translator.kept(), has_slots)
+        for text in texts:
             pair = _languages(self.version)
             page, report = translate_page(text, translate, pair, numbers=has_slots)
-            left = {
-                n: count
-                for n, count in report.counts.items()
-                if n not in ("translated", "kept")
-            }
+            left = [why for why in report.counts if why not in ("translated", "kept")]
             self.notes += [
-                f"Texts left as they are: {n}, {why}" for why, n in left.items() if n
+                f"Texts left as they are: {report.counts[why]}, {why}" for why in left
             ]
             shown.append([page])
         return shown

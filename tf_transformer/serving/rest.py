@@ -138,17 +138,15 @@ def ranked_translations(
     counter: TokenCounter, inputs: Arrays, outputs: Arrays, n_best: int
 ) -> list[list[Translation]]:
     """Returns up to `n_best` translations of each text, best first."""
-    places = range(min(n_best, outputs["scores"].shape[1] if n_best > 1 else 1))
+    size = outputs["scores"].shape[1] if n_best > 1 else 1
+    counts = outputs.get("count", [1] * len(inputs["text"]))
     columns = [
         best_translations(
-            counter,
-            inputs,
-            {n: v[:, place:] if v.ndim > 1 else v for n, v in outputs.items() if n != "count"},
+            counter, inputs, {n: v[:, k:] if v.ndim > 1 else v for n, v in outputs.items()}
         )
-        for place in places
+        for k in range(min(n_best, size))
     ]
-    counts = outputs.get("count", np.ones(len(inputs["text"]), int))
-    return [[*row[:size]] for row, size in zip(zip(*columns, strict=True), counts, strict=True)]
+    return [[*row[:n]] for *row, n in zip(*columns, counts, strict=True)]
 
 
 def _json(body: bytes) -> Any:
