@@ -5,6 +5,7 @@ is compiled again for a new shape only. The backward pass computes the layer aga
 passes only the layer's inputs are stored.
 """
 
+import itertools
 import logging
 import re
 import time
@@ -204,19 +205,23 @@ def prune_cache(flags: str, days: float = 90.0, most: int = 10 << 30) -> None:
     They are those that nobody has read for `days`, then the oldest beyond `most` bytes.
     """
     named = re.search(r"--tf_xla_persistent_cache_directory=(\S+)", flags)
-    size, old = 0, list[Path]()
     used: list[tuple[float, int, Path]] = []
     for file in Path(named[1]).glob("*__*.pb") if named else ():
         with suppress(OSError):  # another session has deleted it
             status = file.stat()
             used.append((max(status.st_atime, status.st_mtime), status.st_size, file))
-    for seconds, bytes_, file in sorted(used, reverse=True):
-        size += bytes_
-        if size > most or seconds < time.time() - days * 86_400:
-            old.append(file)
+    used.sort(reverse=True)
+    sizes, since = (
+        itertools.accumulate(size for _, size, _ in used),
+        time.time() - days * 86_400,
+    )
+    old = [
+        each[2]
+        for each, size in zip(used, sizes, strict=True)
+        if size > most or each[0] < since
+    ]
     for file in old:
-        with suppress(OSError):
-            file.unlink()
+        file.unlink(missing_ok=True)
     if old:
         text = "XLA: programs deleted, unused for %g days or beyond %d GiB: %d"
         logger.info(text, days, most >> 30, len(old))

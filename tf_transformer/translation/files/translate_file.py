@@ -9,7 +9,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -131,50 +131,42 @@ def translate_file(
     format_ = FORMATS[require_format(source)]
     document, content = _read(source, languages, fuzzy)
     with _Journal(output.with_name(f"{output.name}.part"), origin) as journal:
-        result = _result(document, content, format_, translate, numbers, journal, progress)
-        if result.encoding != document.encoding:
+        texts = _translated(document, translate, numbers, journal.complete, progress)
+        (written, encoding), report, is_whole = _result(
+            str(source), document, content, format_, texts
+        )
+        if encoding != document.encoding:
             logger.warning("%s is in UTF-8, since %s lacks letters", output, document.encoding)
         with replacing(output) as temporary:
-            temporary.write_bytes(result.written)
-        if result.is_whole:  # else much is left that could be right
+            temporary.write_bytes(written)
+        if is_whole:  # else much is left that could be right
             journal.remove()
-    return _report(str(source), document, result)
+    return report
 
 
 def translate_page(
     text: str, translate: Translate, languages: Languages, *, numbers: bool = True
 ) -> tuple[str, FileReport]:
     """Translates HTML, a page or a part of one, in memory; see `translate_file`."""
-    content = codecs.BOM_UTF8 + utf8(
-        text
-    )  # which says that it is UTF-8, whatever the page says
+    content = codecs.BOM_UTF8 + utf8(text)  # whatever encoding the page names
     document = _document("the text", ".html", content, languages)
-    with _Journal(None) as journal:
-        result = _result(document, content, _HTML, translate, numbers, journal)
-    found = result.written.removeprefix(codecs.BOM_UTF8).decode()
-    return found, _report("", document, result)
 
+    def complete(texts: list[str], numbers: bool, *_: Any) -> dict[str, Found]:
+        return dict(zip(texts, translate(texts, numbers), strict=True))
 
-class _Result(NamedTuple):
-    """A file after translation."""
-
-    written: bytes
-    encoding: str
-    outcomes: list[tuple]  # entries, with their pieces, reasons to leave them, and warnings
-    sound: set[int]  # the entries that are translated
-    faults: dict[int, str]  # why others fail the second reading
-    is_whole: bool  # whether the second reading has looked at each
+    texts = _translated(document, translate, numbers, complete)
+    (written, _), report, _ = _result("", document, content, _HTML, texts)
+    return written.removeprefix(codecs.BOM_UTF8).decode(), report
 
 
 def _result(
+    name: str,
     document: Document,
     content: bytes,
     format_: Format,
-    translate: Translate,
-    numbers: bool,
-    journal: "_Journal",
-    progress: Callable[[int, int], None] | None = None,
-) -> _Result:
+    translations: dict[str, Found],
+) -> tuple[tuple[bytes, str], FileReport, bool]:
+    """Returns the file after translation, its encoding, a report, and whether all was read."""
     right: list[tuple[bytes, str]] = []  # results that were read as the source is
 
     def write(good: _Good) -> tuple[bytes, str]:
@@ -191,15 +183,14 @@ def _result(
         right[:] = [written]
         return written
 
-    translations = _translated(document, translate, numbers, journal, progress)
     outcomes = [(entry, *_pieces_of(entry, translations)) for entry in document.entries]
     good = [(entry, pieces) for entry, pieces, reason, _ in outcomes if not reason]
     readings, faults = iter(range(_MOST_READINGS)), dict[int, str]()
     sound = _sound(good, write, readings, faults)
     # One reading has found all of them right, or the right ones are read together now.
     written = right[-1] if sound is good and right else write(sound)
-    is_whole = next(readings, None) is not None
-    return _Result(*written, outcomes, {id(entry) for entry, _ in sound}, faults, is_whole)
+    report = _report(name, document, outcomes, {id(entry) for entry, _ in sound}, faults)
+    return written, report, next(readings, None) is not None
 
 
 def _sound(
@@ -285,15 +276,15 @@ def _translated(
     document: Document,
     translate: Translate,
     numbers: bool,
-    journal: "_Journal",
-    progress: Callable[[int, int], None] | None,
+    complete: Callable[..., dict[str, Found]],
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Found]:
     """Returns the translations of all texts that are sent, each once."""
     texts = [text for entry in document.entries for text in entry.texts if _has_words(text)]
     sent = list(dict.fromkeys(tagged(text.pieces).text for text in texts))
-    found = journal.complete(sent, False, translate, progress)
+    found = complete(sent, False, translate, progress)
     wrong = [text for text in sent if _numbers(text) != _numbers(found[text].text)] * numbers
-    again = journal.complete(wrong, True, translate, progress)
+    again = complete(wrong, True, translate, progress)
     return found | again
 
 
@@ -407,15 +398,13 @@ _HEAD = "tf-transformer: texts of a file, of "
 
 
 class _Journal:
-    """Translations in a file, if any, one a line, from which the same command goes on."""
+    """Translations in a file, one a line, from which the same command goes on."""
 
-    def __init__(self, path: Path | None, origin: str = "") -> None:
+    def __init__(self, path: Path, origin: str) -> None:
         self.path, self._head = path, _HEAD + origin
         self._found: dict[tuple[str, bool], Found] = {}
 
     def __enter__(self) -> Self:
-        if self.path is None:
-            return self
         begun = self.path.read_bytes().decode(errors="replace") if self.path.exists() else ""
         head, *lines = begun.split("\n")
         if begun and head != self._head:
@@ -434,19 +423,16 @@ class _Journal:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.path and self.path.exists() and self._found:
+        if self.path.exists() and self._found:
             logger.warning("%s keeps what is done: the same command goes on", self.path)
         else:
             self.remove()
 
     def remove(self) -> None:
         """Removes the file, which is not needed any more."""
-        if self.path:
-            self.path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
     def _write(self, mode: str, lines: list[str]) -> None:
-        if self.path is None:
-            return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open(mode, encoding="utf-8") as file:
@@ -476,13 +462,19 @@ class _Journal:
 # --- Afterwards ------------------------------------------------------------------------------
 
 
-def _report(source: str, document: Document, result: _Result) -> FileReport:
-    counts = Counter(translated=len(result.sound), kept=document.kept)
+def _report(
+    source: str,
+    document: Document,
+    outcomes: Iterable[tuple],
+    kept: set[int],
+    faults: dict[int, str],
+) -> FileReport:
+    counts = Counter(translated=len(kept), kept=document.kept)
     rows = [(each.start, each.name, each.reason, (), each.name, "") for each in document.left]
-    for entry, pieces, reason, warnings in result.outcomes:
-        if id(entry) not in result.sound:
+    for entry, pieces, reason, warnings in outcomes:
+        if id(entry) not in kept:
             unread = "not read a second time, since too many others fail"
-            failed = result.faults.get(id(entry), "")
+            failed = faults.get(id(entry), "")
             warnings = [failed] if failed else ()
             reason = reason or ("fails the second reading" if failed else unread)
         texts = "\n".join(plain(text.pieces) for text in entry.texts)
