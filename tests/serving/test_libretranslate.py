@@ -147,7 +147,8 @@ def test_html_comes_back_with_its_tags(both, translator):
     [
         ({"q": ""}, '"q" is missing.'), ({"q": []}, '"q" is missing.'),
         ({"q": ["a", 1]}, '"q" must be a string or a list of strings.'),
-        ({"q": {"a": 1}}, '"q" must be a string or'), ({"source": None}, '"source" is missing.'),
+        ({"q": {"a": 1}}, '"q" must be a string or'),
+        ({"source": None}, '"source" is missing.'),
         ({"target": ["de"]}, '"target" must be a string.'),
         ({"format": "rtf"}, "\"format\" must be text or html. Received: 'rtf'."),
         ({"alternatives": "two"}, '"alternatives" must be a number.'),
