@@ -16,14 +16,14 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_482,  # lines without blanks, comments and docstrings
-    "package lines": 29_163,
-    "package files": 150,
-    "tests lines": 28_400,
+    "package code": 19_629,  # lines without blanks, comments and docstrings
+    "package lines": 29_313,
+    "package files": 148,
+    "tests lines": 28_258,
     "tests files": 165,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
-    "refusals": 237,  # `raise UserError`
+    "refusals": 239,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

@@ -164,6 +164,11 @@ def marian_logits(tensors, source: list[int], target: list[int], swish=True) -> 
         memory = _attended(tensors, f"{name}.self_attn", memory, memory)
         memory = _fed(tensors, name, memory, swish)
     x = _embedded(tensors, target)
+    table = tensors.get("model.decoder.embed_positions.weight")
+    if table is not None:
+        x += table[: len(x)] - _embedded(
+            {"model.shared.weight": np.zeros((1, D))}, [0] * len(x)
+        )
     for layer in range(LAYERS):
         name = f"model.decoder.layers.{layer}"
         if f"{name}.fc1.weight" not in tensors:

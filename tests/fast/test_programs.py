@@ -1,5 +1,8 @@
 """Training by XLA programs, one for each kind of layer, equals training without XLA."""
 
+import os
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -17,7 +20,7 @@ from replicas import (
 
 from tf_transformer.base.architecture import POSITION_KINDS, PositionKind
 from tf_transformer.fast.optimizers import Adam
-from tf_transformer.fast.programs import draw_seeds
+from tf_transformer.fast.programs import draw_seeds, prune_cache
 from tf_transformer.fast.recompute import by_programs
 from tf_transformer.layers import positions
 from tf_transformer.models import sums
@@ -188,3 +191,21 @@ def test_a_layer_that_reads_a_variable_from_elsewhere_is_refused(monkeypatch):
     monkeypatch.setitem(POSITION_KINDS, "none", PositionKind(layer_class=Outside))
     with pytest.raises(ValueError, match="its own weights only.*jit_compile=False"):
         step_of(transformer(positions="none"), batch(5, 2), jit_compile=True)
+
+
+def test_programs_that_nobody_has_read_for_long_are_deleted(tmp_path, caplog):
+    caplog.set_level("INFO")
+    now = time.time()
+    for name, days in (("x__1__2__GPU.pb", 91), ("x__1__3__GPU.pb", 2), ("x__1__4__GPU.pb", 1)):
+        (tmp_path / name).write_bytes(b"12345678")
+        os.utime(tmp_path / name, (now - days * 86_400,) * 2)
+    (tmp_path / "notes.txt").write_text("mine")
+    flags = f"--tf_xla_auto_jit=1 --tf_xla_persistent_cache_directory={tmp_path}"
+    prune_cache("unset")
+    prune_cache(flags)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "notes.txt", "x__1__3__GPU.pb", "x__1__4__GPU.pb",
+    ]  # fmt: skip
+    assert "unused for 90 days or beyond 10 GiB: 1" in caplog.text
+    prune_cache(flags, most=12)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "x__1__4__GPU.pb"}

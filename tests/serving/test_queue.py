@@ -380,3 +380,12 @@ def test_refusing_new_requests_still_answers_waiting_ones(session, gated):
         gate.ask("late")
     gate.finish(first, second, *waiting)
     assert all(len(one.result()["translation"]) == 1 for one in waiting)
+
+
+def test_limits_are_those_of_the_codec_of_an_export():
+    """Of an ensemble the least, which the configuration of its first run does not tell."""
+    sizes = {"max_source_tokens": 20, "max_target_tokens": 30}
+    engine = SimpleNamespace(config=Config(), card={"sizes": sizes})
+    assert ExportEngine.limits(engine, DecodingConfig()) == (20, 30)
+    engine.card = {}
+    assert ExportEngine.limits(engine, DecodingConfig()) == (1024, 1074)

@@ -189,3 +189,41 @@ def test_a_server_withstands_every_kind_of_request(exported, tmp_path, monkeypat
     assert [one for one in outcomes if not one.held] == []
     kinds = {"malformed", "mutated", "huge", "held", "many", "memory", "end"}
     assert {one.what for one in outcomes} == kinds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--languages en:de,de:en", "--languages must have SOURCE:TARGET of each model, 1,"),
+        ("--languages en-de", "--languages must have SOURCE:TARGET .* Received: 'en-de'"),
+        ("EXPORT", "Each model must have its own name. Received: small, small"),
+    ],
+)
+def test_languages_and_names_of_several_models_are_checked(
+    exported, arguments, message, capsys
+):
+    arguments = arguments.replace("EXPORT", str(exported)).split()
+    assert main(["serve", str(exported), *arguments, "--port", "0"]) == 1
+    assert re.match(f"error: {message}", capsys.readouterr().err)
+
+
+def test_two_models_are_served_by_their_languages(exported, tmp_path):
+    shutil.copytree(exported, tmp_path / "back" / "1")
+    command = [*TF_TRANSFORMER, "serve", str(exported), str(tmp_path / "back"), "--port", "0"]
+    command += ["--languages", "en:de,de:en"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=ROOT, env=environment()
+    ) as process:
+        lines = "".join(process.stdout.readline().decode() for _ in range(4))
+        ports = {*re.findall(r"serving \w+ version 1 on http://127\.0\.0\.1:(\d+)/", lines)}
+        assert len(ports) == 1, lines
+        port = int(ports.pop())
+        records = json.loads(call(port, "GET", "/languages")[2])
+        assert {one["code"]: one["targets"] for one in records} == {"en": ["de"], "de": ["en"]}
+        body = json.dumps({"q": "The dog runs.", "source": "en", "target": "de"})
+        sent = {"Content-Type": "application/json"}
+        status, _, text = call(port, "POST", "/translate", body, **sent)
+        assert status == 200 and json.loads(text)["translatedText"]
+        assert call(port, "GET", "/v1/models/back")[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0

@@ -26,7 +26,8 @@ def telemetry() -> Telemetry:
 def gauges(telemetry: Telemetry) -> dict[str, float]:
     lines = [line.split() for line in telemetry.page().decode().splitlines()]
     found = {words[0].removeprefix("tf_transformer_"): words[-1] for words in lines}
-    return {name: float(found[name]) for name in ("version", "waiting_rows")}
+    names = ("version", "waiting_rows")
+    return {name: float(found[f'{name}{{model="small"}}']) for name in names}
 
 
 def test_a_model_is_ready_once_its_version_is_loaded(telemetry, caplog):

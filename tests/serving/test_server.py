@@ -85,7 +85,7 @@ def test_paths_are_those_of_tf_serving(port, method, path, status):
             "/v1/models/small:translate",
             r"There is no path .*/small:predict, .*/small:translateText\.$",
         ),
-        ("GET", "/nowhere", "There is no path '/nowhere'. There are: /, /healthz, .*metrics,"),
+        ("GET", "/nowhere", "There is no path '/nowhere'. There are: /, /detect, .*metrics,"),
         ("GET", PREDICT, "The method is not allowed for the requested URL."),
     ],
 )
@@ -492,8 +492,8 @@ def test_metrics_and_access_log_record_requests(start, caplog):
         "refused_total['bad request']": 1,
         "request_seconds_count['serving_default']": 1,
         "batch_rows_sum[]": 2,
-        "waiting_rows[]": 0,
-        "version[]": 1,
+        "waiting_rows['small']": 0,
+        "version['small']": 1,
     }.items():
         assert values[f"tf_transformer_{name}"] == value, name
     assert values["tf_transformer_tokens_read_total[]"] >= 4

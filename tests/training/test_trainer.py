@@ -220,6 +220,29 @@ def test_training_goes_on_without_xla_where_it_cannot_compile(tmp_path, monkeypa
     assert_same_training(*runs)
 
 
+def test_a_signal_while_xla_compiles_stops_after_the_program_and_can_be_resumed(
+    tmp_path, monkeypatch
+):
+    """Also where the signal makes the compiler fail: training does not go on without XLA."""
+    task = SentenceTask(itertools.count(10.0))
+    for name, error in (("a", None), ("b", tf.errors.CancelledError(None, None, "stopped"))):
+        stopper, compile_ = Stopper(), Program._backward
+
+        def signalled(program, *tensors, stopper=stopper, error=error, compile_=compile_):
+            assert stopper.waiting
+            stopper.reason, stopper.status = "Ctrl-C", 130
+            if error:
+                raise error
+            return compile_(program, *tensors)
+
+        with monkeypatch.context() as patch, pytest.raises(Interrupted) as caught:
+            patch.setattr(Program, "_backward", signalled)
+            train_run(tmp_path / name, task, stopper, jit_compile=True)
+        assert str(caught.value) == "stopped while XLA compiled by Ctrl-C"
+        assert caught.value.status == 130
+    train_run(tmp_path / "a", SentenceTask(itertools.count(10.0)), jit_compile=True)
+
+
 def test_padding_has_each_shape_for_each_replica():
     spec = SentenceTask(iter(())).training_data(0).element_spec
     batches = list(padding(spec, [(4, 4), (4, 6)], range(2), 2).take(5))

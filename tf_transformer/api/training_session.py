@@ -1,6 +1,7 @@
 """A training session, from the run directory to the card, and the checks before it."""
 
 import logging
+import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,7 +17,7 @@ from tf_transformer.data.text import corpora
 from tf_transformer.quality.doctor import Finding, diagnose, quick_findings
 from tf_transformer.reports.run_card import try_to_write_card
 from tf_transformer.run import Run
-from tf_transformer.run.run import holds_other_files, open_for_training
+from tf_transformer.run.run import open_for_training
 from tf_transformer.run.run_tokenizer import sized
 from tf_transformer.training import devices
 from tf_transformer.training.sessions import Budget, Stopper, is_chief
@@ -79,7 +80,8 @@ def _prepared(
 ) -> TranslationTask:
     """Prepares run directory and data, which only the chief writes, and describes them."""
     chief, config = is_chief(), TranslationTask.settled(sized(config))
-    is_new, names = not (output / "config.json").exists(), ("config.json", "versions.json")
+    is_new = not (output / "config.json").exists()
+    before = {*output.iterdir()} if output.exists() else set()
     if chief:
         run = open_for_training(output, config, accept_new_data, functions.names)
     else:
@@ -88,8 +90,9 @@ def _prepared(
         with ProgressBars(shown=bars) as progress:
             task = TranslationTask(run, progress, may_encode=chief, functions=functions)
     except UserError:
-        for name in names if is_new and not holds_other_files(output, *names) else ():
-            (output / name).unlink()  # what was refused leaves no run
+        for path in {*output.iterdir()} - before if is_new and chief else ():
+            # What was refused leaves no run, which would hold these settings.
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         raise
     logger.info("%s", task.describe())
     for finding in quick_findings(task) if chief else ():

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import logging
 import re
 import signal
@@ -38,9 +39,11 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)  # the latter when a terminal closes
 def add_serve(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `serve`."""
     add, seconds = parser.add_argument, float_from(0.001, _DAY)
-    model = "run directory, or a folder that `export` wrote"
-    add("model", metavar="RUN_OR_EXPORT", help=model)
+    model = "run directory, or a folder that `export` wrote; several for several languages"
+    add("models", metavar="RUN_OR_EXPORT", nargs="+", help=model)
     add("--name", help="the model's name in URLs (default: the name of its folder)")
+    text = "languages of the models, such as en:de,de:en (default: data.source, data.target)"
+    add("--languages", default="", metavar="SOURCE:TARGET", help=text)
     text = "address to listen on (default: 127.0.0.1, for this machine only)"
     add("--host", default="127.0.0.1", help=text)
     text = "port to listen on, 0 for any free one (default: 8501)"
@@ -60,22 +63,28 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def run_serve(options: argparse.Namespace) -> None:
-    """Serves a run or an export over HTTP, with the REST paths of TF Serving.
+    """Serves runs or exports over HTTP, with the REST paths of TF Serving.
 
-    The page at / lets you try the model. A run is first exported to a temporary folder. See
+    LibreTranslate's paths choose a model by its languages. The page at / lets you try the
+    first. A run is first exported to a temporary folder. See
     docs/guides/serving.md.
     """
-    source = open_source(options.model)
-    refuse_unsuited(options, source, "precision", "litert", "tag", "jit_compile")
-    source.require_files(None, options.tag)
-    name = _name(options, source)
+    models = [(path, open_source(path)) for path in options.models]
+    languages = _languages(options)
+    for _, source in models:
+        refuse_unsuited(options, source, "precision", "litert", "tag", "jit_compile")
+        source.require_files(None, options.tag)
+    names = [_name(options.name, path, source) for path, source in models]
+    if len({*names}) < len(names):
+        raise UserError(f"Each model must have its own name. Received: {', '.join(names)}.")
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(bound_socket(options.host, options.port))
-        text = "loading %s"
-        if source.run:
-            text = "exporting %s and testing the export: about a minute"
-        logger.info(text, source.path)
-        if not is_lite(source.path):
+        for _, source in models:
+            text = "loading %s"
+            if source.run:
+                text = "exporting %s and testing the export: about a minute"
+            logger.info(text, source.path)
+        if not all(is_lite(source.path) for _, source in models):
             import_tensorflow_quietly()
             use_threads(options.threads)
         sys.setswitchinterval(0.001)  # other requests soon run beside a thread that computes
@@ -85,31 +94,52 @@ def run_serve(options: argparse.Namespace) -> None:
         from tf_transformer.serving.served_model import LoadedVersion, ServedModel
 
         stack.enter_context(_on_signals(_ENDING, _exit))
-        folder, translator = source.path, None
-        if source.run:
-            folder, translator = stack.enter_context(_temporary_export(source.run, options))
-        telemetry = Telemetry()
-
-        def load() -> LoadedVersion:
-            waiting, threads = options.max_waiting, options.threads
-            return LoadedVersion(folder, telemetry, waiting, translator, threads)
-
+        telemetry, served = Telemetry(), list[ServedModel]()
         url = f"http://{host_and_port(*bound.getsockname()[:2])}/"
-        number = int(folder.name) if is_version(folder.name) else 1
-        model = ServedModel(name, number, load, telemetry, url)
-        stack.callback(model.close)
-        app = make_app(model, telemetry, options.deadline, options.access_log)
+        for name, pair, (_, source) in zip(names, languages, models, strict=True):
+            folder, translator = source.path, None
+            if source.run:
+                folder, translator = stack.enter_context(_temporary_export(source.run, options))
+            load = functools.partial(
+                LoadedVersion,
+                folder,
+                telemetry,
+                options.max_waiting,
+                translator,
+                options.threads,
+                pair,
+            )
+            number = int(folder.name) if is_version(folder.name) else 1
+            served.append(ServedModel(name, number, load, telemetry, url))
+            stack.callback(served[-1].close)
+        first, *others = served
+        app = make_app(first, telemetry, options.deadline, options.access_log, others)
         listener = Listener(app, bound, options.max_body)
-        model.start()
-        _serve(listener, model, options.grace)
+        for model in served:
+            model.start()
+        _serve(listener, served, options.grace)
 
 
-def _name(options: argparse.Namespace, source: Source) -> str:
+def _languages(options: argparse.Namespace) -> list[tuple[str, ...]]:
+    """Returns the pair of languages of each model, () for those in its settings."""
+    if not options.languages:
+        return [()] * len(options.models)
+    pairs = [tuple(pair.split(":")) for pair in options.languages.split(",")]
+    good = all(len(pair) == 2 and all(map(str.strip, pair)) for pair in pairs)
+    if not good or len(pairs) != len(options.models):
+        raise UserError(
+            f"--languages must have SOURCE:TARGET of each model, {len(options.models)}, with "
+            f"commas between. Received: {options.languages!r}."
+        )
+    return pairs
+
+
+def _name(given: str | None, path: str, source: Source) -> str:
     """Returns --name, by default the run's name or, for MODELS/NAME/VERSION, NAME."""
-    model = Path(options.model).resolve()
-    is_of_version = not source.run and source.path == Path(options.model)
+    model = Path(path).resolve()
+    is_of_version = not source.run and source.path == Path(path)
     folder = model.parent if is_of_version and is_version(model.name) else model
-    name = options.name or folder.name
+    name = given or folder.name
     if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
         raise UserError(
             f"A model's name must consist of letters, digits, '_', '.' and '-'. Received: "
@@ -141,24 +171,26 @@ def host_and_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _serve(listener, model, grace: float) -> None:
+def _serve(listener, models, grace: float) -> None:
     """Serves until a signal, then answers accepted requests for at most `grace` seconds.
 
-    Raises UserError if the model cannot be loaded, or has stopped computing.
+    Raises UserError if a model cannot be loaded, or has stopped computing.
     """
     with _on_signals((*_ENDING, signal.SIGINT), lambda number: listener.stop()):
-        listener.serve(lambda: model.alive)
-    failed = not model.alive
-    model.refuse()
+        listener.serve(lambda: all(model.alive for model in models))
+    failed = [model for model in models if not model.alive]
+    for model in models:
+        model.refuse()
     if listener.unanswered:
         logger.info("stopping: requests to answer: %d", listener.unanswered)
     listener.drain(grace)
     if listener.unanswered:
         logger.warning("requests not answered in %g s: %d", grace, listener.unanswered)
-    model.close()  # ends computations that are still running
+    for model in models:
+        model.close()  # ends computations that are still running
     listener.drain(1.0)
     if failed:
-        raise model.failure or UserError(
+        raise failed[0].failure or UserError(
             "The model has stopped computing; see above. Start the server again."
         )
     logger.info("stopped")

@@ -164,25 +164,12 @@ def _translate_file(
         report = translator.translate_file(
             options.file,
             options.output,
-            origin=_file_origin(options),
             progress=functools.partial(bars, "translated"),
             **settings,
         )
     counts = [f"{reason}: {number:,}" for reason, number in report.counts.items() if number]
     logger.info("%s: %s", options.output, ", ".join(counts) or "no entries")
     return report.records, sum(report.counts.values())
-
-
-def _file_origin(options: argparse.Namespace) -> str:
-    """Returns all that translations of a file depend on, as JSON."""
-    run, path = open_source(options.run).run, Path(options.run)
-    weights = [run.weights(options.checkpoint)] if run else sorted(path.rglob("*.*"))
-    files = [*weights, *(Path(name) for name in (options.glossary, options.protect) if name)]
-    facts = [(file.stat().st_size, file.stat().st_mtime) for file in files if file.is_file()]
-    left_out = {"file", "output", "report", "force", "threads", "traceback", "fuzzy"}
-    given = given_options(options).items()
-    settings = {name: str(value) for name, value in given if name not in left_out}
-    return json.dumps([facts, settings], sort_keys=True)
 
 
 def _translated(

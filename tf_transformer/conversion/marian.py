@@ -17,9 +17,9 @@ import numpy as np
 
 from tf_transformer.base.errors import UserError, missing_extra, quoted
 from tf_transformer.base.files import new_folder, parse_json
-from tf_transformer.config import MAX_TOKENS, SETTINGS, Config, DecodingConfig
+from tf_transformer.config import BOS_ID, MAX_TOKENS, SETTINGS, Config, DecodingConfig
 from tf_transformer.config.settings import Bounds, Setting
-from tf_transformer.conversion import require_possible
+from tf_transformer.conversion import read_weights, require_possible
 from tf_transformer.conversion.marian_vocabulary import (
     BOS,
     EOS,
@@ -74,8 +74,8 @@ _SEARCH = {
     "min_length": "min_length",
     "no_repeat_ngram": "no_repeat_ngram_size",
 }
-# Settings of the run in the config.json of `to_marian`, which transformers ignores.
-_OUR_EPSILON, _OUR_ALPHA = "norm_epsilon", "alpha"
+# Facts of the run in the config.json of `to_marian`, which transformers ignores.
+_OUR_EPSILON, _OUR_ALPHA, _OUR_BIAS = "norm_epsilon", "alpha", "bos_bias"
 _SEARCH_DEFAULTS = DecodingConfig(alpha=1.0)  # of what both files lack
 # Options of the search in transformers that ours lacks, each with the value that disables it.
 _NEUTRAL = {
@@ -128,7 +128,14 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
         longest = _longest_source(record, checkpoint / _TOKENIZER)
         config = Config().replace(model_settings | _search_settings(record, search, longest))
         model = Transformer(**vars(config.model), name="transformer")
-        assign_weights(model, read_weights(checkpoint), vocabulary)
+        tensors = read_weights(checkpoint)
+        if _OUR_BIAS in record and _POSITIONS[1] not in tensors:
+            raise UserError(
+                f"{checkpoint} must have {_POSITIONS[1]}, whose first row begins translations. "
+                "Received: weights without it, as transformers saves them. Use the folder that "
+                "`convert --to marian` wrote."
+            )
+        assign_weights(model, tensors, vocabulary, record.get(_OUR_BIAS))
         written = Run.create_or_resume(temporary, config)
         written.tokenizer.write_bytes(vocabulary.source_model)
         if vocabulary.target_model != vocabulary.source_model:
@@ -197,8 +204,9 @@ def to_marian(
             "decoder_start_token_id": vocabulary[PAD],
             "forced_eos_token_id": vocabulary[EOS],
         }
+        config = _written_config(model, decoding, len(vocabulary)) | special
         records: dict[str, dict[str, Any]] = {
-            "config.json": _written_config(model, decoding, len(vocabulary)) | special,
+            "config.json": config,
             "generation_config.json": _written_search(decoding, vocabulary) | special,
             "vocab.json": vocabulary,
             _TOKENIZER: {
@@ -214,7 +222,8 @@ def to_marian(
             (temporary / name).write_text(text, "utf-8")
         for side in SIDES:
             (temporary / f"{side}.spm").write_bytes(models.get(side, models["source"]))
-        weights = save(_written_tensors(model, ids), metadata={"format": "pt"})
+        tensors = _written_tensors(model, ids, config["max_position_embeddings"])
+        weights = save(tensors, metadata={"format": "pt"})
         (temporary / "model.safetensors").write_bytes(weights)
     logger.info("transformers has %s", "; ".join(_differences(model, decoding)))
 
@@ -311,6 +320,7 @@ def _written_config(
         "activation_dropout": ours.activation_dropout,
         _OUR_EPSILON: ours.norm_epsilon,
         _OUR_ALPHA: decoding.alpha,
+        _OUR_BIAS: float(_array(model.projection.output_bias, (BOS_ID + 1,))[BOS_ID]),
         "is_encoder_decoder": True,
         "dtype": "float32",
     }
@@ -465,17 +475,25 @@ def _reordered(tensor: np.ndarray, order: np.ndarray, axis: int | None) -> np.nd
     return tensor if axis is None else tensor.take(order, axis)
 
 
-def _written_tensors(model: Transformer, ids: np.ndarray) -> Arrays:
-    """Returns Marian's tensors; `ids` [V] has our id for each of Marian's."""
-    order = np.argsort(_units(model.config.d_model))  # our unit for each of Marian's
+def _written_tensors(model: Transformer, ids: np.ndarray, positions: int) -> Arrays:
+    """Returns Marian's tensors; `ids` [V] has our id for each of Marian's.
+
+    Marian's decoder begins with <pad>, whose embedding CTranslate2 takes to be zero and whose
+    row, the last, it drops. So our BOS stands in the decoder's first position instead.
+    """
+    d_model = model.config.d_model
+    order = np.argsort(_units(d_model))  # our unit for each of Marian's
     bias = _array(model.projection.output_bias, (len(ids),))[ids]
     tensors = {
         name: _reordered(_array(variable, shape).T, order, axis)
         for name, variable, shape, axis in _weights(model)
     }
-    tensors[_SHARED] = _array(model.projection.embeddings)[ids][:, order]
-    tensors[_BIAS] = bias[np.newaxis]
-    return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    embeddings = _array(model.projection.embeddings)[ids][:, order]
+    table = _sinusoids(positions, d_model)
+    table[0] += d_model**0.5 * embeddings[-1]
+    embeddings[-1], bias[-1] = 0.0, _NEVER
+    tensors |= {_SHARED: embeddings, _BIAS: bias[np.newaxis], _POSITIONS[1]: table}
+    return {name: np.ascontiguousarray(tensor, "float32") for name, tensor in tensors.items()}
 
 
 def _array(variable: keras.Variable | None, shape: tuple[int, ...] = ()) -> np.ndarray:
@@ -485,8 +503,16 @@ def _array(variable: keras.Variable | None, shape: tuple[int, ...] = ()) -> np.n
     return np.asarray(keras.ops.convert_to_numpy(variable), "float32")
 
 
-def assign_weights(model: Transformer, tensors: Arrays, vocabulary: MarianVocabulary) -> None:
+def assign_weights(
+    model: Transformer,
+    tensors: Arrays,
+    vocabulary: MarianVocabulary,
+    bos_bias: float | None = None,
+) -> None:
     """Assigns Marian's tensors to a model, in the model's order of pieces and units.
+
+    `bos_bias` is that of our BOS, in a folder of `to_marian`. What the decoder's first position
+    has besides its sinusoids belongs to BOS, which is always there.
 
     Raises:
         UserError: if a tensor is missing, of another shape, or left over.
@@ -503,7 +529,16 @@ def assign_weights(model: Transformer, tensors: Arrays, vocabulary: MarianVocabu
             )
     bias = _take(left, _BIAS, (1, vocab_size))[0, vocabulary.rows]
     bias[vocabulary.inputs_only] = _NEVER
-    model.projection.embeddings.assign(embeddings[vocabulary.rows][:, units])
+    if bos_bias is not None:
+        bias[BOS_ID] = bos_bias
+    rows = embeddings[vocabulary.rows]
+    table = left.get(_POSITIONS[1])
+    if table is not None and table.ndim == 2 and table.shape[1:] == rows.shape[1:]:
+        first = _sinusoids(1, len(units))[0]
+        if not np.allclose(table[0], first, atol=2e-3):
+            rows[BOS_ID] += (table[0] - first) / len(units) ** 0.5
+            left[_POSITIONS[1]] = np.concatenate([first[np.newaxis], table[1:]])
+    model.projection.embeddings.assign(rows[:, units])
     model.projection.output_bias.assign(bias)
     for name, variable, shape, axis in _weights(model):
         variable.assign(_reordered(_take(left, name, shape), units, axis).T)
@@ -530,52 +565,13 @@ def _take(left: Arrays, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _are_sinusoids(table: np.ndarray, d_model: int) -> bool:
-    """Returns whether a table has the positional encodings of Section 3.5, sines first."""
     if table.ndim != 2 or table.shape[1] != d_model:
         return False
-    rates = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
-    angles = np.arange(len(table))[:, None] * rates
-    return np.allclose(table, np.concatenate([np.sin(angles), np.cos(angles)], 1), atol=2e-3)
+    return np.allclose(table, _sinusoids(len(table), d_model), atol=2e-3)
 
 
-def read_weights(folder: Path) -> Arrays:
-    """Reads all tensors of a checkpoint by their names, in float32.
-
-    Raises:
-        UserError: if the weights are missing or damaged, or the library that reads them is not
-            installed.
-    """
-    readers = {"model.safetensors": _read_safetensors, "pytorch_model.bin": _read_torch}
-    for name, read in readers.items():
-        if (folder / name).exists():
-            tensors = read(folder / name)
-            return {key: np.asarray(value, "float32") for key, value in tensors.items()}
-    raise UserError(f"{folder} has no weights. Expected {' or '.join(readers)} in it.")
-
-
-def _read_safetensors(path: Path) -> Arrays:
-    try:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-    except ImportError:
-        raise missing_extra(str(path), "safetensors", "marian") from None
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError, KeyError, TypeError) as error:
-        raise UserError(f"{path} cannot be read: {error}.") from None
-
-
-def _read_torch(path: Path) -> Arrays:
-    try:
-        import torch
-    except ImportError:
-        raise UserError(
-            f"{path} needs PyTorch, which is not installed: pip install torch. Or use the "
-            "checkpoint's model.safetensors, if it has one."
-        ) from None
-    try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # raised by pickle, zipfile or torch
-        reason = str(error).partition("\n")[0]
-        raise UserError(f"{path} cannot be read: {reason}.") from None
-    return {name: tensor.float().numpy() for name, tensor in tensors.items()}
+def _sinusoids(length: int, d_model: int) -> np.ndarray:
+    """Returns the positional encodings of Section 3.5, [length, D], sines first."""
+    rates = 10000.0 ** (np.arange(0, d_model, 2) / d_model)
+    angles = np.arange(length)[:, None] / rates
+    return np.concatenate([np.sin(angles), np.cos(angles)], 1)

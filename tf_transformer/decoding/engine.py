@@ -5,6 +5,7 @@
 B batch, S source and T target length, EOS included; P longest prefix; N layers, H heads.
 """
 
+import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -128,6 +129,16 @@ class GraphEngine(TextEngine):
     def codec(self, decoding: DecodingConfig) -> GraphCodec:
         """Returns the codec between text and ids within the limits of `decoding`."""
         return GraphCodec(self.tokenizer, decoding, *self.longest)
+
+    def fingerprint(self) -> str:
+        """Returns a hash of weights and tokenizer; see `Engine.fingerprint`."""
+        found = hashlib.sha256(f"{type(self).__name__} {self.tokenizer.tag}".encode())
+        for content in self.tokenizer.models.values():
+            found.update(content)
+        for weight in [weight for model in models_of(self.model) for weight in model.weights]:
+            array = weight.numpy()
+            found.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+        return found.hexdigest()
 
     # --- Search --------------------------------------------------------------------------
 

@@ -333,6 +333,10 @@ class Engine(InOneProcess, ABC):
         return self.graph.score(sources, targets, decoding, progress)
 
     @abstractmethod
+    def fingerprint(self) -> str:
+        """Returns a hash of weights and tokenizer: with the same, translations are the same."""
+
+    @abstractmethod
     def count_tokens(self, text: str | bytes) -> int:
         """Returns the tokens of a source, EOS included, however long it is."""
 

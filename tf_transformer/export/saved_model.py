@@ -15,9 +15,10 @@ import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 
 from tf_transformer.base.errors import UserError, reason
+from tf_transformer.base.files import sha256
 from tf_transformer.base.system import refuse_in_fork
 from tf_transformer.config import DecodingConfig
-from tf_transformer.data.text import utf8
+from tf_transformer.data.text import SIDES, utf8
 from tf_transformer.data.vocabulary import pieces_of, slot_ids, symbols_in
 from tf_transformer.decoding.hypotheses import length_penalty
 from tf_transformer.decoding.interface import (
@@ -135,6 +136,11 @@ class ExportEngine(Engine):
             for name, signature in self.signatures.items()
         }
 
+    def fingerprint(self) -> str:
+        """Returns a hash of the graph and its weights; see `Engine.fingerprint`."""
+        files = [self.path / "saved_model.pb", *sorted(self.path.glob("variables/*"))]
+        return " ".join(map(sha256, files))
+
     def count_tokens(self, text: str | bytes) -> int:
         """Returns the tokens of a text, EOS included."""
         # With a tokenizer for each language, the one of the text's language needs the fewest.
@@ -142,9 +148,13 @@ class ExportEngine(Engine):
 
     def limits(self, decoding: DecodingConfig) -> tuple[int, int]:
         """Returns the most tokens of a source and of a target; see `token_limits`."""
-        model = self.config.model if self.config else None
-        longest = (model.longest_source, model.longest_target) if model else ()
-        return token_limits(decoding, *longest)
+        model, sizes = self.config and self.config.model, self.card.get("sizes") or {}
+        source, target = (sizes.get(f"max_{side}_tokens") for side in SIDES)  # the codec's own
+        return token_limits(
+            decoding,
+            source or (model.longest_source if model else None),
+            target or (model.longest_target if model else None),
+        )
 
     def run(
         self,

@@ -5,9 +5,13 @@ is compiled again for a new shape only. The backward pass computes the layer aga
 passes only the layer's inputs are stored.
 """
 
+import itertools
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -193,3 +197,31 @@ def fitted_size(number: Any, least: int = 1) -> tf.Tensor:
     sizes = least * 2 ** np.arange(31 - least.bit_length(), dtype=np.int32)
     smaller = tf.math.count_nonzero(sizes < number, dtype=tf.int32)
     return tf.where(number > 0, tf.gather(sizes, smaller), 0)
+
+
+def prune_cache(flags: str, days: float = 90.0, most: int = 10 << 30) -> None:
+    """Deletes old programs from the folder that TF_XLA_FLAGS names, if it does.
+
+    They are those that nobody has read for `days`, then the oldest beyond `most` bytes.
+    """
+    named = re.search(r"--tf_xla_persistent_cache_directory=(\S+)", flags)
+    used: list[tuple[float, int, Path]] = []
+    for file in Path(named[1]).glob("*__*.pb") if named else ():
+        with suppress(OSError):  # another session has deleted it
+            status = file.stat()
+            used.append((max(status.st_atime, status.st_mtime), status.st_size, file))
+    used.sort(reverse=True)
+    sizes, since = (
+        itertools.accumulate(size for _, size, _ in used),
+        time.time() - days * 86_400,
+    )
+    old = [
+        each[2]
+        for each, size in zip(used, sizes, strict=True)
+        if size > most or each[0] < since
+    ]
+    for file in old:
+        file.unlink(missing_ok=True)
+    if old:
+        text = "XLA: programs deleted, unused for %g days or beyond %d GiB: %d"
+        logger.info(text, days, most >> 30, len(old))

@@ -1,6 +1,7 @@
 """The engine that searches in LiteRT, of an export or beside the model of a run."""
 
 import dataclasses
+import hashlib
 import logging
 import operator
 from collections.abc import Mapping
@@ -117,6 +118,13 @@ class LiteEngine(TextEngine):
         text = {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": "-1"}]}}
         method = {"method_name": "tensorflow/serving/predict"}
         return {name: {"inputs": {"text": text}} | method for name in self.inputs}
+
+    def fingerprint(self) -> str:
+        """Returns a hash of weights and tokenizer; see `Engine.fingerprint`."""
+        found = hashlib.sha256(f"{type(self).__name__} {self.tokenizer.tag}".encode())
+        for content in (*self.tokenizer.models.values(), self.interpreters.content):
+            found.update(content)
+        return found.hexdigest()
 
     def _search_for(self, plan: SearchPlan) -> SearchOfIds:
         self.refuse_all_but_beam_search(dataclasses.replace(plan, rules=()))

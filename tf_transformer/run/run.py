@@ -300,15 +300,15 @@ def _foreign(text: str) -> str:
     return str(record.get("model_type", "")) if isinstance(record, dict) else ""
 
 
-def holds_other_files(path: Path, *known: str) -> bool:
+def holds_other_files(path: Path) -> bool:
     """Returns whether `path` is a file, or a folder with files that are not a run's.
 
     A lock file does not count, nor do text from memory and temporary files that a start which
-    was refused or killed has left, nor the files `known`.
+    was refused or killed has left.
     """
     if not path.is_dir():
         return path.exists()
-    left = (LOCK_FILE, PAIRS_FOLDER, *known)
+    left = (LOCK_FILE, PAIRS_FOLDER)
     return any(not (file.match(".*.tmp") or file.name in left) for file in path.iterdir())
 
 

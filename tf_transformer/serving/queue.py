@@ -57,7 +57,9 @@ class Telemetry:
         self.refused = counter("refused", "Requests that were not computed.", ["reason"])
         text = "Time from a complete request to its answer."
         self.request_seconds = histogram("request_seconds", text, ["endpoint"])
-        self.waiting_rows = gauge("waiting_rows", "Rows in the queue, but for documents'.")
+        self.waiting_rows = gauge(
+            "waiting_rows", "Rows in the queue, but for documents'.", ["model"]
+        )
         self.batch_rows = histogram("batch_rows", "Rows of a batch.", buckets=_ROWS)
         self.batch_seconds = histogram("batch_seconds", "Time to compute a batch.")
         self.tokens_read = counter("tokens_read", "Tokens of queued requests.")
@@ -65,7 +67,7 @@ class Telemetry:
         self.doubtful = counter("doubtful", "Translations that look wrong.", ["reason"])
         for reason in WARNINGS:  # an alert must see the first increase
             self.doubtful.labels(reason)
-        self.version = gauge("version", "The loaded version; 0: none.")
+        self.version = gauge("version", "The loaded version; 0: none.", ["model"])
 
     def page(self) -> bytes:
         """Returns all metrics in Prometheus's text format."""

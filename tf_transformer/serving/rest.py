@@ -140,6 +140,21 @@ def best_translations(
     return translations
 
 
+def ranked_translations(
+    counter: TokenCounter, inputs: Arrays, outputs: Arrays, n_best: int
+) -> list[list[Translation]]:
+    """Returns up to `n_best` translations of each text, best first."""
+    size = outputs["scores"].shape[1] if n_best > 1 else 1
+    counts = outputs.get("count", [1] * len(inputs["text"]))
+    columns = [
+        best_translations(
+            counter, inputs, {n: v[:, k:] if v.ndim > 1 else v for n, v in outputs.items()}
+        )
+        for k in range(min(n_best, size))
+    ]
+    return [[*row[:n]] for *row, n in zip(*columns, counts, strict=True)]
+
+
 def _json(body: bytes) -> Any:
     try:
         return parse_json(body, parse_constant=_refuse_constant)

@@ -1,9 +1,10 @@
-"""The served version of a model: loaded and tried while the server already listens."""
+"""The served version of a model, loaded while the server already listens; and documents."""
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,29 @@ import numpy as np
 
 from tf_transformer.base.errors import UserError, reason
 from tf_transformer.decoding.interface import Translation, column
-from tf_transformer.decoding.streams import most_streams
+from tf_transformer.decoding.streams import at_once, most_streams
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.loading.exports import open_engine, translator_of
 from tf_transformer.run.checkpoints import Arrays
-from tf_transformer.serving.queue import RequestQueue, Telemetry, TokenCounter
+from tf_transformer.serving import rest
+from tf_transformer.serving.queue import (
+    MAX_ROWS,
+    QueueFullError,
+    RequestQueue,
+    Telemetry,
+    TokenCounter,
+)
+from tf_transformer.terms.protection import (
+    KeptTranslations,
+    Protection,
+    Slotted,
+    translate_kept,
+)
 from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 
+_DOCUMENTS = 16  # at a time, since each keeps a connection for long
 _FILLER = Translation("", float(np.finfo(np.float32).min), 0.0, 0)  # where fewer were found
 
 
@@ -36,7 +51,8 @@ class LoadedVersion:
 
     A `translator` of the same run computes `serving_default` and `nbest` in place of the
     export, by its engine, and checks the time only between batches; so does an export for
-    LiteRT, which has `threads`.
+    LiteRT, which has `threads`. `languages`, codes of source and target, replace those of the
+    settings.
 
     Raises UserError if the export cannot be loaded or used, or does not translate text.
     """
@@ -48,10 +64,13 @@ class LoadedVersion:
         max_waiting: int = 256,
         translator: Translator | None = None,
         threads: int | None = None,
+        languages: tuple[str, ...] = (),
     ) -> None:
         self._closed = False
         self.export = open_engine(path, threads=threads)
         self.translator = translator or translator_of(self.export, self.export.decoding)
+        if languages:
+            self.translator.language, self.translator.target_language = languages
         try:
             self._warm_up()
             self.counter = TokenCounter(self.export)
@@ -130,8 +149,8 @@ class ServedModel:
         self.name, self.number, self._load, self._url = name, number, load, url
         self.failure: Exception | None = None  # why the version could not be loaded
         self._version: LoadedVersion | None = None
-        telemetry.version.set_function(lambda: number if self._version else 0)
-        telemetry.waiting_rows.set_function(
+        telemetry.version.labels(name).set_function(lambda: number if self._version else 0)
+        telemetry.waiting_rows.labels(name).set_function(
             lambda: self._version.queue.waiting if self._version else 0
         )
 
@@ -189,3 +208,79 @@ class ServedModel:
         """Ends running computations, for which it waits a second, and frees the model."""
         if self._version:
             self._version.close()
+
+
+class Documents:
+    """Translates documents, some at a time, through the queues of models.
+
+    `splitting` lets one of them be split at a time, so that others never wait for several.
+    """
+
+    def __init__(self, telemetry: Telemetry, deadline: float) -> None:
+        self._telemetry, self._deadline = telemetry, deadline
+        self._places, self.splitting = threading.Semaphore(_DOCUMENTS), threading.Lock()
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Holds one of the places; QueueFullError if all are taken."""
+        if not self._places.acquire(blocking=False):  # before any work
+            raise QueueFullError
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def answer(
+        self,
+        version: LoadedVersion,
+        signature: str,
+        inputs: Arrays,
+        is_document: bool = False,
+    ) -> Arrays:
+        """Computes a request in its turn; a document's waits for that as long as it takes."""
+        queued = version.queue.submit(signature, inputs, self._deadline, is_document)
+        try:
+            outputs = queued.result(None if is_document else self._deadline)
+        finally:
+            queued.cancel()  # not computed if nobody waits for it any more
+        self._telemetry.tokens_written.inc(version.counter.written(outputs))
+        return outputs
+
+    def translate(
+        self, version: LoadedVersion, sentences: list[str], kept: Protection, n_best: int = 1
+    ) -> KeptTranslations:
+        """Returns up to `n_best` translations of each sentence, around what is kept."""
+        cut = 0
+
+        def search(slotted: list[Slotted]) -> list[list[Translation]]:
+            nonlocal cut
+            translations, cut = self._ranked(version, [one.text for one in slotted], n_best)
+            return translations
+
+        found = translate_kept(sentences, kept, search)
+        if cut:
+            found.notes.append(f"Sentences that were too long and were cut: {cut}")
+        return found
+
+    def _ranked(
+        self, version: LoadedVersion, sentences: list[str], n_best: int
+    ) -> tuple[list[list[Translation]], int]:
+        """Returns the translations of sentences, and how many of these were cut.
+
+        Sentences of similar length are queued together, as many as a request may have, some at
+        a time: other clients are answered between them. Each such batch has the deadline.
+        """
+        order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))
+        batches = [order[start : start + MAX_ROWS] for start in range(0, len(order), MAX_ROWS)]
+        signature = "serving_default" if n_best == 1 else "nbest"
+
+        def compute_rows(rows: list[int]) -> tuple[Arrays, Arrays]:
+            inputs = {"text": column([sentences[row] for row in rows])}
+            return inputs, self.answer(version, signature, inputs, is_document=True)
+
+        found, cut = dict[int, list[Translation]](), 0
+        for rows, (inputs, outputs) in at_once(batches, compute_rows, version.streams):
+            ranked = rest.ranked_translations(version.counter, inputs, outputs, n_best)
+            found |= zip(rows, ranked, strict=True)
+            cut += int(outputs["source_cut"].sum())
+        return [found[row] for row in range(len(sentences))], cut

@@ -1,4 +1,4 @@
-"""An HTTP server for one model: TF Serving's REST paths, and a page to try the model.
+"""An HTTP server: TF Serving's REST paths, LibreTranslate's, and a page to try the model.
 
 What a client may cost is bounded: the size of a body and the time to send it, the rows of a
 request, the positions of a batch, the length of the queue, the time spent in it, and the
@@ -11,10 +11,9 @@ import json
 import logging
 import re
 import socket
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -23,10 +22,7 @@ from typing import Any
 
 from tf_transformer.base.errors import missing_extra, quoted
 from tf_transformer.data import builtin
-from tf_transformer.decoding.interface import ClosedError, Translation, column
-from tf_transformer.decoding.streams import at_once
-from tf_transformer.run.checkpoints import Arrays
-from tf_transformer.terms.protection import Slotted, translate_kept
+from tf_transformer.decoding.interface import ClosedError, Translation
 
 try:
     import flask
@@ -34,10 +30,10 @@ try:
     from waitress.server import TcpWSGIServer
     from werkzeug.exceptions import HTTPException, NotFound
 
-    from tf_transformer.serving import rest
+    from tf_transformer.serving import libretranslate, rest
     from tf_transformer.serving.queue import MAX_ROWS, BatchError, QueueFullError, Telemetry
     from tf_transformer.serving.served_model import (
-        LoadedVersion,
+        Documents,
         NotReadyError,
         ServedModel,
         UnknownVersionError,
@@ -46,9 +42,6 @@ except ImportError as error:
     raise missing_extra("serve", error.name, "serve") from None
 
 logger = logging.getLogger(__name__)
-
-_DOCUMENTS = 16  # at a time, since each keeps a connection for long
-
 
 # By exception: the status, the message (by default its own), and the reason in the metrics.
 _ERRORS: dict[type[BaseException], tuple[int, str, str]] = {
@@ -73,13 +66,17 @@ _PAGE_HEADERS = {
 
 
 def make_app(
-    model: ServedModel, telemetry: Telemetry, deadline: float = 30.0, access_log: str = "off"
+    model: ServedModel,
+    telemetry: Telemetry,
+    deadline: float = 30.0,
+    access_log: str = "off",
+    others: Sequence[ServedModel] = (),
 ) -> flask.Flask:
-    """Returns the WSGI application that serves a model under its name.
+    """Returns the WSGI application that serves a model, and others, under their names.
 
     Requests are answered with 504 after `deadline` seconds. `access_log` says which answers are
     logged as lines of JSON: "off", "errors" (statuses of 400 and above, except those of probes)
-    or "all".
+    or "all". The page is for the first model.
     """
     app = flask.Flask(__name__, static_folder=None)
     for _, _, reason in _ERRORS.values():  # an alert must see the first increase of a counter
@@ -89,56 +86,49 @@ def make_app(
         return flask.Response(telemetry.page(), content_type="text/plain; version=0.0.4")
 
     app.add_url_rule("/", "page", lambda: _page(model))
-    app.add_url_rule("/healthz", "healthz", lambda: _health(model.alive))
-    app.add_url_rule("/readyz", "readyz", lambda: _health(model.ready))
+    models = [model, *others]
+    app.add_url_rule("/healthz", "healthz", lambda: _health(all(m.alive for m in models)))
+    app.add_url_rule("/readyz", "readyz", lambda: _health(all(m.ready for m in models)))
     app.add_url_rule("/monitoring/prometheus/metrics", "metrics", metrics)
-    _add_model(app, model, telemetry, deadline)
+    documents = Documents(telemetry, deadline)
+    doubts = functools.partial(_doubts, telemetry)
+    for each in models:
+        _add_model(app, each, documents, doubts, "" if each is model else f" {each.name}")
+    without_places = functools.partial(doubts, places=itertools.repeat({}))
+    libretranslate.add_paths(app, models, documents, without_places, _reply)
     _observe(app, telemetry, access_log)
     return app
 
 
 def _add_model(
-    app: flask.Flask, model: ServedModel, telemetry: Telemetry, deadline: float
+    app: flask.Flask,
+    model: ServedModel,
+    documents: Documents,
+    doubts: Callable[..., list[Any]],
+    suffix: str,
 ) -> None:
-    """Adds the REST paths of TF Serving."""
-    places, splitting = threading.Semaphore(_DOCUMENTS), threading.Lock()
-    answer = functools.partial(_answer, telemetry, deadline)
-    doubts = functools.partial(_doubts, telemetry)
+    """Adds the REST paths of TF Serving, as endpoints whose names end in `suffix`."""
 
     def predict(number=None):
         version = model.version(number)
         request = rest.parse_request(flask.request.get_data(), version.export)
         flask.g.signature = request.signature
-        outputs = answer(version, request.signature, request.inputs)
+        outputs = documents.answer(version, request.signature, request.inputs)
         found = rest.best_translations(version.counter, request.inputs, outputs)
         remarks = doubts(found, ({"row": row} for row in itertools.count()))
         warnings = [*request.warnings, *remarks]
         return _reply(rest.format_response(outputs, request.by_row, warnings))
 
     def document(number=None):
-        if not places.acquire(blocking=False):  # before any work
-            raise QueueFullError
-        try:
+        with documents.place():
             version = model.version(number)
-            with splitting:  # one at a time, so that others never wait for several
+            with documents.splitting:
                 body = flask.request.get_data()
                 parts, kept, warnings = rest.parse_document(body, version.translator)
-            compute, cut = functools.partial(answer, version, is_document=True), 0
-
-            def search(slotted: list[Slotted]) -> list[list[Translation]]:
-                nonlocal cut
-                texts = [one.text for one in slotted]
-                translations, cut = _translations(version, compute, texts)
-                return [[one] for one in translations]
-
             sentences = [part.text for part in parts if part.is_sentence]
-            found = translate_kept(sentences, kept, search)
-        finally:
-            places.release()
-        warnings += found.notes
-        if cut:
-            warnings.append(f"Sentences that were too long and were cut: {cut}")
+            found = documents.translate(version, sentences, kept)
         numbers = ({"part": n} for n, part in enumerate(parts) if part.is_sentence)
+        warnings += found.notes
         warnings += doubts([best for best, *_ in found.filled], numbers)
         return _reply(rest.format_document(parts, found, warnings))
 
@@ -152,10 +142,11 @@ def _add_model(
 
     path = f"/v1/models/{model.name}"
     for prefix in (path, f"{path}/versions/<int:number>"):
-        app.add_url_rule(prefix, "status", status)
-        app.add_url_rule(f"{prefix}/metadata", "metadata", describe)
-        app.add_url_rule(f"{prefix}:predict", "predict", predict, methods=["POST"])
-        app.add_url_rule(f"{prefix}:translateText", "translateText", document, methods=["POST"])
+        add = functools.partial(app.add_url_rule, methods=["POST"])
+        app.add_url_rule(prefix, f"status{suffix}", status)
+        app.add_url_rule(f"{prefix}/metadata", f"metadata{suffix}", describe)
+        add(f"{prefix}:predict", f"predict{suffix}", predict)
+        add(f"{prefix}:translateText", f"translateText{suffix}", document)
 
 
 def _doubts(
@@ -171,47 +162,6 @@ def _doubts(
     for reason in itertools.chain.from_iterable(one["reasons"] for one in remarks):
         telemetry.doubtful.labels(reason).inc()
     return remarks
-
-
-def _answer(
-    telemetry: Telemetry,
-    deadline: float,
-    version: LoadedVersion,
-    signature: str,
-    inputs: Arrays,
-    is_document: bool = False,
-) -> Arrays:
-    queued = version.queue.submit(signature, inputs, deadline, is_document)
-    try:
-        outputs = queued.result(None if is_document else deadline)
-    finally:
-        queued.cancel()  # not computed if nobody waits for it any more
-    telemetry.tokens_written.inc(version.counter.written(outputs))
-    return outputs
-
-
-def _translations(
-    version: LoadedVersion,
-    compute: Callable[[str, Arrays], Arrays],
-    sentences: list[str],
-) -> tuple[list[Translation], int]:
-    """Returns the translations of sentences, and how many of these were cut.
-
-    Sentences of similar length are queued together, as many as a request may have, some at a
-    time: other clients are answered between them. Each such batch has the deadline.
-    """
-    order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))
-    batches = [order[start : start + MAX_ROWS] for start in range(0, len(order), MAX_ROWS)]
-
-    def compute_rows(rows: list[int]) -> tuple[Arrays, Arrays]:
-        inputs = {"text": column([sentences[row] for row in rows])}
-        return inputs, compute("serving_default", inputs)
-
-    found, cut = dict[int, Translation](), 0
-    for rows, answer in at_once(batches, compute_rows, version.streams):
-        found |= zip(rows, rest.best_translations(version.counter, *answer), strict=True)
-        cut += int(answer[1]["source_cut"].sum())
-    return [found[row] for row in range(len(sentences))], cut
 
 
 def _observe(app: flask.Flask, telemetry: Telemetry, access_log: str) -> None:

@@ -35,6 +35,7 @@ class Glossary:
     The longest term that begins at a word wins; it begins and ends at the borders of words.
 
     Attributes:
+        terms: their translations, by terms.
         found: the terms that texts have had so far.
 
     Raises:
@@ -42,7 +43,7 @@ class Glossary:
     """
 
     def __init__(self, terms: Iterable[Sequence[str]], name: str = "`glossary`") -> None:
-        self._targets: dict[str, str] = {}
+        self.terms: dict[str, str] = {}
         self.found: set[str] = set()
         for number, (source, target) in enumerate(terms, start=1):
             where = f"Received: {quoted(source)} and {quoted(target)}, entry {number}."
@@ -52,16 +53,16 @@ class Glossary:
                     f"{name} must have a term and its translation, which is no slot. {where}"
                 )
             source, target = _folded(source.strip())[0], target.strip()
-            if self._targets.setdefault(source, target) != target:
+            if self.terms.setdefault(source, target) != target:
                 raise UserError(
                     f"{name} must have one translation for a term: leave out "
-                    f"{quoted(self._targets[source])} or the other. {where}"
+                    f"{quoted(self.terms[source])} or the other. {where}"
                 )
-        self._in_any_case = {term.casefold(): term for term in self._targets if term.islower()}
-        self._sizes = sorted({*map(len, self._targets)}, reverse=True)
+        self._in_any_case = {term.casefold(): term for term in self.terms if term.islower()}
+        self._sizes = sorted({*map(len, self.terms)}, reverse=True)
 
     def __len__(self) -> int:
-        return len(self._targets)
+        return len(self.terms)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -93,7 +94,7 @@ class Glossary:
 
     def never_found(self) -> str:
         """Returns a line on the terms that no text has had; "" if there are none."""
-        terms = [term for term in self._targets if term not in self.found]
+        terms = [term for term in self.terms if term not in self.found]
         line = f"terms of the glossary never found: {len(terms)} of {len(self)}, such as "
         return (line + ", ".join(terms[:3])) * bool(terms)
 
@@ -104,12 +105,12 @@ class Glossary:
             for size in () if _is_inside(folded, start) else self._sizes:
                 written = folded[start : start + size]
                 term, end = written, start + len(written)
-                if term not in self._targets:
+                if term not in self.terms:
                     term = self._in_any_case.get(written.casefold(), "")
                 goes_on = _is_inside(folded, end) and not _PARTICLE.match(folded, end)
                 if term and not goes_on:
                     self.found.add(term)
-                    yield Span(places[start], places[end], "term", self._targets[term])
+                    yield Span(places[start], places[end], "term", self.terms[term])
                     break
 
 

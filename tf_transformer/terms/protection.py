@@ -181,6 +181,11 @@ class Protection:
         others = [s for s in spans_of(text, self.patterns) if s.target not in self.symbols]
         return leftmost([*own_slots, *terms, *others])
 
+    def identity(self) -> list[Any]:
+        """Returns all that it depends on, as JSON has it."""
+        terms = self.glossary.terms if self.glossary else {}
+        return [[[kind, it.pattern, it.flags] for kind, it in self.patterns], terms]
+
     def with_numbers(self) -> Self:
         """Returns one that keeps numbers of any size besides."""
         return replace(self, patterns=(*self.patterns, ("number", ALL_NUMBERS)))

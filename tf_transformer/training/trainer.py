@@ -26,7 +26,7 @@ from tf_transformer.base.output import ProgressBars
 from tf_transformer.config import Config, TrainingConfig
 from tf_transformer.fast.keras_hooks import number_anew
 from tf_transformer.fast.optimizers import Adam, averaged_weights, learning_rate, step_of
-from tf_transformer.fast.programs import structure_of, warn_of_failure
+from tf_transformer.fast.programs import prune_cache, structure_of, warn_of_failure
 from tf_transformer.layers.block import Stack
 from tf_transformer.layers.embedding import PositionalEmbedding
 from tf_transformer.models.losses import (
@@ -248,6 +248,7 @@ class Trainer:
                 return True
             self._halve_parts()
         except tf.errors.OpError as error:
+            self.stopper.check(" while XLA compiled")
             self._give_up_xla(error)
         return False
 
@@ -268,17 +269,25 @@ class Trainer:
         before = [v.numpy() for v in counts]
         spec, start = self.task.training_data(0, [0], 1).element_spec, time.perf_counter()
         with ProgressBars(len(shapes), bool(self.verbose)) as bars:
-            shown = keras.callbacks.LambdaCallback(
-                on_train_batch_end=lambda batch, logs: bars("compiling", batch + 1)
-            )
+
+            def after_shape(batch, _) -> None:
+                bars("compiling", batch + 1)
+                self.model.stop_training = bool(self.stopper.reason)
+
+            shown = keras.callbacks.LambdaCallback(on_train_batch_end=after_shape)
             data = functools.partial(padding, spec, shapes)
-            if not self._fit_steps(data, len(shapes), [shown]):
-                return False
+            self.stopper.waiting = True  # a signal within TensorFlow's code could get lost
+            compiled = self._fit_steps(data, len(shapes), [shown])
+        self.stopper.waiting = False
+        self.stopper.check(" while XLA compiled")
+        if not compiled:
+            return False
         for variable, value in zip(counts, before, strict=True):
             variable.assign(value)
         seconds, flags = time.perf_counter() - start, os.environ.get("TF_XLA_FLAGS")
         flags = flags or "unset, so the next session compiles again"
         logger.info("XLA: compiled in %s; TF_XLA_FLAGS is %s", duration(seconds), flags)
+        prune_cache(flags)
         return True
 
     def _halve_parts(self) -> None:

@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import hashlib
 import itertools
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -347,18 +349,18 @@ class Translator:
         return results[0] if one else results
 
     def translate_file(
-        self, source: str | Path, output: str | Path, *, language=None, fuzzy=False, origin="",
+        self, source: str | Path, output: str | Path, *, language=None, fuzzy=False,
         progress=None, protect=None, glossary=None, **options: Unpack[SearchOptions],
     ) -> "FileReport":  # fmt: skip
         """Translates a file of PO, XLIFF, TMX, SubRip, WebVTT or HTML: docs/guides/files.md.
+
+        Work that was interrupted goes on, if the model and all settings are the same.
 
         Args:
             source: the file, whose suffix tells its format.
             output: the file to write.
             language: code of the source language; None for that of the model.
             fuzzy: whether to mark the translations of a PO file as fuzzy.
-            origin: identity of all that translations depend on; with the same, work that was
-                interrupted goes on.
             progress: called with the numbers of texts done, and of all.
             protect: see `translate`.
             glossary: see `translate`.
@@ -372,10 +374,15 @@ class Translator:
 
         kept, has_slots = self.kept(protect, glossary), self.engine.has_slots
         search = functools.partial(self.translate_text, language=language, **options)
+        settings = dataclasses.asdict(self.decoding) | options
+        for name in [name for name, it in SEARCH.items() if it.same_results]:
+            settings.pop(name, None)
+        names = (language or self.language, self.target_language)
+        facts = [self.engine.fingerprint(), names, settings, kept.identity()]
+        origin = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
         return translate_file(
-            Path(source), Path(output), searcher(search, kept, has_slots),
-            (language or self.language, self.target_language),
-            numbers=has_slots, fuzzy=fuzzy, origin=origin, progress=progress,
+            Path(source), Path(output), searcher(search, kept, has_slots), names,
+            numbers=has_slots, fuzzy=fuzzy, origin=origin.hexdigest(), progress=progress,
         )  # fmt: skip
 
     # fmt: off

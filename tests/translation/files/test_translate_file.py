@@ -5,10 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from trained import small_model
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.translation.files import translate_file as module
 from tf_transformer.translation.files.translate_file import Format, Found, translate_file
+from tf_transformer.translation.translator import Translator
 
 CAPITALS = re.compile(r"</?x+\d+/?>|\{x+\d+\}|[^\W\d_]+")
 
@@ -229,7 +231,7 @@ def test_a_model_with_slots_keeps_every_code_and_number(keeper, tmp_path):
     pytest.importorskip("polib")
     source, output = tmp_path / "in.po", tmp_path / "out.po"
     source.write_text(po("two <b>dogs</b> and %s of 47 dogs", "write %(a)s to %d %%"))
-    report = keeper.translate_file(source, output, language="en", origin="weights")
+    report = keeper.translate_file(source, output, language="en")
     assert not [reason for reason in report.counts if re.search("missing|doubled", reason)]
     for text in strings(output.read_text()):
         spans = re.findall(r"</?b>|%\(a\)s|%[sd%]|\d+", text)
@@ -242,3 +244,36 @@ def test_a_result_without_fault_is_read_once(run, monkeypatch):
     monkeypatch.setitem(module.FORMATS, ".po", Format(module.FORMATS[".po"].read, compare))
     run(po("A dog.", "A cat."))
     assert read == [True, False]  # the source as itself, then the result
+
+
+def test_python_goes_on_only_with_the_same_model_and_settings(keeper, tmp_path, monkeypatch):
+    pytest.importorskip("polib")
+    monkeypatch.setattr(module, "_CHUNK", 1)
+    source, output = tmp_path / "in.po", tmp_path / "out.po"
+    source.write_text(po("two dogs", "write to order", "no span"))
+
+    def stops(done, _):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    def translate(translator=keeper, **options):
+        options = {"language": "en"} | options
+        return translator.translate_file(source, output, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        translate(progress=stops)
+    model = small_model(330)
+    other = Translator(model, keeper.tokenizer, keeper.decoding)
+    for again in (
+        lambda: translate(other),
+        lambda: translate(beam_size=2),
+        lambda: translate(glossary={"dogs": "Hunde"}),
+        lambda: translate(protect="none"),
+        lambda: translate(language="fr"),
+    ):
+        with pytest.raises(UserError, match="holds work of other settings"):
+            again()
+    model.set_weights(keeper.model.get_weights())  # the same by its weights, not by its object
+    done = []
+    translate(other, progress=lambda *counts: done.append(counts), batch_tokens=500)
+    assert output.exists() and done[0][0] == 3

@@ -4,6 +4,7 @@ What is done is kept in OUTPUT.part until the file is written, so that the same 
 after an interruption. No TensorFlow.
 """
 
+import codecs
 import json
 import logging
 import re
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from tf_transformer.base.errors import UserError, missing_extra
 from tf_transformer.base.files import replacing
+from tf_transformer.data.text import utf8
 from tf_transformer.terms.protection import Protection
 from tf_transformer.terms.spans import ANY_NUMBER, differences
 from tf_transformer.translation.files import (
@@ -127,7 +129,44 @@ def translate_file(
             without the extra.
     """
     format_ = FORMATS[require_format(source)]
-    document, content = _read(source, format_, languages, fuzzy)
+    document, content = _read(source, languages, fuzzy)
+    with _Journal(output.with_name(f"{output.name}.part"), origin) as journal:
+        texts = _translated(document, translate, numbers, journal.complete, progress)
+        (written, encoding), report, is_whole = _result(
+            str(source), document, content, format_, texts
+        )
+        if encoding != document.encoding:
+            logger.warning("%s is in UTF-8, since %s lacks letters", output, document.encoding)
+        with replacing(output) as temporary:
+            temporary.write_bytes(written)
+        if is_whole:  # else much is left that could be right
+            journal.remove()
+    return report
+
+
+def translate_page(
+    text: str, translate: Translate, languages: Languages, *, numbers: bool = True
+) -> tuple[str, FileReport]:
+    """Translates HTML, a page or a part of one, in memory; see `translate_file`."""
+    content = codecs.BOM_UTF8 + utf8(text)  # whatever encoding the page names
+    document = _document("the text", ".html", content, languages)
+
+    def complete(texts: list[str], numbers: bool, *_: Any) -> dict[str, Found]:
+        return dict(zip(texts, translate(texts, numbers), strict=True))
+
+    texts = _translated(document, translate, numbers, complete)
+    (written, _), report, _ = _result("", document, content, _HTML, texts)
+    return written.removeprefix(codecs.BOM_UTF8).decode(), report
+
+
+def _result(
+    name: str,
+    document: Document,
+    content: bytes,
+    format_: Format,
+    translations: dict[str, Found],
+) -> tuple[tuple[bytes, str], FileReport, bool]:
+    """Returns the file after translation, its encoding, a report, and whether all was read."""
     right: list[tuple[bytes, str]] = []  # results that were read as the source is
 
     def write(good: _Good) -> tuple[bytes, str]:
@@ -140,25 +179,18 @@ def translate_file(
         except (ValueError, LookupError, AssertionError, RecursionError) as error:
             difference = " ".join(str(error).split())  # each library has its own
         if difference:
-            raise UserError(f"The result is not read as {source} is: {difference}")
+            raise UserError(f"The result is not read as the source is: {difference}")
         right[:] = [written]
         return written
 
-    with _Journal(output.with_name(f"{output.name}.part"), origin) as journal:
-        translations = _translated(document, translate, numbers, journal, progress)
-        outcomes = [(entry, *_pieces_of(entry, translations)) for entry in document.entries]
-        good = [(entry, pieces) for entry, pieces, reason, _ in outcomes if not reason]
-        readings, faults = iter(range(_MOST_READINGS)), dict[int, str]()
-        sound = _sound(good, write, readings, faults)
-        # One reading has found all of them right, or the right ones are read together now.
-        written, encoding = right[-1] if sound is good and right else write(sound)
-        if encoding != document.encoding:
-            logger.warning("%s is in UTF-8, since %s lacks letters", output, document.encoding)
-        with replacing(output) as temporary:
-            temporary.write_bytes(written)
-        if next(readings, None) is not None:  # else much is left that could be right
-            journal.remove()
-    return _report(source, document, outcomes, {id(entry) for entry, _ in sound}, faults)
+    outcomes = [(entry, *_pieces_of(entry, translations)) for entry in document.entries]
+    good = [(entry, pieces) for entry, pieces, reason, _ in outcomes if not reason]
+    readings, faults = iter(range(_MOST_READINGS)), dict[int, str]()
+    sound = _sound(good, write, readings, faults)
+    # One reading has found all of them right, or the right ones are read together now.
+    written = right[-1] if sound is good and right else write(sound)
+    report = _report(name, document, outcomes, {id(entry) for entry, _ in sound}, faults)
+    return written, report, next(readings, None) is not None
 
 
 def _sound(
@@ -206,25 +238,31 @@ def require_format(path: Path) -> str:
     return suffix
 
 
-def _read(
-    path: Path, format_: Format, languages: Languages, fuzzy: bool
-) -> tuple[Document, bytes]:
-    """Reads a file; also tries the second reading, which must find it equal to itself."""
+def _read(path: Path, languages: Languages, fuzzy: bool) -> tuple[Document, bytes]:
     try:
         content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    return _document(str(path), path.suffix, content, languages, fuzzy), content
+
+
+def _document(
+    name: str, suffix: str, content: bytes, languages: Languages, fuzzy: bool = False
+) -> Document:
+    """Reads a file; also tries the second reading, which must find it equal to itself."""
+    format_ = FORMATS[suffix.lower()]
+    try:
         read = partial(po.read, fuzzy=fuzzy) if format_ is _PO else format_.read
         document = read(content, languages)
         difference = format_.compare(content, content)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except ImportError as error:
-        raise missing_extra(f"A {path.suffix} file", error.name or "", "files") from None
+        raise missing_extra(f"A {suffix} file", error.name or "", "files") from None
     except (UserError, ValueError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"{path} cannot be translated: {reason}.") from None
+        raise UserError(f"{name} cannot be translated: {reason}.") from None
     if difference:
-        raise UserError(f"{path} is read in two ways: {difference}.")
-    return document, content
+        raise UserError(f"{name} is read in two ways: {difference}.")
+    return document
 
 
 # --- Texts -----------------------------------------------------------------------------------
@@ -238,15 +276,15 @@ def _translated(
     document: Document,
     translate: Translate,
     numbers: bool,
-    journal: "_Journal",
-    progress: Callable[[int, int], None] | None,
+    complete: Callable[..., dict[str, Found]],
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Found]:
     """Returns the translations of all texts that are sent, each once."""
     texts = [text for entry in document.entries for text in entry.texts if _has_words(text)]
     sent = list(dict.fromkeys(tagged(text.pieces).text for text in texts))
-    found = journal.complete(sent, False, translate, progress)
+    found = complete(sent, False, translate, progress)
     wrong = [text for text in sent if _numbers(text) != _numbers(found[text].text)] * numbers
-    again = journal.complete(wrong, True, translate, progress)
+    again = complete(wrong, True, translate, progress)
     return found | again
 
 
@@ -425,7 +463,7 @@ class _Journal:
 
 
 def _report(
-    source: Path,
+    source: str,
     document: Document,
     outcomes: Iterable[tuple],
     kept: set[int],
@@ -445,7 +483,7 @@ def _report(
     counts.update(row[2] for row in rows if row[2])
     records = [
         {
-            "file": str(source), "line": document.line(start), "name": name,
+            "file": source, "line": document.line(start), "name": name,
             "reasons": [f"left: {reason}", *warnings] if reason else warnings,
             "source": texts, "translation": found,
         }
