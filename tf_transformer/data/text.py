@@ -13,12 +13,12 @@ import os
 import re
 import unicodedata
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Any, Generic, Literal, TypeVar
 
 from tf_transformer.base.errors import UserError
@@ -426,17 +426,64 @@ def in_chunks(items: Iterable[Item], *sizes: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-class Reservoir(list, Generic[Item]):
-    """A uniform sample of the items offered, at most `size` (Vitter 1985, algorithm R)."""
+class Sample(Generic[Item]):
+    """A uniform sample of numbered items whose sizes are at most `most` in all.
 
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size, self.offered, self._random = size, 0, Random(1)
+    These are the items with the smallest hashes of their numbers, as many as half of the bound
+    on it, again and again, leaves: more than about half of `most`, or all there are. So the
+    sample depends neither on the order of the items nor on how they are split among machines.
+    """
 
-    def offer(self, item: Item) -> None:
-        """Takes the item, or not; perhaps another one leaves."""
-        self.offered += 1
-        if len(self) < self.size:
-            self.append(item)
-        elif (slot := int(self._random.random() * self.offered)) < self.size:
-            self[slot] = item
+    def __init__(self, most: int) -> None:
+        self._most, self._bound, self._total = most, 1 << 64, 0
+        self._items: list[Item] = []
+        self._keys, self._numbers, self._sizes = array("Q"), array("Q"), array("Q")
+
+    def offer(self, number: int, item: Item, size: int = 1) -> None:
+        """Takes an item, or not; perhaps others leave."""
+        self._take(_mixed(number), number, size, item)
+        self._shrink()
+
+    def add(self, other: "Sample[Item]") -> None:
+        """Takes the items of another sample, of other numbers."""
+        self._bound = min(self._bound, other._bound)
+        for row in zip(other._keys, other._numbers, other._sizes, other._items, strict=True):
+            self._take(*row)
+        self._shrink()
+
+    def _take(self, key: int, number: int, size: int, item: Item) -> None:
+        if key < self._bound:
+            self._keys.append(key)
+            self._numbers.append(number)
+            self._sizes.append(size)
+            self._items.append(item)
+            self._total += size
+
+    def _shrink(self) -> None:
+        while self._total > self._most:
+            self._bound //= 2
+            stays = [key < self._bound for key in self._keys]
+            columns = (self._keys, self._numbers, self._sizes)
+            self._keys, self._numbers, self._sizes = (
+                array("Q", itertools.compress(column, stays)) for column in columns
+            )
+            self._items = list(itertools.compress(self._items, stays))
+            self._total = sum(self._sizes)
+
+    def taken(self) -> list[Item]:
+        """Returns the items by their numbers."""
+        order = sorted(range(len(self._items)), key=self._numbers.__getitem__)
+        return [self._items[place] for place in order]
+
+
+def sampled_number(corpus: int, line: int) -> int:
+    """Returns the number, for `Sample`, of a line of the i-th corpus; both are from 0."""
+    return corpus << 40 | line
+
+
+def _mixed(number: int) -> int:
+    """Returns 64 bits that look random, others for each number (Steele 2014, SplitMix)."""
+    number = (number + 0x9E3779B97F4A7C15) % (1 << 64)
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % (1 << 64)
+    number = (number ^ number >> 27) * 0x94D049BB133111EB % (1 << 64)
+    return number ^ number >> 31

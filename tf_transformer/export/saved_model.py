@@ -14,6 +14,7 @@ import sentencepiece
 import tensorflow as tf
 
 from tf_transformer.base.errors import UserError, one_line
+from tf_transformer.base.parallel import at_once
 from tf_transformer.base.system import refuse_in_fork
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import utf8
@@ -28,7 +29,7 @@ from tf_transformer.decoding.interface import (
     token_limits,
     warn_of_long,
 )
-from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
+from tf_transformer.decoding.streams import Progress, most_streams, streams_for
 from tf_transformer.export.card import checked_card, config_in
 from tf_transformer.export.operations import check_operations
 from tf_transformer.export.versions import check_readable

@@ -22,9 +22,9 @@ from importlib import resources
 from typing import Any
 
 from tf_transformer.base.errors import missing_extra, quoted
+from tf_transformer.base.parallel import at_once
 from tf_transformer.data import builtin
 from tf_transformer.decoding.interface import ClosedError, Translation
-from tf_transformer.decoding.streams import at_once
 from tf_transformer.export.saved_model import column
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.terms.protection import Slotted, translate_kept

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from tf_transformer.base.parallel import at_once, usable_cores
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.sentencepiece_model import ModelProto, PieceType
 from tf_transformer.data.text import SIDES
@@ -103,9 +104,11 @@ def mined_spans(
     model = _estimated(words(np.arange(0, len(corpus), step)))
     counts = np.zeros(len(corpus), np.int64)
     spans = []
-    for rows in _chunks(sizes):
-        source, target = words(rows)
-        links, pairs = _aligned(source, target, model)
+
+    def aligned(rows: np.ndarray) -> tuple[AlignedSpans, np.ndarray]:
+        return _aligned(*words(rows), model)
+
+    for rows, (links, pairs) in at_once(_chunks(sizes), aligned, usable_cores()):
         counts[rows] = np.bincount(pairs, minlength=len(rows))
         spans.append(links)
         if progress:
