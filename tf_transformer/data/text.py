@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import IO, Any, Generic, Literal, TypeVar
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing, sha256
@@ -80,7 +80,7 @@ def read_lines(path: Path | int) -> Iterator[str]:
     damaged gzip file, is not UTF-8, or has the line ends of old Macs.
     """
     for number, line in enumerate(_read_raw(path), start=1):
-        yield _decoded(path, number, line).removesuffix("\n").removesuffix("\r")
+        yield line_of(path, number, line)
 
 
 def read_text(path: Path | int) -> str:
@@ -110,7 +110,12 @@ def _read_arriving(descriptor: int) -> Iterator[list[bytes]]:
         yield [b"".join(parts)]
 
 
-def _decoded(path: Path | int, number: int, line: bytes) -> str:
+def line_of(path: Path | str | int, number: int, line: bytes) -> str:
+    """Decodes a line of `raw_lines`, from 1, without its end; UserError if it is not UTF-8."""
+    return _decoded(path, number, line).removesuffix("\n").removesuffix("\r")
+
+
+def _decoded(path: Path | str | int, number: int, line: bytes) -> str:
     if number == 1:
         line = line.removeprefix(codecs.BOM_UTF8)
     try:
@@ -125,15 +130,20 @@ def _decoded(path: Path | int, number: int, line: bytes) -> str:
 
 def _read_raw(path: Path | int) -> Iterator[bytes]:
     with read_errors(path), _opened(path) as file:
-        first = file.readline()
-        if not first.endswith(b"\n") and b"\r" in first[:-1]:
-            raise UserError(
-                f"{_name(path)}: lines must end in LF or CRLF. Received: CR alone, as on old "
-                r"Macs. Convert the file, for example with tr '\r' '\n'."
-            )
-        if first:
-            yield first
-        yield from file
+        yield from raw_lines(path, file)
+
+
+def raw_lines(path: Path | str | int, file: IO[bytes]) -> Iterator[bytes]:
+    """Yields the lines of an open file; UserError, which names `path`, as `read_lines`."""
+    first = file.readline()
+    if not first.endswith(b"\n") and b"\r" in first[:-1]:
+        raise UserError(
+            f"{_name(path)}: lines must end in LF or CRLF. Received: CR alone, as on old "
+            r"Macs. Convert the file, for example with tr '\r' '\n'."
+        )
+    if first:
+        yield first
+    yield from file
 
 
 def _opened(path: Path | int) -> Any:
@@ -153,7 +163,7 @@ def read_errors(path: Path | int) -> Iterator[None]:
         raise UserError(f"{_name(path)} cannot be read: {error.strerror or error}.") from None
 
 
-def _name(path: Path | int) -> str:
+def _name(path: Path | str | int) -> str:
     return "stdin" if path == 0 else str(path)
 
 

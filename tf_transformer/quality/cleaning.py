@@ -19,13 +19,12 @@ from tf_transformer.base.output import NamedProgress
 from tf_transformer.base.parallel import MOST_PROCESSES, Processes, at_once, usable_cores
 from tf_transformer.config import DataConfig
 from tf_transformer.data.text import ParallelText, corpora, in_chunks, text_key
-from tf_transformer.quality.defects import Judge
+from tf_transformer.quality.defects import DUPLICATE, OVERLAP, Judge
 from tf_transformer.quality.doctor import PROGRESS_EVERY, Count, Survey
 
 HELD_OUT = 2_000  # pairs of dev, and of test
 HELD_OUT_SHARE = 0.05  # of a small text
 SPLITS = ("train", "dev", "test")
-DUPLICATE, OVERLAP = "duplicates", "overlap"
 _MANY = 50_000  # pairs from which it is worth starting other processes
 _CHUNK_PAIRS = 1_000  # judged by one process
 _LATER = (*SPLITS, DUPLICATE, OVERLAP)  # what may become of a pair without a defect

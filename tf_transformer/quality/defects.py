@@ -12,6 +12,8 @@ from tf_transformer.config import DataConfig
 from tf_transformer.data.text import CONTROL, is_visible, text_key
 from tf_transformer.terms.spans import differences
 
+SAMPLE_PAIRS = 100_000  # pairs of a split held in memory at most
+DUPLICATE, OVERLAP = "duplicates", "overlap"  # defects of pairs that others show
 MAX_SKEW = 3.0  # factor by which a pair's length ratio may differ from the median
 SKEW_FROM = 20  # characters; in shorter pairs a single word changes the ratio too much
 

@@ -37,6 +37,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import symbol_pieces, symbols_of
 from tf_transformer.quality.defects import (
     MAX_SKEW,
+    SAMPLE_PAIRS,
     Languages,
     is_copy,
     is_skewed,
@@ -46,7 +47,6 @@ from tf_transformer.quality.defects import (
 from tf_transformer.run.run_tokenizer import train_configured_tokenizer
 from tf_transformer.translation.task import TranslationTask
 
-SAMPLE_PAIRS = 100_000  # pairs of a split held in memory at most
 PROGRESS_EVERY = 10_000
 QUICK_PAIRS = 50_000  # training pairs to examine when training starts
 BROKEN = 0.001  # share of lines without a warning, for three checks of characters
