@@ -8,6 +8,7 @@ import argparse
 import json
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -87,7 +88,6 @@ def _run(options: argparse.Namespace, apply: Any) -> None:
     words = options.beam
     if not any(word.startswith("--runner") for word in words):
         words = [*_LOCAL, _PROCESSES, *words]
-    logging.getLogger("apache_beam").setLevel(logging.ERROR)
     threading.excepthook = _worker_lost
     with _output(options.output) as folder:
         pipeline = beam.Pipeline(options=PipelineOptions(words))
@@ -101,8 +101,9 @@ def _run(options: argparse.Namespace, apply: Any) -> None:
         except Exception as error:
             if options.traceback:
                 raise
-            last = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-            raise UserError(f"The pipeline has failed: {one_line(last[0])}") from error
+            *_, last = [type(error).__name__, *str(error).strip().splitlines()]
+            reason = last.removeprefix(f"{UserError.__module__}.{UserError.__name__}: ")
+            raise UserError(f"The pipeline has failed: {one_line(reason)}") from error
         found = result.metrics().query()["counters"]
         counts: dict[str, int] = {}
         for each in found:
@@ -215,9 +216,22 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status."""
-    options, options_of_beam = _parser().parse_known_args(arguments)
-    options.beam = options_of_beam
+    options, others = _parser().parse_known_args(arguments)
+    options.beam = others
+    if not options.traceback:
+        _hold_back()
     return run_command(options)
+
+
+def _hold_back() -> None:
+    """Discards what workers and libraries print to stderr, where Python's own lines go on.
+
+    Of Beam's log, what it says about its options is shown.
+    """
+    sys.stderr = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    logging.getLogger().addHandler(logging.NullHandler())
+    logging.getLogger("apache_beam.options").addHandler(logging.StreamHandler(sys.stderr))
 
 
 if __name__ == "__main__":

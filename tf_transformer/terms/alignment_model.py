@@ -21,7 +21,7 @@ from tf_transformer.data.vocabulary import SPACE_PIECE
 
 _ROUNDS = 5  # of expectation and maximisation
 _LINKS = 1 << 23  # from which the model is estimated
-_CHUNK = 1 << 22  # links computed at once
+_CHUNK = 1 << 18  # links computed at once, which fit into the caches of a core
 _SURE = 0.5  # above it, a word has one link
 _FREQUENT = 1 / 100  # of all words: articles and the like, which are no terms
 _LONG_WORD = 6  # pieces on average: the text has no spaces, and each piece is a word
@@ -106,7 +106,8 @@ def mined_spans(
     spans = []
 
     def aligned(rows: np.ndarray) -> tuple[AlignedSpans, np.ndarray]:
-        return _aligned(*words(rows), model)
+        source, target = words(rows)
+        return _aligned(source, target, model)
 
     for rows, (links, pairs) in at_once(_chunks(sizes), aligned, usable_cores()):
         counts[rows] = np.bincount(pairs, minlength=len(rows))
