@@ -4,9 +4,7 @@ from tf_transformer.base.errors import missing_extra
 
 try:
     from tf_transformer.bulk.transforms import Clean, ReadLines, Score, Translate
-except ModuleNotFoundError as error:
-    if not (error.name or "").startswith("apache_beam"):
-        raise
+except ModuleNotFoundError:
     raise missing_extra("tf_transformer.bulk", "apache-beam", "beam") from None
 
 __all__ = ["Clean", "ReadLines", "Score", "Translate"]

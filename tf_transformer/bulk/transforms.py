@@ -1,14 +1,14 @@
-"""Lines and pairs with keys, read, translated, scored and cleaned as Apache Beam's transforms.
+"""Lines with keys, (file, number from 1), read, translated, scored and cleaned by Apache Beam.
 
-Beam splits a collection into bundles as it likes, and computes a bundle again if a machine is
-lost. Nothing here depends on that: what becomes of a line is a function of the line, or of all
-lines whatever their order. A line keeps its key, file and number from 1, by which the results
-can be put in order again.
+An element is a key and the cells of its line: (text,) or (source, target). Beam bundles them as
+it likes, and may compute a bundle again: what becomes of a line depends on no other, or on all
+whatever their order. Each transform returns collections by name; "main" has what went well.
 """
 
+import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias
 
@@ -17,301 +17,211 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from apache_beam.utils.shared import Shared
 
+import tf_transformer
 from tf_transformer.base.errors import UserError, one_line
 from tf_transformer.base.output import single_line
 from tf_transformer.config import DataConfig
-from tf_transformer.data.text import (
-    ParallelText,
-    Sample,
-    corpora,
-    line_of,
-    raw_lines,
-    sampled_number,
-    text_key,
-)
+from tf_transformer.data.text import Sample, corpora, line_of, raw_lines, text_key
 from tf_transformer.quality.defects import DUPLICATE, OVERLAP, SAMPLE_PAIRS, Judge
 
-Key: TypeAlias = tuple[str, int]  # file and line, from 1
-Pair: TypeAlias = tuple[str, str]  # source and target
-BATCH = 256  # lines for the model at once, which it sorts into batches by length
-FAILED, SUSPECT, REJECTED = "failed", "suspect", "rejected"  # names of outputs beside
+Element: TypeAlias = tuple[tuple[str, int], tuple[str, ...]]
 
 
-def counted(name: str, number: int = 1) -> None:
+def count(name: str, number: int = 1) -> None:
     """Adds to a counter of the pipeline."""
     Metrics.counter("tf_transformer", name).inc(number)
 
 
-def _failed(key: Key, reason: object, content: object) -> Any:
-    counted(FAILED)
-    return beam.pvalue.TaggedOutput(FAILED, (key, one_line(reason), content))
+def _beside(name: str, key: tuple[str, int], reason: str, *cells: Any) -> Any:
+    """Returns an element of another collection, counted by that name or by the reason."""
+    count(reason if name == "rejected" else name)
+    return beam.pvalue.TaggedOutput(name, (key, (reason, *cells)))
 
 
 class ReadLines(beam.PTransform):
-    """Reads files of lines, or of pairs: two files for each, or a table of two columns.
+    """Reads texts, each of one file, or of a file of sources and one of targets, plain or .gz.
 
-    Beam opens them, so that they may lie where it can read, and unpacks .gz. A file is read by
-    one worker; its lines are then spread over all.
-
-    Args:
-        files: for each text one file, or that of its sources and that of its targets.
-        columns: those of a line: 1, or 2 for tables.
-
-    Returns:
-        `main`: ((file, line), text), or ((file, line), (source, target)); `failed`: ((file,
-        line), reason, bytes) for a line that is not UTF-8 or a table's without two columns.
+    A text is read by one worker, and its lines are spread over all. Returns "main", and
+    "failed" with reasons: what is not UTF-8, or a table's line without so many `columns`.
     """
 
-    def __init__(self, files: Sequence[tuple[str, ...]], columns: int = 1) -> None:
+    def __init__(self, texts: Sequence[tuple[str, ...]], columns: int) -> None:
         super().__init__()
-        self._files, self._columns = list(files), columns
+        self._texts, self._read = texts, functools.partial(_read, columns=columns)
 
     def expand(self, pbegin: Any) -> Any:
-        """Applies the transform to the pipeline."""
-        read = beam.ParDo(_Read(self._columns)).with_outputs(FAILED, main="main")
-        texts = pbegin | beam.Create(self._files, reshuffle=False) | beam.Reshuffle()
-        found = texts | "read" >> read
-        return {"main": found.main | "spread" >> beam.Reshuffle(), FAILED: found[FAILED]}
+        """Applies the transform to a pipeline."""
+        texts = pbegin | beam.Create(self._texts) | "texts" >> beam.Reshuffle()
+        found = texts | beam.FlatMap(self._read).with_outputs("failed", main="main")
+        return {"main": found.main | "lines" >> beam.Reshuffle(), "failed": found.failed}
 
 
-class _Read(beam.DoFn):
-    def __init__(self, columns: int) -> None:
-        self._columns = columns
-
-    def process(self, files: tuple[str, ...]) -> Iterator[Any]:
-        with ExitStack() as stack:
-            opened = [stack.enter_context(FileSystems.open(file)) for file in files]
-            raw = map(raw_lines, files, opened)
-            for number, row in enumerate(itertools.zip_longest(*raw), start=1):
-                if None in row:
-                    raise UserError(
-                        "Parallel files must have the same number of lines. Received: only "
-                        f"one with a line {number:,} of {' and '.join(files)}."
-                    )
-                key = files[0], number
-                try:
-                    both = zip(files, row, strict=True)
-                    sides = [line_of(file, number, line) for file, line in both]
-                    if self._columns > len(files):
-                        sides = sides[0].split("\t")
-                    if len(sides) != self._columns:
-                        raise UserError(f"{len(sides)} columns instead of {self._columns}")
-                except UserError as error:
-                    yield _failed(key, error, b"\t".join(row))
-                else:
-                    yield key, (tuple(sides) if self._columns > 1 else sides[0])
+def _read(files: tuple[str, ...], columns: int) -> Iterator[Any]:
+    with ExitStack() as stack:
+        opened = [stack.enter_context(FileSystems.open(file)) for file in files]
+        rows = itertools.zip_longest(*map(raw_lines, files, opened))
+        for number, row in enumerate(rows, start=1):
+            if None in row:
+                names = " and ".join(files)
+                raise UserError(f"Only one file has a line {number:,}. Received: {names}.")
+            try:
+                lines = [line_of(file, number, line) for file, line in zip(files, row)]  # noqa: B905
+                cells = tuple(lines if len(lines) == columns else lines[0].split("\t"))
+                if len(cells) != columns:
+                    raise UserError(f"{len(cells)} columns instead of {columns}")
+                yield (files[0], number), cells
+            except UserError as error:
+                text = b"\t".join(row).decode("utf-8", "replace").strip("\r\n")
+                yield _beside("failed", (files[0], number), str(error), text)
 
 
-class _Computed(beam.PTransform):
-    """What a model computes for batches of elements."""
-
-    def __init__(self, model: str, batch: int, options: dict[str, Any]) -> None:
-        super().__init__()
-        self._batch, self._compute = batch, _Compute(model, self._answers, options)
-
-    _answers: Callable[..., Sequence[Any]]
-
-    def expand(self, elements: Any) -> Any:
-        """Applies the transform to a collection."""
-        sizes = {"min_batch_size": self._batch, "max_batch_size": self._batch}
-        batches = elements | beam.BatchElements(**sizes)
-        found = batches | beam.ParDo(self._compute).with_outputs(FAILED, SUSPECT, main="main")
-        return {name: found[name] for name in ("main", SUSPECT, FAILED)}
-
-
-class _Compute(beam.DoFn):
-    def __init__(self, model: str, answers: Callable[..., Any], options: dict) -> None:
-        self._model, self._answers, self._options = model, answers, options
-        self._shared = Shared()  # one model for all threads of a process
-
-    def setup(self) -> None:
-        self._translator = self._shared.acquire(self._load)
-
-    def _load(self) -> Any:
-        import tf_transformer
-
-        return tf_transformer.load(self._model)
-
-    def process(self, batch: Sequence[tuple[Key, Any]]) -> Iterator[Any]:
-        start = time.monotonic()
-        yield from self._found(batch)
-        counted("lines", len(batch))
-        counted("milliseconds", round(1_000 * (time.monotonic() - start)))
-
-    def _found(self, batch: Sequence[tuple[Key, Any]]) -> Iterator[Any]:
-        """Yields the results; those that fail alone, found by halves, come out beside."""
-        try:
-            contents = [content for _, content in batch]
-            answers = self._answers(self._translator, contents, **self._options)
-        except Exception as error:  # whatever it is, the other lines can do without this one
-            if len(batch) == 1:
-                yield _failed(batch[0][0], f"{type(error).__name__}: {error}", batch[0][1])
-                return
-            half = len(batch) // 2
-            yield from self._found(batch[:half])
-            yield from self._found(batch[half:])
-            return
-        for (key, content), answer in zip(batch, answers, strict=True):
-            figures = single_line(answer), answer.score, answer.log_prob, answer.num_tokens
-            counted("tokens", answer.num_tokens)
-            yield key, figures
-            if reasons := answer.warnings:
-                counted(SUSPECT)
-                yield beam.pvalue.TaggedOutput(SUSPECT, (key, reasons, content, figures[0]))
-
-
-class Translate(_Computed):
-    """Translates lines, ((file, line), text), as `Translator.translate` does.
+class Translate(beam.PTransform):
+    """Translates texts by `Translator.translate`.
 
     Args:
-        model: an export, or whatever `tf_transformer.load` takes, where the workers find it.
-            Each process loads it once.
-        batch: lines for the model at once.
-        **options: of `Translator.translate`, such as `alpha=1.0`.
+        model: what `tf_transformer.load` takes, such as an export, at a path that all workers
+            see. Each process loads it once.
+        batch: number of lines for the model at once.
+        **options: of `translate`, such as `alpha=1.0`.
 
     Returns:
-        `main`: (key, (translation, score, log_prob, tokens)); `suspect`: (key, reasons, text,
-        translation) for those of `main` that look wrong; `failed`: (key, reason, text) for
-        lines that have no translation.
+        "main": keys with score, log-probability and translation; "suspect": reasons, text and
+        translation of those that look wrong; "failed": reason and text where it failed.
 
     Example:
         >>> with beam.Pipeline() as pipeline:
-        ...     lines = pipeline | ReadLines([("part-1.en",), ("part-2.en",)])
+        ...     lines = pipeline | ReadLines([("part-1.en",), ("part-2.en",)], 1)
         ...     found = lines["main"] | Translate("exported/transformer")
         ...     found["main"] | beam.Map(print)
     """
 
-    def __init__(self, model: str, batch: int = BATCH, **options: Any) -> None:
-        super().__init__(model, batch, options)
+    method = "translate"
 
-    @staticmethod
-    def _answers(translator: Any, texts: list[str], **options: Any) -> Sequence[Any]:
-        return translator.translate(texts, **options)
+    def __init__(self, model: str, batch: int = 256, **options: Any) -> None:
+        super().__init__()
+        self._batch, self._compute = batch, _Compute(model, self.method, options)
+
+    def expand(self, elements: Any) -> Any:
+        """Applies the transform to a collection."""
+        names = ("suspect", "failed")
+        batches = elements | beam.BatchElements(self._batch, self._batch)
+        found = batches | beam.ParDo(self._compute).with_outputs(*names, main="main")
+        return {name: found[name] for name in ("main", *names)}
 
 
-class Score(_Computed):
-    """Scores pairs, ((file, line), (source, target)), as `Translator.score` does.
+class Score(Translate):
+    """Scores pairs by `Translator.score`; see `Translate`, with targets for translations."""
 
-    Arguments and outputs are those of `Translate`, with the target for the translation.
-    """
+    method = "score"
 
-    def __init__(self, model: str, batch: int = BATCH, **options: Any) -> None:
-        super().__init__(model, batch, options)
 
-    @staticmethod
-    def _answers(translator: Any, pairs: list[Pair], **options: Any) -> Sequence[Any]:
-        sources, targets = map(list, zip(*pairs, strict=True))
-        return translator.score(sources, targets, **options)
+class _Compute(beam.DoFn):
+    def __init__(self, model: str, method: str, options: dict[str, Any]) -> None:
+        self._load = functools.partial(tf_transformer.load, model)
+        self._method, self._options = method, options
+        self._shared = Shared()  # by the threads of a process
+
+    def setup(self) -> None:
+        model = self._shared.acquire(self._load)
+        self._answers = functools.partial(getattr(model, self._method), **self._options)
+
+    def process(self, batch: Sequence[Element]) -> Iterator[Any]:
+        start = time.monotonic()
+        yield from self._found(batch)
+        count("lines", len(batch))
+        count("milliseconds", round(1_000 * (time.monotonic() - start)))
+
+    def _found(self, batch: Sequence[Element]) -> Iterator[Any]:
+        """Yields what the model answers; what fails by itself, found by halves, is beside."""
+        keys, rows = zip(*batch, strict=True)
+        try:
+            answers = self._answers(*map(list, zip(*rows, strict=True)))
+        except Exception as error:  # whatever it is, the other lines are well without this one
+            if len(batch) == 1:
+                reason = one_line(f"{type(error).__name__}: {error}")
+                yield _beside("failed", keys[0], reason, *rows[0])
+                return
+            half = len(batch) // 2
+            yield from itertools.chain(self._found(batch[:half]), self._found(batch[half:]))
+            return
+        for key, row, answer in zip(keys, rows, answers, strict=True):
+            count("tokens", answer.num_tokens)
+            yield key, (answer.score, answer.log_prob, single_line(answer))
+            if reasons := answer.warnings:
+                yield _beside("suspect", key, "; ".join(reasons), row[0], single_line(answer))
 
 
 class Clean(beam.PTransform):
-    """Keeps the pairs that `doctor --clean` keeps, as train, dev or test, each once.
-
-    The rules, and the sample of pairs that tells what is usual, are the same ones. Equal pairs
-    are found by grouping: the first stays, in the order of `files`.
+    """Keeps the pairs that `doctor --clean` keeps as train, dev or test, by its rules.
 
     Args:
-        files: the files in the keys, in the order in which doctor has the texts.
-        data: settings of the text: `max_length` and `bleu_tokenizer`.
-        held: names of dev and test texts, as `data` has them: a pair that shares a side with
-            one of theirs is rejected.
+        files: those of the keys, in doctor's order: the first of equal pairs stays.
+        data: settings of the text: `max_length`, `bleu_tokenizer`, and those of `held`.
+        held: dev and test texts, with which no pair that is kept shares a side.
         numbers: whether to reject pairs whose numbers differ.
 
     Returns:
-        `main`: ((file, line), (source, target)); `rejected`: (key, reason, pair).
+        "main", and "rejected" with reasons.
     """
 
     def __init__(
-        self,
-        files: Sequence[str],
-        data: DataConfig,
-        held: Sequence[str] = (),
-        numbers: bool = False,
+        self, files: Sequence[str], data: DataConfig, held: Sequence[str] = (), numbers=False
     ) -> None:
         super().__init__()
-        self._places = {file: place for place, file in enumerate(files)}
-        self._data, self._numbers = data, numbers
-        self._held = held_keys(corpora(held, data))
+        self._places = {file: place << 40 for place, file in enumerate(files)}
+        self._judge = functools.partial(Judge, data=data, numbers=numbers)
+        pairs = [pair for text in corpora(held, data) for pair in text.plain_pairs()]
+        self._held = [frozenset(text_key(pair[side]) for pair in pairs) for side in (0, 1)]
 
     def expand(self, pairs: Any) -> Any:
         """Applies the transform to a collection."""
-        data, numbers = self._data, self._numbers
-        judge = (
-            pairs
-            | "sample" >> beam.CombineGlobally(_Sampling(self._places))
-            | "learn" >> beam.Map(lambda sample: Judge(sample.taken(), data, numbers))
-        )
-        judged = pairs | "judge" >> beam.ParDo(
-            _Judge(), beam.pvalue.AsSingleton(judge)
-        ).with_outputs(REJECTED, main="main")
-        apart = (
-            judged.main
-            | "group" >> beam.GroupByKey()
-            | "each once" >> beam.ParDo(_Once(self._places, self._held)).with_outputs(
-                REJECTED, main="main"
-            )
-        )  # fmt: skip
-        rejected = (judged[REJECTED], apart[REJECTED]) | "all rejected" >> beam.Flatten()
-        return {"main": apart.main, REJECTED: rejected}
-
-
-def held_keys(texts: Sequence[ParallelText]) -> tuple[frozenset[int], frozenset[int]]:
-    """Returns the hashes of all sources, and of all targets."""
-    pairs = [pair for text in texts for pair in text.plain_pairs()]
-    sources, targets = (frozenset(text_key(pair[side]) for pair in pairs) for side in (0, 1))
-    return sources, targets
+        places, outputs = self._places, {"main": "main"}
+        sample = pairs | beam.CombineGlobally(_Sampling(places))
+        judge = beam.pvalue.AsSingleton(sample | beam.Map(self._judge))
+        judged = pairs | beam.FlatMap(_judged, judge).with_outputs("rejected", **outputs)
+        once = beam.FlatMap(_once, places, self._held).with_outputs("rejected", **outputs)
+        apart = judged.main | beam.GroupByKey() | "once" >> once
+        return {
+            "main": apart.main, "rejected": (judged.rejected, apart.rejected) | beam.Flatten()
+        }  # fmt: skip
 
 
 class _Sampling(beam.CombineFn):
     def __init__(self, places: dict[str, int]) -> None:
         self._places = places
 
-    def create_accumulator(self) -> Sample[Pair]:
+    def create_accumulator(self) -> Sample:
         return Sample(SAMPLE_PAIRS)
 
-    def add_input(self, sample: Sample[Pair], element: tuple[Key, Pair]) -> Sample[Pair]:
+    def add_input(self, sample: Sample, element: Element) -> Sample:
         (file, line), pair = element
-        sample.offer(sampled_number(self._places[file], line - 1), pair)
+        sample.offer(self._places[file] + line, (*pair, self._places[file] + line))
         return sample
 
-    def merge_accumulators(self, samples: Iterable[Sample[Pair]]) -> Sample[Pair]:
-        result = self.create_accumulator()
-        for sample in samples:
-            result.add(sample)
-        return result
+    def merge_accumulators(self, samples: Iterable[Sample]) -> Sample:
+        return functools.reduce(Sample.add, samples, self.create_accumulator())
 
-    def extract_output(self, sample: Sample[Pair]) -> Sample[Pair]:
-        return sample
+    def extract_output(self, sample: Sample) -> list[tuple]:
+        return sorted(sample, key=lambda pair: pair[2])
 
 
-def _rejected(key: Key, reason: str, pair: Pair) -> Any:
-    counted(reason)
-    return beam.pvalue.TaggedOutput(REJECTED, (key, reason, pair))
+def _judged(element: Element, judge: Judge) -> Iterator[Any]:
+    key, pair = element
+    count("lines")
+    if defect := judge.defect(*pair):
+        yield _beside("rejected", key, defect, *pair)
+    else:
+        yield tuple(map(text_key, pair)), element
 
 
-class _Judge(beam.DoFn):
-    def process(self, element: tuple[Key, Pair], judge: Judge) -> Iterator[Any]:
-        key, pair = element
-        counted("lines")
-        if defect := judge.defect(*pair):
-            yield _rejected(key, defect, pair)
+def _once(group: tuple, places: dict[str, int], held: Sequence[frozenset]) -> Iterator[Any]:
+    hashes, equal = group
+    first = min(places[file] + line for (file, line), _ in equal)
+    overlaps = any(key in known for key, known in zip(hashes, held, strict=True))
+    for key, pair in equal:
+        is_first = places[key[0]] + key[1] == first
+        if is_first and not overlaps:
+            count("kept")
+            yield key, pair
         else:
-            yield tuple(map(text_key, pair)), (key, pair)
-
-
-class _Once(beam.DoFn):
-    def __init__(self, places: dict[str, int], held: tuple[frozenset, ...]) -> None:
-        self._places, self._held = places, held
-
-    def process(self, group: tuple[Pair, Iterable[tuple[Key, Pair]]]) -> Iterator[Any]:
-        hashes, equal = group
-        first = min((self._places[file], line) for (file, line), _ in equal)
-        overlaps = any(key in held for key, held in zip(hashes, self._held, strict=True))
-        for key, pair in equal:
-            if (self._places[key[0]], key[1]) != first:
-                yield _rejected(key, DUPLICATE, pair)
-            elif overlaps:
-                yield _rejected(key, OVERLAP, pair)
-            else:
-                counted("kept")
-                yield key, pair
+            yield _beside("rejected", key, OVERLAP if is_first else DUPLICATE, *pair)

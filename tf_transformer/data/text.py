@@ -436,59 +436,44 @@ def in_chunks(items: Iterable[Item], *sizes: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-class Sample(Generic[Item]):
+class Sample(list, Generic[Item]):
     """A uniform sample of numbered items whose sizes are at most `most` in all.
 
-    These are the items with the smallest hashes of their numbers, as many as half of the bound
-    on it, again and again, leaves: more than about half of `most`, or all there are. So the
-    sample depends neither on the order of the items nor on how they are split among machines.
+    It has the items whose hashes of their numbers are below a bound, which is halved as often
+    as they are too many: so it is the same in any order, and however it was put together.
     """
 
     def __init__(self, most: int) -> None:
+        super().__init__()
         self._most, self._bound, self._total = most, 1 << 64, 0
-        self._items: list[Item] = []
-        self._keys, self._numbers, self._sizes = array("Q"), array("Q"), array("Q")
+        self._keys, self._sizes = array("Q"), array("Q")
 
     def offer(self, number: int, item: Item, size: int = 1) -> None:
         """Takes an item, or not; perhaps others leave."""
-        self._take(_mixed(number), number, size, item)
-        self._shrink()
-
-    def add(self, other: "Sample[Item]") -> None:
-        """Takes the items of another sample, of other numbers."""
-        self._bound = min(self._bound, other._bound)
-        for row in zip(other._keys, other._numbers, other._sizes, other._items, strict=True):
-            self._take(*row)
-        self._shrink()
-
-    def _take(self, key: int, number: int, size: int, item: Item) -> None:
-        if key < self._bound:
+        if (key := _mixed(number)) < self._bound:
             self._keys.append(key)
-            self._numbers.append(number)
             self._sizes.append(size)
-            self._items.append(item)
+            self.append(item)
             self._total += size
+            if self._total > self._most:
+                self._set([*zip(self._keys, self._sizes, self, strict=True)])
 
-    def _shrink(self) -> None:
-        while self._total > self._most:
+    def add(self, other: "Sample[Item]") -> "Sample[Item]":
+        """Takes the items of another sample, and returns this one."""
+        self._bound = min(self._bound, other._bound)
+        rows = [*zip(self._keys, self._sizes, self, strict=True)]
+        self._set(rows + [*zip(other._keys, other._sizes, other, strict=True)])
+        return self
+
+    def _set(self, rows: list[tuple[int, int, Item]]) -> None:
+        while True:
+            rows = [row for row in rows if row[0] < self._bound]
+            self._total = sum(row[1] for row in rows)
+            if self._total <= self._most:
+                break
             self._bound //= 2
-            stays = [key < self._bound for key in self._keys]
-            columns = (self._keys, self._numbers, self._sizes)
-            self._keys, self._numbers, self._sizes = (
-                array("Q", itertools.compress(column, stays)) for column in columns
-            )
-            self._items = list(itertools.compress(self._items, stays))
-            self._total = sum(self._sizes)
-
-    def taken(self) -> list[Item]:
-        """Returns the items by their numbers."""
-        order = sorted(range(len(self._items)), key=self._numbers.__getitem__)
-        return [self._items[place] for place in order]
-
-
-def sampled_number(corpus: int, line: int) -> int:
-    """Returns the number, for `Sample`, of a line of the i-th corpus; both are from 0."""
-    return corpus << 40 | line
+        self._keys, self._sizes = (array("Q", (row[i] for row in rows)) for i in (0, 1))
+        self[:] = [row[2] for row in rows]
 
 
 def _mixed(number: int) -> int:

@@ -97,9 +97,7 @@ def train_tokenizer(
     sample: Sample[str] = Sample(TRAINING_BYTES)
     for number, line in enumerate(_usable(lines)):
         sample.offer(number, line, len(line.encode()) + _LINE_COST)
-    chosen = sample.taken()
-    del sample  # its memory is for SentencePiece
-    if not chosen:
+    if not sample:
         raise UserError(
             "There is no text to train a tokenizer on: every line is empty or longer than "
             f"{LINE_BYTES:,} bytes."
@@ -111,7 +109,7 @@ def train_tokenizer(
         "user_defined_symbols": symbols,
     }
     try:
-        model = _train_model(chosen, normalization, **options)
+        model = _train_model(sample, normalization, **options)
     except RuntimeError as error:
         raise _explain(str(error), vocab_size) from None
     with replacing(Path(path)) as temporary:

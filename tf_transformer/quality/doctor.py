@@ -30,7 +30,6 @@ from tf_transformer.data.text import (
     Sample,
     SideName,
     corpora,
-    sampled_number,
     text_key,
 )
 from tf_transformer.data.tokenizer import Tokenizer
@@ -130,11 +129,11 @@ class Survey:
                     pair = Pair(*texts, index)
                     if wanted:
                         self.shared.update(key for key in pair.keys if key in wanted)
-                    sample.offer(sampled_number(place, index - self._starts[-1]), pair)
+                    sample.offer(place << 40 | index - self._starts[-1] + 1, pair)
                     if hashed:
                         self.keys.append(text_key(" \0 ".join(texts)))
                     self.pairs += 1
-        self.sample = sample.taken()
+        self.sample = sample
 
 
 Surveys = Sequence[Survey]
