@@ -26,13 +26,13 @@ def test_results_come_in_order_from_as_many_processes_as_wanted():
     with Processes(str.upper, 3) as upper:
         texts = [letter * 50_000 for letter in "abcdefghijklmnop"]  # more than a pipe holds
         assert [*at_once(texts, upper, 3)] == [(text, text.upper()) for text in texts]
-        assert len({process.pid for process in upper._all}) == 3
-    assert all(process.returncode == -signal.SIGKILL for process in upper._all)
+        assert len({process.pid for process in upper.all}) == 3
+    assert all(process.returncode == -signal.SIGKILL for process in upper.all)
 
 
 def test_a_killed_process_is_one_error():
     with Processes(time.sleep, 2) as sleep:
-        os.kill(sleep._all[0].pid, signal.SIGKILL)
+        os.kill(sleep.all[0].pid, signal.SIGKILL)
         with pytest.raises(UserError, match=r"has ended \(status -9\)"):
             list(at_once([0.1] * 9, sleep, 2))
 
@@ -42,7 +42,7 @@ import os, time
 from tf_transformer.base.parallel import Processes
 processes = Processes(time.sleep, 2)
 processes(0)
-print(*[each.pid for each in processes._all], flush=True)
+print(*[each.pid for each in processes.all], flush=True)
 os.kill(os.getpid(), 9)
 """
 

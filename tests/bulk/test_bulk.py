@@ -126,7 +126,7 @@ def test_a_sample_does_not_depend_on_how_its_items_are_split(monkeypatch):
         whole.offer(number, (str(number), "", number))
         combine.add_input(parts[number % 7], (("a", number), (str(number), "")))
     taken = combine.extract_output(combine.merge_accumulators(parts[::-1]))
-    assert taken == whole and 30 < len(taken) <= 100
+    assert taken == whole.items() and 30 < len(taken) <= 100
 
 
 # --- Translating and scoring -----------------------------------------------------------------

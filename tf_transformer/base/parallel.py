@@ -60,46 +60,32 @@ def at_once(
 
 
 class Processes:
-    """A function that other processes compute, as many at a time as there are.
+    """A function that so many other processes compute, for `at_once`; with 1, this one does.
 
-    For work in Python, of which one process does one piece at a time, however many threads it
-    has: `at_once(items, processes, number)`. A number of 1 is this process alone.
-
-    Function, items and results are pickled. The processes import what they need anew: they are
-    no forks, which would lack TensorFlow's threads, and do not run the main script again, as
-    those of `multiprocessing` would. They end with this one, however it ends.
+    For work in Python, of which a process does one piece at a time. Function, items and results
+    are pickled. They are no forks, which would lack TensorFlow's threads, do not run the main
+    script again, as those of `multiprocessing` would, and end with this one, however it ends.
     """
 
     def __init__(self, function: Callable[[Any], Any], number: int) -> None:
         self._function, self._idle = function, SimpleQueue[subprocess.Popen]()
-        text = (
-            f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _serve; _serve()"
-        )
-        words, pipe = [sys.executable, "-c", text], subprocess.PIPE
-        self._all = [
-            subprocess.Popen(words, stdin=pipe, stdout=pipe)
-            for _ in range(number if number > 1 else 0)
-        ]
-        for process in self._all:
+        serve = f"import sys; sys.path[:] = {sys.path!r}; import {__name__} as p; p.serve()"
+        words, pipe = [sys.executable, "-c", serve], subprocess.PIPE
+        number = number if number > 1 else 0
+        self.all = [subprocess.Popen(words, stdin=pipe, stdout=pipe) for _ in range(number)]
+        for process in self.all:
             self._idle.put(process)
             with suppress(BrokenPipeError):  # its first item tells
-                self._send(process, function)
-
-    @staticmethod
-    def _send(process: subprocess.Popen, item: Any) -> None:
-        assert process.stdin
-        pickle.dump(item, process.stdin, pickle.HIGHEST_PROTOCOL)
-        process.stdin.flush()
+                _send(process.stdin, function)
 
     def __call__(self, item: Any) -> Any:
         """Returns the function's result; UserError if the process that computes it ends."""
-        if not self._all:
+        if not self.all:
             return self._function(item)
         process = self._idle.get()
-        assert process.stdout
         try:
-            self._send(process, item)
-            return pickle.load(process.stdout)
+            _send(process.stdin, item)
+            return pickle.load(process.stdout)  # type: ignore[arg-type]
         except (EOFError, OSError, pickle.UnpicklingError):
             raise UserError(
                 f"A process that computes for this one has ended (status {process.wait()}), "
@@ -112,12 +98,17 @@ class Processes:
         return self
 
     def __exit__(self, *_) -> None:
-        for process in self._all:
+        for process in self.all:
             process.kill()
             process.communicate()
 
 
-def _serve() -> None:
+def _send(stream: Any, item: Any) -> None:
+    pickle.dump(item, stream, pickle.HIGHEST_PROTOCOL)
+    stream.flush()
+
+
+def serve() -> None:
     """Computes what arrives on stdin until it ends: a function, and then its items."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the other process decides
     answers = os.fdopen(os.dup(1), "wb")
@@ -125,6 +116,4 @@ def _serve() -> None:
     with suppress(EOFError, BrokenPipeError):
         function = pickle.load(sys.stdin.buffer)
         while True:
-            item = pickle.load(sys.stdin.buffer)
-            pickle.dump(function(item), answers, pickle.HIGHEST_PROTOCOL)
-            answers.flush()
+            _send(answers, function(pickle.load(sys.stdin.buffer)))

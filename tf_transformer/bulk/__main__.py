@@ -27,12 +27,12 @@ _MAIN = {"translate": "translated", "score": "scored", "clean": "kept"}
 
 
 def _run(options: argparse.Namespace) -> None:
-    from apache_beam import Map, Pipeline
-    from apache_beam.io import WriteToText
-    from apache_beam.io.filesystems import FileSystems
-    from apache_beam.options.pipeline_options import PipelineOptions
+    from tf_transformer.bulk import ReadLines  # first: it says which package is missing
 
-    from tf_transformer import bulk
+    from apache_beam import Map, Pipeline  # isort: skip
+    from apache_beam.io import WriteToText  # isort: skip
+    from apache_beam.io.filesystems import FileSystems  # isort: skip
+    from apache_beam.options.pipeline_options import PipelineOptions  # isort: skip
 
     texts = _texts(options)
     if options.name == "clean":
@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> None:
     output = options.output
     with nullcontext(output) if "://" in output else new_folder(Path(output)) as folder:
         pipeline = Pipeline(options=PipelineOptions(words))
-        lines = pipeline | bulk.ReadLines(texts, 1 if options.name == "translate" else 2)
+        lines = pipeline | ReadLines(texts, 1 if options.name == "translate" else 2)
         tables = {"unreadable": lines["failed"], **(lines["main"] | transform)}
         for name, rows in tables.items():
             path = f"{folder}/{_MAIN[options.name] if name == 'main' else name}"

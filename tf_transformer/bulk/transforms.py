@@ -202,7 +202,7 @@ class _Sampling(beam.CombineFn):
         return functools.reduce(Sample.add, samples, self.create_accumulator())
 
     def extract_output(self, sample: Sample) -> list[tuple]:
-        return sorted(sample, key=lambda pair: pair[2])
+        return sorted(sample.items(), key=lambda pair: pair[2])
 
 
 def _judged(element: Element, judge: Judge) -> Iterator[Any]:

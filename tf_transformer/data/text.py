@@ -13,7 +13,6 @@ import os
 import re
 import unicodedata
 import zlib
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -436,7 +435,7 @@ def in_chunks(items: Iterable[Item], *sizes: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-class Sample(list, Generic[Item]):
+class Sample(Generic[Item]):
     """A uniform sample of numbered items whose sizes are at most `most` in all.
 
     It has the items whose hashes of their numbers are below a bound, which is halved as often
@@ -444,36 +443,34 @@ class Sample(list, Generic[Item]):
     """
 
     def __init__(self, most: int) -> None:
-        super().__init__()
         self._most, self._bound, self._total = most, 1 << 64, 0
-        self._keys, self._sizes = array("Q"), array("Q")
+        self._rows: list[tuple[int, int, Item]] = []  # hash, size, item
 
     def offer(self, number: int, item: Item, size: int = 1) -> None:
         """Takes an item, or not; perhaps others leave."""
         if (key := _mixed(number)) < self._bound:
-            self._keys.append(key)
-            self._sizes.append(size)
-            self.append(item)
+            self._rows.append((key, size, item))
             self._total += size
             if self._total > self._most:
-                self._set([*zip(self._keys, self._sizes, self, strict=True)])
+                self._shrink()
 
     def add(self, other: "Sample[Item]") -> "Sample[Item]":
         """Takes the items of another sample, and returns this one."""
         self._bound = min(self._bound, other._bound)
-        rows = [*zip(self._keys, self._sizes, self, strict=True)]
-        self._set(rows + [*zip(other._keys, other._sizes, other, strict=True)])
+        self._rows += other._rows
+        self._shrink()
         return self
 
-    def _set(self, rows: list[tuple[int, int, Item]]) -> None:
-        while True:
-            rows = [row for row in rows if row[0] < self._bound]
-            self._total = sum(row[1] for row in rows)
-            if self._total <= self._most:
-                break
+    def _shrink(self) -> None:
+        self._rows = [row for row in self._rows if row[0] < self._bound]
+        self._total = sum(size for _, size, _ in self._rows)
+        if self._total > self._most:
             self._bound //= 2
-        self._keys, self._sizes = (array("Q", (row[i] for row in rows)) for i in (0, 1))
-        self[:] = [row[2] for row in rows]
+            self._shrink()
+
+    def items(self) -> list[Item]:
+        """Returns the items, in the order in which they came."""
+        return [item for *_, item in self._rows]
 
 
 def _mixed(number: int) -> int:

@@ -36,10 +36,8 @@ from tf_transformer.data.text import Sample, corpora, read_errors, well_formed
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
-# A random sample of so many bytes suffices, and bounds the memory: of lines of 40 bytes some
-# two million. Training needs some seven times as much as the text of the sample.
-TRAINING_BYTES = 1 << 28
-_LINE_COST = 100  # bytes of a string beside its text
+TRAINING_BYTES = 1 << 28  # a random sample of so many suffices, and bounds the memory
+_LINE_COST = 200  # bytes of a line in it beside its text
 # SentencePiece silently skips longer lines. Training on pairs would drop them too: a piece has
 # at most 16 characters, so they have more tokens than `data.max_length` usually allows.
 LINE_BYTES = 4_192
@@ -97,7 +95,9 @@ def train_tokenizer(
     sample: Sample[str] = Sample(TRAINING_BYTES)
     for number, line in enumerate(_usable(lines)):
         sample.offer(number, line, len(line.encode()) + _LINE_COST)
-    if not sample:
+    chosen = sample.items()
+    del sample  # its memory is for SentencePiece
+    if not chosen:
         raise UserError(
             "There is no text to train a tokenizer on: every line is empty or longer than "
             f"{LINE_BYTES:,} bytes."
@@ -109,7 +109,7 @@ def train_tokenizer(
         "user_defined_symbols": symbols,
     }
     try:
-        model = _train_model(sample, normalization, **options)
+        model = _train_model(chosen, normalization, **options)
     except RuntimeError as error:
         raise _explain(str(error), vocab_size) from None
     with replacing(Path(path)) as temporary:

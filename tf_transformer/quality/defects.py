@@ -145,13 +145,7 @@ def _marks(line: str) -> set[str]:
 
 
 class Judge:
-    """Finds the defects of pairs, by what is usual in a sample; another process can have it.
-
-    Args:
-        sample: pairs, the more the better up to `LEARNED_PAIRS`.
-        data: says how long lines may be, and whether they are tokenised.
-        numbers: whether other numbers on the sides are a defect.
-    """
+    """Finds the defects of pairs, by what is usual in a sample; other processes may have it."""
 
     def __init__(self, sample: Sequence[Sequence], data: DataConfig, numbers: bool) -> None:
         self._usual, self._languages = usual_ratio(sample), Languages(sample)

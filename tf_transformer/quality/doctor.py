@@ -133,7 +133,7 @@ class Survey:
                     if hashed:
                         self.keys.append(text_key(" \0 ".join(texts)))
                     self.pairs += 1
-        self.sample = sample
+        self.sample = sample.items()
 
 
 Surveys = Sequence[Survey]
