@@ -13,6 +13,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from tf_transformer.bulk import transforms
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != "apache_beam":
+            raise
         raise missing_extra("tf_transformer.bulk", "apache-beam", "beam") from None
     return getattr(transforms, name)

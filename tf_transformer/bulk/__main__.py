@@ -27,12 +27,14 @@ _MAIN = {"translate": "translated", "score": "scored", "clean": "kept"}
 
 
 def _run(options: argparse.Namespace) -> None:
-    from tf_transformer.bulk import ReadLines  # first: it says which package is missing
+    from tf_transformer import bulk
 
-    from apache_beam import Map, Pipeline  # isort: skip
-    from apache_beam.io import WriteToText  # isort: skip
-    from apache_beam.io.filesystems import FileSystems  # isort: skip
-    from apache_beam.options.pipeline_options import PipelineOptions  # isort: skip
+    read_lines = bulk.ReadLines  # first: it says which package is missing
+
+    from apache_beam import Map, Pipeline
+    from apache_beam.io import WriteToText
+    from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
 
     texts = _texts(options)
     if options.name == "clean":
@@ -48,7 +50,7 @@ def _run(options: argparse.Namespace) -> None:
     output = options.output
     with nullcontext(output) if "://" in output else new_folder(Path(output)) as folder:
         pipeline = Pipeline(options=PipelineOptions(words))
-        lines = pipeline | ReadLines(texts, 1 if options.name == "translate" else 2)
+        lines = pipeline | read_lines(texts, 1 if options.name == "translate" else 2)
         tables = {"unreadable": lines["failed"], **(lines["main"] | transform)}
         for name, rows in tables.items():
             path = f"{folder}/{_MAIN[options.name] if name == 'main' else name}"
@@ -130,7 +132,7 @@ def _main() -> int:
     options.beam, options.command, options.stdout_is_data = beam, _run, False
     threading.excepthook = _worker_lost
     if not options.traceback:  # what Python prints is shown, not what workers and libraries do
-        sys.stderr = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
+        sys.stderr = os.fdopen(os.dup(2), "w", 1, "utf-8", "backslashreplace")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         logging.getLogger().addHandler(logging.NullHandler())
         logging.getLogger("apache_beam.options").addHandler(logging.StreamHandler(sys.stderr))
