@@ -5,6 +5,7 @@ at the end, and elsewhere the file counts.json is the last one.
 """
 
 import argparse
+import glob
 import json
 import logging
 import os
@@ -83,7 +84,10 @@ def _texts(options: argparse.Namespace) -> list[tuple[str, ...]]:
             if not (options.source and options.target):
                 raise UserError(f"--source and --target are needed for a PREFIX: {name}.")
             patterns = [f"{name}.{options.source}", f"{name}.{options.source}.gz"]
-        found = [each.path for it in FileSystems.match(patterns) for each in it.metadata_list]
+        found = [path for each in patterns for path in glob.glob(each)]
+        if "://" in name:  # of relative names Beam matches none
+            matches = FileSystems.match(patterns)
+            found = [file.path for match in matches for file in match.metadata_list]
         if not found:
             raise UserError(f"There is no {' and no '.join(patterns)}.")
         for path in found:
