@@ -16,14 +16,14 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_249,  # lines without blanks, comments and docstrings
-    "package lines": 28_813,
-    "package files": 147,
-    "tests lines": 27_894,
-    "tests files": 164,
+    "package code": 19_616,  # lines without blanks, comments and docstrings
+    "package lines": 29_362,
+    "package files": 151,
+    "tests lines": 28_231,
+    "tests files": 166,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
-    "refusals": 236,  # `raise UserError`
+    "refusals": 242,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }
