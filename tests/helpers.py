@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import pytest
 
+from tf_transformer.data import builtin
 from tools.compare_commits.comparison import arrays
 
 Made = TypeVar("Made")
@@ -122,3 +123,26 @@ def assert_nothing_moved(lines: list[tuple[str, str, str]], translated: str) -> 
         if text in _KEPT:
             assert f"{row}\n" == mark + text + end
         assert f"{row}\n".startswith(mark) and f"{row}\n".endswith(end)
+
+
+DEFECTS = {
+    "empty lines": lambda source, target: [(source, "\u200b")],
+    "encoding": lambda source, target: [(source, f"{target} Ã¤")],
+    "control characters": lambda source, target: [(f"{source}\x07", target)],
+    "HTML entities": lambda source, target: [(source, f"{target} &amp;")],
+    "length": lambda source, target: [(f"{source} a" * 100, target)],
+    "length ratio": lambda source, target: [(source, f"{target} " * 5)],
+    "copies": lambda source, target: [(source, f" {source}")],
+    "languages (swapped)": lambda source, target: [(target, source)],
+    "languages (target)": lambda source, target: [(source, f"The {source}")],
+    "duplicates": lambda source, target: [(source, target)] * 2,
+}
+
+
+def dirty_pairs() -> list[tuple[str, str]]:
+    """1,500 pairs of the built-in corpus, 50 of each of `DEFECTS` among the first 1,000."""
+    rows = []
+    for n, pair in enumerate(builtin.pairs(1_500)):
+        defect = [*DEFECTS, *[""] * 10][n % 20] if n < 1_000 else ""
+        rows += DEFECTS[defect](*pair) if defect else [pair]
+    return rows

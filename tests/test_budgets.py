@@ -16,14 +16,14 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_629,  # lines without blanks, comments and docstrings
-    "package lines": 29_313,
-    "package files": 148,
-    "tests lines": 28_258,
-    "tests files": 165,
+    "package code": 19_616,  # lines without blanks, comments and docstrings
+    "package lines": 29_362,
+    "package files": 151,
+    "tests lines": 28_231,
+    "tests files": 166,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
-    "refusals": 239,  # `raise UserError`
+    "refusals": 242,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }

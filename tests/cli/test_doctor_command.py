@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from command_line import assert_refused, tree
+from helpers import DEFECTS, dirty_pairs
 
 from tf_transformer.cli.main import main
-from tf_transformer.data import builtin
 from tf_transformer.data.text import write_pairs
 
 TEXT = [
@@ -102,28 +102,11 @@ def test_without_any_option_the_built_in_corpus_is_checked(workplace, capsys):
     assert {check for verdict, check, _ in found if verdict != "ok"} == {"variety"}
 
 
-DEFECTS = {
-    "empty lines": lambda source, target: [(source, "\u200b")],
-    "encoding": lambda source, target: [(source, f"{target} Ã¤")],
-    "control characters": lambda source, target: [(f"{source}\x07", target)],
-    "HTML entities": lambda source, target: [(source, f"{target} &amp;")],
-    "length": lambda source, target: [(f"{source} a" * 100, target)],
-    "length ratio": lambda source, target: [(source, f"{target} " * 5)],
-    "copies": lambda source, target: [(source, f" {source}")],
-    "languages (swapped)": lambda source, target: [(target, source)],
-    "languages (target)": lambda source, target: [(source, f"The {source}")],
-    "duplicates": lambda source, target: [(source, target)] * 2,
-}
-
-
 @pytest.fixture
 def dirty(tmp_path, monkeypatch) -> list[tuple[str, str]]:
     """Pairs in dirty.en and dirty.de: 50 of each of `DEFECTS` among the first 1,000."""
     monkeypatch.chdir(tmp_path)
-    rows = []
-    for n, pair in enumerate(builtin.pairs(1_500)):
-        defect = [*DEFECTS, *[""] * 10][n % 20] if n < 1_000 else ""
-        rows += DEFECTS[defect](*pair) if defect else [pair]
+    rows = dirty_pairs()
     write_pairs(Path("dirty"), ("en", "de"), rows)
     return rows
 

@@ -107,7 +107,7 @@ def test_seeding_tensorflow_does_not_destroy_a_tokenizer(tokenizer):
 
 
 def test_training_is_deterministic_even_on_a_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_transformer.data.vocabulary.TRAINING_LINES", 100)
+    monkeypatch.setattr("tf_transformer.data.vocabulary.TRAINING_BYTES", 60_000)
     rng = np.random.default_rng(0)
     lines = ["".join(rng.choice(list("abcde "), 40)) for _ in range(500)]
     paths = [tmp_path / "sub" / "1.model", tmp_path / "2.model"]

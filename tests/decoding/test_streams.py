@@ -11,6 +11,7 @@ import tensorflow as tf
 from command_line import environment
 
 from tf_transformer import load
+from tf_transformer.base import parallel
 from tf_transformer.decoding import streams as module
 from tf_transformer.decoding.streams import (
     by_length,
@@ -94,12 +95,12 @@ def test_a_stream_has_at_least_four_sentences(streams):
 
 
 def test_the_cpu_limit_of_a_container_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_CPU_LIMIT", tmp_path / "cpu.max")
-    all_cores = module._cores()  # there is no such file
+    monkeypatch.setattr(parallel, "_CPU_LIMIT", tmp_path / "cpu.max")
+    all_cores = parallel.usable_cores()  # there is no such file
     (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert module._cores() == all_cores
+    assert parallel.usable_cores() == all_cores
     (tmp_path / "cpu.max").write_text("50000 100000\n")
-    assert module._cores() == 1
+    assert parallel.usable_cores() == 1
 
 
 # By cores and --threads: threads of an operation, and streams.
@@ -122,10 +123,10 @@ import tensorflow as tf
 from tf_transformer.cli.main import main
 from tf_transformer.decoding import streams
 for cores, number in json.loads(sys.argv[1]):
-    streams._cores = lambda: cores
+    streams.usable_cores = lambda: cores
     streams.use_threads(number)
     print(tf.config.threading.get_intra_op_parallelism_threads(), streams.most_streams())
-streams._cores = lambda: 12
+streams.usable_cores = lambda: 12
 main(["translate", sys.argv[2]])
 print(tf.config.threading.get_intra_op_parallelism_threads(), streams.most_streams())
 """
@@ -162,7 +163,7 @@ def test_once_tensorflow_has_computed_its_number_stays():
 
 
 def test_a_gpu_computes_one_stream_with_the_threads_of_tensorflow(monkeypatch):
-    monkeypatch.setattr(module, "_cores", lambda: 8)
+    monkeypatch.setattr(module, "usable_cores", lambda: 8)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
     monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", None)
     use_threads()
@@ -173,5 +174,5 @@ def test_a_gpu_computes_one_stream_with_the_threads_of_tensorflow(monkeypatch):
     ("cores", "width", "threads"), [(1, 512, 1), (2, 1024, 2), (8, 512, 4), (8, 256, 1)]
 )
 def test_in_litert_only_wide_models_use_several_threads(cores, width, threads, monkeypatch):
-    monkeypatch.setattr(module, "_cores", lambda: cores)
+    monkeypatch.setattr(module, "usable_cores", lambda: cores)
     assert lite_threads(width) == threads

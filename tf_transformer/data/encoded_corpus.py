@@ -15,6 +15,7 @@ import numpy as np
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import new_folder, parse_json, sha256
+from tf_transformer.base.parallel import at_once, usable_cores
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.text import SIDES, SideName, identity, in_chunks
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # corpora are read without TensorFlow
     from tf_transformer.data.tokenizer import Tokenizer
 
 INFO_FILE = "corpus.json"
-CHUNK_PAIRS = 2048  # tokenised at once, by all cores
+CHUNK_PAIRS = 2048  # tokenised by one core
 
 # Of source and target, the ids of all pairs in a row, and their lengths [pairs].
 Sides = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -195,8 +196,10 @@ def encode_corpus(
     def encoded(pairs: Sequence[tuple[str, ...]]) -> tuple[Sides, Dropped]:
         sides = []
         for side, sentences in zip(SIDES, zip(*pairs, strict=True), strict=True):
-            ids, _ = tokenizer.encode(sentences, side)
-            sides.append((ids.values.numpy(), ids.row_lengths().numpy().astype(np.int32)))
+            rows = tokenizer.ids(sentences, side)
+            lengths = np.array([len(row) + 1 for row in rows], np.int32)
+            ids = (number for row in rows for number in (*row, EOS_ID))
+            sides.append((np.fromiter(ids, np.int32, lengths.sum()), lengths))
         (_, source_lengths), (_, target_lengths) = sides
         return sides, _dropped(source_lengths, target_lengths, max_length, max_ratio)
 
@@ -220,8 +223,8 @@ def encode_corpus(
         sizes = []
         for pairs in texts:
             before = counts["kept"]
-            for batch in in_chunks(pairs, CHUNK_PAIRS):
-                sides, dropped = chosen(batch)
+            chunks = in_chunks(pairs, CHUNK_PAIRS)
+            for batch, (sides, dropped) in at_once(chunks, chosen, usable_cores()):
                 keep = ~np.any(list(dropped.values()), axis=0)
                 counts["read"] += len(batch)
                 counts["kept"] += int(keep.sum())

@@ -18,8 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from random import Random
-from typing import Any, Generic, Literal, TypeVar
+from typing import IO, Any, Generic, Literal, TypeVar
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import replacing, sha256
@@ -80,7 +79,7 @@ def read_lines(path: Path | int) -> Iterator[str]:
     damaged gzip file, is not UTF-8, or has the line ends of old Macs.
     """
     for number, line in enumerate(_read_raw(path), start=1):
-        yield _decoded(path, number, line).removesuffix("\n").removesuffix("\r")
+        yield line_of(path, number, line)
 
 
 def read_text(path: Path | int) -> str:
@@ -110,7 +109,12 @@ def _read_arriving(descriptor: int) -> Iterator[list[bytes]]:
         yield [b"".join(parts)]
 
 
-def _decoded(path: Path | int, number: int, line: bytes) -> str:
+def line_of(path: Path | str | int, number: int, line: bytes) -> str:
+    """Decodes a line of `raw_lines`, from 1, without its end; UserError if it is not UTF-8."""
+    return _decoded(path, number, line).removesuffix("\n").removesuffix("\r")
+
+
+def _decoded(path: Path | str | int, number: int, line: bytes) -> str:
     if number == 1:
         line = line.removeprefix(codecs.BOM_UTF8)
     try:
@@ -125,15 +129,20 @@ def _decoded(path: Path | int, number: int, line: bytes) -> str:
 
 def _read_raw(path: Path | int) -> Iterator[bytes]:
     with read_errors(path), _opened(path) as file:
-        first = file.readline()
-        if not first.endswith(b"\n") and b"\r" in first[:-1]:
-            raise UserError(
-                f"{_name(path)}: lines must end in LF or CRLF. Received: CR alone, as on old "
-                r"Macs. Convert the file, for example with tr '\r' '\n'."
-            )
-        if first:
-            yield first
-        yield from file
+        yield from raw_lines(path, file)
+
+
+def raw_lines(path: Path | str | int, file: IO[bytes]) -> Iterator[bytes]:
+    """Yields the lines of an open file; UserError, which names `path`, as `read_lines`."""
+    first = file.readline()
+    if not first.endswith(b"\n") and b"\r" in first[:-1]:
+        raise UserError(
+            f"{_name(path)}: lines must end in LF or CRLF. Received: CR alone, as on old "
+            r"Macs. Convert the file, for example with tr '\r' '\n'."
+        )
+    if first:
+        yield first
+    yield from file
 
 
 def _opened(path: Path | int) -> Any:
@@ -153,7 +162,7 @@ def read_errors(path: Path | int) -> Iterator[None]:
         raise UserError(f"{_name(path)} cannot be read: {error.strerror or error}.") from None
 
 
-def _name(path: Path | int) -> str:
+def _name(path: Path | str | int) -> str:
     return "stdin" if path == 0 else str(path)
 
 
@@ -426,17 +435,47 @@ def in_chunks(items: Iterable[Item], *sizes: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-class Reservoir(list, Generic[Item]):
-    """A uniform sample of the items offered, at most `size` (Vitter 1985, algorithm R)."""
+class Sample(Generic[Item]):
+    """A uniform sample of numbered items whose sizes are at most `most` in all.
 
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size, self.offered, self._random = size, 0, Random(1)
+    It has the items whose hashes of their numbers are below a bound, which is halved as often
+    as they are too many: so it is the same in any order, and however it was put together.
+    """
 
-    def offer(self, item: Item) -> None:
-        """Takes the item, or not; perhaps another one leaves."""
-        self.offered += 1
-        if len(self) < self.size:
-            self.append(item)
-        elif (slot := int(self._random.random() * self.offered)) < self.size:
-            self[slot] = item
+    def __init__(self, most: int) -> None:
+        self._most, self._bound, self._total = most, 1 << 64, 0
+        self._rows: list[tuple[int, int, Item]] = []  # hash, size, item
+
+    def offer(self, number: int, item: Item, size: int = 1) -> None:
+        """Takes an item, or not; perhaps others leave."""
+        if (key := _mixed(number)) < self._bound:
+            self._rows.append((key, size, item))
+            self._total += size
+            if self._total > self._most:
+                self._shrink()
+
+    def add(self, other: "Sample[Item]") -> "Sample[Item]":
+        """Takes the items of another sample, and returns this one."""
+        self._bound = min(self._bound, other._bound)
+        self._rows += other._rows
+        self._shrink()
+        return self
+
+    def _shrink(self) -> None:
+        self._rows = [row for row in self._rows if row[0] < self._bound]
+        self._total = sum(size for _, size, _ in self._rows)
+        if self._total > self._most:
+            self._bound //= 2
+            self._shrink()
+
+    def items(self) -> list[Item]:
+        """Returns the items, in the order in which they came."""
+        return [item for *_, item in self._rows]
+
+
+def _mixed(number: int) -> int:
+    """Returns 64 bits that look random, others for each number (Steele 2014, SplitMix)."""
+    number = (number + 0x9E3779B97F4A7C15) % (1 << 64)
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % (1 << 64)
+    number = (number ^ number >> 27) * 0x94D049BB133111EB % (1 << 64)
+    return number ^ number >> 31

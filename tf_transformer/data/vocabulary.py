@@ -32,11 +32,12 @@ from tf_transformer.config import (
 )
 from tf_transformer.config.config import SETTINGS
 from tf_transformer.config.settings import require_words, split_tags
-from tf_transformer.data.text import Reservoir, corpora, read_errors, well_formed
+from tf_transformer.data.text import Sample, corpora, read_errors, well_formed
 
 SPACE_PIECE = "\u2581"  # what SentencePiece writes for a space
 SPECIAL_IDS = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
-TRAINING_LINES = 2_000_000  # a random sample of this size suffices, and bounds the memory
+TRAINING_BYTES = 1 << 28  # a random sample of so many suffices, and bounds the memory
+_LINE_COST = 200  # bytes of a line in it beside its text
 # SentencePiece silently skips longer lines. Training on pairs would drop them too: a piece has
 # at most 16 characters, so they have more tokens than `data.max_length` usually allows.
 LINE_BYTES = 4_192
@@ -91,10 +92,12 @@ def train_tokenizer(
     SETTINGS["data.tokenizer_kind"].check("kind", kind)
     symbols = sorted(set(symbols))
     require_words("symbols", symbols)
-    sample: Reservoir[str] = Reservoir(TRAINING_LINES)
-    for line in _usable(lines):
-        sample.offer(line)
-    if not sample:
+    sample: Sample[str] = Sample(TRAINING_BYTES)
+    for number, line in enumerate(_usable(lines)):
+        sample.offer(number, line, len(line.encode()) + _LINE_COST)
+    chosen = sample.items()
+    del sample  # its memory is for SentencePiece
+    if not chosen:
         raise UserError(
             "There is no text to train a tokenizer on: every line is empty or longer than "
             f"{LINE_BYTES:,} bytes."
@@ -106,18 +109,20 @@ def train_tokenizer(
         "user_defined_symbols": symbols,
     }
     try:
-        model = _train_model(sample, normalization, **options)
+        model = _train_model(chosen, normalization, **options)
     except RuntimeError as error:
         raise _explain(str(error), vocab_size) from None
     with replacing(Path(path)) as temporary:
         temporary.write_bytes(model)
 
 
-def _train_model(lines: Sequence[str], normalization: str, **options: object) -> bytes:
+def _train_model(lines: list[str], normalization: str, **options: object) -> bytes:
+    """Trains on the lines, which are removed from the list: SentencePiece has a copy."""
+    lines.reverse()
     model = io.BytesIO()
     with _rule_arguments(normalization) as rule:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=(lines.pop() for _ in range(len(lines))),
             model_writer=model,
             byte_fallback=True,
             minloglevel=2,

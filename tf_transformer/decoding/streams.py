@@ -1,23 +1,17 @@
 """Streams: batches of sentences computed at the same time, and the threads that they share."""
 
 import math
-import os
-import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from tf_transformer.base.parallel import at_once, usable_cores
 from tf_transformer.config import PAD_ID
 
 if TYPE_CHECKING:  # `--help` waits for no NumPy
     import numpy as np
 
 Progress: TypeAlias = Callable[[int], None]  # takes the number of sentences done so far
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -65,30 +59,6 @@ def _longest_first(lengths: Sequence[int]) -> list[int]:
     return sorted(range(len(lengths)), key=lambda row: -lengths[row])
 
 
-def at_once(
-    items: Iterable[Item], compute: Callable[[Item], Result], streams: int
-) -> Iterator[tuple[Item, Result]]:
-    """Yields items and their results, in order, computing `streams` of them at a time."""
-    if streams == 1:
-        for item in items:
-            yield item, compute(item)
-        return
-    rest, waiting = iter(items), deque[tuple[Item, Future[Result]]]()
-    with ThreadPoolExecutor(streams) as pool:
-        try:
-            waiting.extend(
-                (one, pool.submit(compute, one)) for one in islice(rest, streams + 1)
-            )
-            while waiting:
-                item, future = waiting.popleft()
-                result = future.result()
-                waiting.extend((one, pool.submit(compute, one)) for one in islice(rest, 1))
-                yield item, result
-        finally:  # also after an error: items that have not started are cancelled
-            for _, future in waiting:
-                future.cancel()
-
-
 def padded(rows: Sequence["np.ndarray"]) -> "np.ndarray":
     """Returns the rows as int32 [B, longest], padded with PAD at the end."""
     import numpy as np
@@ -102,7 +72,6 @@ def padded(rows: Sequence["np.ndarray"]) -> "np.ndarray":
 _MAX_STREAMS = 4  # each needs memory, and more streams mean smaller batches
 _MAX_LITE_THREADS = 4
 _WIDE = 512  # `d_model` from which a step of LiteRT is worth waking threads for
-_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container, by Linux control groups
 
 
 def use_threads(threads: int | None = None) -> None:
@@ -115,7 +84,7 @@ def use_threads(threads: int | None = None) -> None:
 
     if threads is None and tf.config.list_physical_devices("GPU"):
         return
-    cores = _cores()
+    cores = usable_cores()
     with suppress(RuntimeError):  # TensorFlow has computed
         tf.config.threading.set_intra_op_parallelism_threads(
             threads or cores // min(_MAX_STREAMS, cores)
@@ -124,7 +93,7 @@ def use_threads(threads: int | None = None) -> None:
 
 def lite_threads(width: int) -> int:
     """Returns the threads of an operation in LiteRT for a model of `d_model` = `width`."""
-    return min(_MAX_LITE_THREADS, _cores()) if width >= _WIDE else 1
+    return min(_MAX_LITE_THREADS, usable_cores()) if width >= _WIDE else 1
 
 
 def most_streams(threads: int | None = None) -> int:
@@ -133,7 +102,7 @@ def most_streams(threads: int | None = None) -> int:
     `threads`, of an operation, is by default TensorFlow's present number; with a GPU, the
     default is one batch at a time.
     """
-    cores = _cores()
+    cores = usable_cores()
     if threads is None:
         import tensorflow as tf
 
@@ -150,14 +119,3 @@ def streams_for(sentences: int, most: int | None = None) -> int:
     """
     parts = sentences // 4
     return max(1, min(most or most_streams(), parts)) if parts > 1 else 1
-
-
-def _cores() -> int:
-    """Returns the number of cores that this process may use."""
-    if sys.platform != "linux":
-        return os.cpu_count() or 1
-    cores = len(os.sched_getaffinity(0))
-    with suppress(OSError, ValueError):  # without a limit the file begins with "max"
-        microseconds, period = map(int, _CPU_LIMIT.read_text("utf-8").split())
-        cores = min(cores, math.ceil(microseconds / period))
-    return cores

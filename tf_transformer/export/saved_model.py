@@ -16,6 +16,7 @@ from google.protobuf.json_format import MessageToDict
 
 from tf_transformer.base.errors import UserError, reason
 from tf_transformer.base.files import sha256
+from tf_transformer.base.parallel import at_once
 from tf_transformer.base.system import refuse_in_fork
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import SIDES, utf8
@@ -32,7 +33,7 @@ from tf_transformer.decoding.interface import (
     token_limits,
     warn_of_long,
 )
-from tf_transformer.decoding.streams import Progress, at_once, most_streams, streams_for
+from tf_transformer.decoding.streams import Progress, most_streams, streams_for
 from tf_transformer.export.card import checked_card, config_in
 from tf_transformer.export.operations import check_operations
 from tf_transformer.export.versions import check_readable

@@ -16,23 +16,18 @@ import numpy as np
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import new_folder
 from tf_transformer.base.output import NamedProgress
+from tf_transformer.base.parallel import MOST_PROCESSES, Processes, at_once, usable_cores
 from tf_transformer.config import DataConfig
-from tf_transformer.data.text import ParallelText, corpora, text_key
-from tf_transformer.quality.defects import (
-    Languages,
-    is_copy,
-    is_skewed,
-    line_defects,
-    usual_ratio,
-)
-from tf_transformer.quality.doctor import PROGRESS_EVERY, Count, Pair, Survey
-from tf_transformer.terms.spans import differences
+from tf_transformer.data.text import ParallelText, corpora, in_chunks, text_key
+from tf_transformer.quality.defects import DUPLICATE, OVERLAP, Judge
+from tf_transformer.quality.doctor import PROGRESS_EVERY, Count, Survey
 
 HELD_OUT = 2_000  # pairs of dev, and of test
 HELD_OUT_SHARE = 0.05  # of a small text
 SPLITS = ("train", "dev", "test")
-_DUPLICATE, _OVERLAP = "duplicates", "overlap"
-_LATER = (*SPLITS, _DUPLICATE, _OVERLAP)  # what may become of a pair without a defect
+_MANY = 50_000  # pairs from which it is worth starting other processes
+_CHUNK_PAIRS = 1_000  # judged by one process
+_LATER = (*SPLITS, DUPLICATE, OVERLAP)  # what may become of a pair without a defect
 
 
 def clean(
@@ -58,16 +53,16 @@ def clean(
             f"{', '.join(sorted(languages))}."
         )
     survey = Survey("train", texts)
-    survey.read(progress)
-    defect_of = _judge(survey.sample, data, numbers)
+    survey.read(progress, hashed=False)
+    judge = Judge(survey.sample, data, numbers)
     fates, places, keys = [*_LATER], array("B"), array("Q")
-    for source, target in _read(texts, "checking", progress):
-        defect = defect_of(source, target)
-        if not defect:
-            keys.extend((text_key(source), text_key(target)))
-        elif defect not in fates:
-            fates.append(defect)
-        places.append(fates.index(defect or "train"))
+    number = min(usable_cores(), MOST_PROCESSES) if survey.pairs > _MANY else 1
+    with Processes(judge.judged, number) as judged:
+        chunks = in_chunks(_read(texts, "checking", progress), _CHUNK_PAIRS)
+        for _, (defects, some) in at_once(chunks, judged, number):
+            fates.extend(each for each in dict.fromkeys(defects) if each not in ("", *fates))
+            places.extend(fates.index(each or "train") for each in defects)
+            keys.extend(some)
     fate = np.array(places)
     given = {"dev": corpora(data.valid, data), "test": corpora(test, data)}
     drawn = [name for name, its in given.items() if not its]
@@ -88,29 +83,6 @@ def clean(
     return [f"{folder}: {written}", f"rejected {count}: {reasons}"]
 
 
-def _judge(
-    sample: Sequence[Pair], data: DataConfig, numbers: bool
-) -> Callable[[str, str], str]:
-    """Returns a function that names the defect of a pair; "" if it has none."""
-    usual, languages = usual_ratio(sample), Languages(sample)
-    of_lines = line_defects(data)
-
-    def defect_of(source: str, target: str) -> str:
-        for name, defective in of_lines.items():
-            if defective(source) or defective(target):
-                return name
-        if is_copy(source, target):
-            return "copies"
-        if is_skewed(source, target, usual):
-            return "length ratio"
-        if numbers and any(each.startswith("number ") for each in differences(source, target)):
-            return "numbers"
-        side = languages.fault(source, target)
-        return f"languages ({side})" if side else ""
-
-    return defect_of
-
-
 def _settle(keys: array, given: array, drawn: Sequence[str], seed: int) -> np.ndarray:
     """Returns what becomes of each pair, as an index of `_LATER`.
 
@@ -118,11 +90,11 @@ def _settle(keys: array, given: array, drawn: Sequence[str], seed: int) -> np.nd
     """
     pairs, held = (np.asarray(each, np.uint64).reshape(-1, 2) for each in (keys, given))
     both = pairs[:, 0] * np.uint64(0x9E3779B97F4A7C15) + pairs[:, 1]
-    fate = np.full(len(pairs), _LATER.index(_DUPLICATE), np.uint8)
+    fate = np.full(len(pairs), _LATER.index(DUPLICATE), np.uint8)
     fate[np.unique(both, return_index=True)[1]] = 0
     for side in (0, 1):
         known = (fate == 0) & np.isin(pairs[:, side], held[:, side])
-        fate[known] = _LATER.index(_OVERLAP)
+        fate[known] = _LATER.index(OVERLAP)
     left = np.flatnonzero(fate == 0)
     alone = np.ones(len(left), bool)
     for side in (0, 1):

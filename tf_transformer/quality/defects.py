@@ -2,13 +2,18 @@
 
 import math
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from statistics import median
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.text import CONTROL, is_visible
+from tf_transformer.data.text import CONTROL, is_visible, text_key
+from tf_transformer.terms.spans import differences
 
+SAMPLE_PAIRS = 100_000  # pairs of a split held in memory at most
+DUPLICATE, OVERLAP = "duplicates", "overlap"  # defects of pairs that others show
 MAX_SKEW = 3.0  # factor by which a pair's length ratio may differ from the median
 SKEW_FROM = 20  # characters; in shorter pairs a single word changes the ratio too much
 
@@ -33,12 +38,20 @@ def line_defects(data: DataConfig) -> dict[str, Callable[[str], object]]:
     """Returns what finds each defect of a line; entities of Moses's tokenizer are none."""
     entity = _NOT_MOSES if data.bleu_tokenizer == "none" else _ENTITY
     return {
-        "empty lines": lambda line: not is_visible(line),
+        "empty lines": _is_blank,
         "encoding": _BROKEN.search,
         "control characters": _CONTROL.search,
         "HTML entities": entity.search,
-        "length": lambda line: len(line.split()) >= data.max_length,
+        "length": partial(_has_words, data.max_length),
     }
+
+
+def _is_blank(line: str) -> bool:
+    return not is_visible(line)
+
+
+def _has_words(number: int, line: str) -> bool:
+    return len(line.split()) >= number
 
 
 def usual_ratio(pairs: Iterable[Sequence]) -> float:
@@ -126,3 +139,38 @@ class Languages:
 def _marks(line: str) -> set[str]:
     line = line.casefold()
     return {*_WORD.findall(line), *(set(line) - _ASCII)}
+
+
+# --- All of them -----------------------------------------------------------------------------
+
+
+class Judge:
+    """Finds the defects of pairs, by what is usual in a sample; other processes may have it."""
+
+    def __init__(self, sample: Sequence[Sequence], data: DataConfig, numbers: bool) -> None:
+        self._usual, self._languages = usual_ratio(sample), Languages(sample)
+        self._of_lines, self._numbers = line_defects(data), numbers
+
+    def defect(self, source: str, target: str) -> str:
+        """Names the first defect of a pair; "" if it has none."""
+        for name, defective in self._of_lines.items():
+            if defective(source) or defective(target):
+                return name
+        if is_copy(source, target):
+            return "copies"
+        if is_skewed(source, target, self._usual):
+            return "length ratio"
+        if self._numbers and any(
+            each.startswith("number ") for each in differences(source, target)
+        ):
+            return "numbers"
+        side = self._languages.fault(source, target)
+        return f"languages ({side})" if side else ""
+
+    def judged(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[str], array]:
+        """Returns the defect of each pair, and the two hashes of each that has none."""
+        defects, keys = [self.defect(*pair) for pair in pairs], array("Q")
+        for defect, pair in zip(defects, pairs, strict=True):
+            if not defect:
+                keys.extend(map(text_key, pair))
+        return defects, keys

@@ -27,7 +27,7 @@ from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.text import (
     SIDES,
     ParallelText,
-    Reservoir,
+    Sample,
     SideName,
     corpora,
     text_key,
@@ -36,6 +36,7 @@ from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.data.vocabulary import symbol_pieces, symbols_of
 from tf_transformer.quality.defects import (
     MAX_SKEW,
+    SAMPLE_PAIRS,
     Languages,
     is_copy,
     is_skewed,
@@ -45,7 +46,6 @@ from tf_transformer.quality.defects import (
 from tf_transformer.run.run_tokenizer import train_configured_tokenizer
 from tf_transformer.translation.task import TranslationTask
 
-SAMPLE_PAIRS = 100_000  # pairs of a split held in memory
 PROGRESS_EVERY = 10_000
 QUICK_PAIRS = 50_000  # training pairs to examine when training starts
 BROKEN = 0.001  # share of lines without a warning, for three checks of characters
@@ -92,7 +92,7 @@ class Survey:
     every: int = 1  # only every `every`-th pair of the files was examined
     pairs: int = 0  # number of examined pairs
     # A uniform sample of these in order, or all if they are few.
-    sample: Reservoir[Pair] = field(default_factory=lambda: Reservoir(SAMPLE_PAIRS))
+    sample: list[Pair] = field(default_factory=list)
     keys: array = field(default_factory=lambda: array("Q"))  # hashes of examined pairs
     # Keys of examined pairs that the samples of other splits have too.
     shared: set[Key] = field(default_factory=set)
@@ -111,10 +111,15 @@ class Survey:
             found.setdefault(corpus.languages, []).append(pair)
         return found
 
-    def read(self, progress: NamedProgress, wanted: Set[Key] = frozenset()) -> None:
-        """Reads the corpora, without tags; `shared` becomes the keys that are `wanted`."""
-        read = 0
-        for corpus in self.corpora:
+    def read(
+        self, progress: NamedProgress, wanted: Set[Key] = frozenset(), hashed: bool = True
+    ) -> None:
+        """Reads the corpora, without tags; `shared` becomes the keys that are `wanted`.
+
+        Without `hashed`, `keys` stay empty.
+        """
+        read, sample = 0, Sample[Pair](SAMPLE_PAIRS)
+        for place, corpus in enumerate(self.corpora):
             self._starts.append(read)
             for index, texts in enumerate(corpus.plain_pairs(), read):
                 read = index + 1
@@ -124,10 +129,11 @@ class Survey:
                     pair = Pair(*texts, index)
                     if wanted:
                         self.shared.update(key for key in pair.keys if key in wanted)
-                    self.sample.offer(pair)
-                    self.keys.append(text_key(" \0 ".join(texts)))
+                    sample.offer(place << 40 | index - self._starts[-1] + 1, pair)
+                    if hashed:
+                        self.keys.append(text_key(" \0 ".join(texts)))
                     self.pairs += 1
-        self.sample.sort(key=lambda pair: pair.number)
+        self.sample = sample.items()
 
 
 Surveys = Sequence[Survey]

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from tf_transformer.base.errors import UserError, reason
+from tf_transformer.base.parallel import at_once
 from tf_transformer.decoding.interface import Translation, column
-from tf_transformer.decoding.streams import at_once, most_streams
+from tf_transformer.decoding.streams import most_streams
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.loading.exports import open_engine, translator_of
 from tf_transformer.run.checkpoints import Arrays

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from tf_transformer.base.parallel import at_once, usable_cores
 from tf_transformer.data.encoded_corpus import EncodedCorpus
 from tf_transformer.data.sentencepiece_model import ModelProto, PieceType
 from tf_transformer.data.text import SIDES
@@ -20,7 +21,7 @@ from tf_transformer.data.vocabulary import SPACE_PIECE
 
 _ROUNDS = 5  # of expectation and maximisation
 _LINKS = 1 << 23  # from which the model is estimated
-_CHUNK = 1 << 22  # links computed at once
+_CHUNK = 1 << 18  # links computed at once, which fit into the caches of a core
 _SURE = 0.5  # above it, a word has one link
 _FREQUENT = 1 / 100  # of all words: articles and the like, which are no terms
 _LONG_WORD = 6  # pieces on average: the text has no spaces, and each piece is a word
@@ -103,9 +104,12 @@ def mined_spans(
     model = _estimated(words(np.arange(0, len(corpus), step)))
     counts = np.zeros(len(corpus), np.int64)
     spans = []
-    for rows in _chunks(sizes):
+
+    def aligned(rows: np.ndarray) -> tuple[AlignedSpans, np.ndarray]:
         source, target = words(rows)
-        links, pairs = _aligned(source, target, model)
+        return _aligned(source, target, model)
+
+    for rows, (links, pairs) in at_once(_chunks(sizes), aligned, usable_cores()):
         counts[rows] = np.bincount(pairs, minlength=len(rows))
         spans.append(links)
         if progress:

@@ -1,0 +1,237 @@
+"""Large texts on Beam: the same answers as without it, whatever fails or is killed."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
+from command_line import environment, tree
+from helpers import DEFECTS, dirty_pairs, lines_of
+from trained import quick_export, small_model
+
+from tf_transformer import load
+from tf_transformer.base.output import single_line
+from tf_transformer.bulk import Clean, Score, Translate
+from tf_transformer.bulk.transforms import _Sampling
+from tf_transformer.config import DataConfig, DecodingConfig
+from tf_transformer.data import builtin
+from tf_transformer.data.text import Sample, write_pairs
+from tf_transformer.data.vocabulary import train_tokenizer
+from tf_transformer.decoding.interface import Translation
+from tf_transformer.quality.cleaning import clean
+from tf_transformer.translation.translator import Translator
+
+BULK = [sys.executable, "-m", "tf_transformer.bulk"]
+DATA = DataConfig(source="en", target="de", max_length=128)
+
+
+def bulk(*arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [*BULK, *arguments]
+    return subprocess.run(words, capture_output=True, text=True, env=environment(), check=False)
+
+
+def table(folder: Path, name: str) -> list[list[str]]:
+    """The rows of all shards of a table, by file and line."""
+    rows = [
+        line.split("\t") for file in folder.glob(f"{name}-*.tsv") for line in lines_of(file)
+    ]
+    return sorted((row for row in rows if len(row) > 1), key=lambda row: (row[0], int(row[1])))
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("export")
+    lines = [side for pair in builtin.pairs(300) for side in pair]
+    train_tokenizer(lines, folder / "tok.model", vocab_size=400)
+    decoding = DecodingConfig(beam_size=2, max_extra_length=3)
+    translator = Translator(small_model(400), folder / "tok.model", decoding)
+    return quick_export(
+        translator, folder / "model", "serving_default", "with_options", "score"
+    )
+
+
+# --- Cleaning --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dirty(tmp_path, monkeypatch) -> tuple[list[tuple[str, str]], list[str]]:
+    """Dirty pairs in a.en, a.de, b.en, b.de, some in both; and dev and test text of them."""
+    monkeypatch.chdir(tmp_path)
+    rows = dirty_pairs()
+    parts = {"a": rows[:800], "b": rows[700:], "dev": rows[-40:-20], "test": rows[-20:]}
+    for name, pairs in parts.items():
+        write_pairs(Path(name), ("en", "de"), pairs)
+    return parts["a"] + parts["b"], ["dev", "test"]
+
+
+def test_the_command_keeps_the_lines_that_doctor_keeps(dirty):
+    rows, (dev, test) = dirty
+    data = DataConfig(train=("a", "b"), valid=(dev,), source="en", target="de", max_length=128)
+    clean(data, [test], Path("expected"), seed=1)
+    options = ["--source", "en", "--target", "de", "--max-length", "128", "--held", dev, test]
+    done = bulk("clean", "?", *options, "--output", "out", "--direct_num_workers=2")
+    assert done.returncode == 0, done.stderr
+    kept = [(source, target) for _, _, source, target in table(Path("out"), "kept")]
+    sides = [lines_of(Path(f"expected/train.{end}")) for end in ("en", "de")]
+    assert kept == [*zip(*sides, strict=True)]
+    rejected = [line.split("\t") for line in lines_of(Path("expected/rejected.tsv"))]
+    found = [
+        [reason, f"{file}:{line}", *sides]
+        for file, line, reason, *sides in table(Path("out"), "rejected")
+    ]
+    assert found == rejected
+    counts = json.loads(Path("out/counts.json").read_text())
+    assert counts["lines"] == len(rows) and counts["kept"] == len(kept)
+    reasons = Counter(reason for reason, *_ in found)
+    assert reasons.items() <= counts.items() and {"overlap", *DEFECTS} == reasons.keys()
+
+
+@pytest.mark.parametrize("bundles", [1, 7])
+def test_what_is_kept_does_not_depend_on_order_or_bundles(tmp_path, bundles):
+    rows = [(("a", line), pair) for line, pair in enumerate(dirty_pairs(), start=1)]
+    pairs = [pair for _, pair in rows]
+    places = {pair: line for line, pair in reversed([*enumerate(pairs, start=1)])}
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        parts = [
+            pipeline | f"{i}" >> beam.Create(rows[::-1][i::bundles]) for i in range(bundles)
+        ]
+        found = parts | beam.Flatten() | Clean(["a"], DATA)
+        first = found["main"] | "is first" >> beam.Map(
+            lambda each: places[each[1]] == each[0][1]
+        )
+        assert_that(first | beam.Distinct(), equal_to([True]), "the first stays")
+        reasons = (
+            found["rejected"]
+            | beam.Map(lambda each: each[1][0])
+            | beam.combiners.Count.PerElement()
+        )
+        assert_that(reasons, equal_to([(defect, 50) for defect in DEFECTS]))
+
+
+def test_a_sample_does_not_depend_on_how_its_items_are_split(monkeypatch):
+    monkeypatch.setattr("tf_transformer.bulk.transforms.SAMPLE_PAIRS", 100)
+    whole, combine = Sample(100), _Sampling({"a": 0})
+    parts = [combine.create_accumulator() for _ in range(7)]
+    for number in range(5_000):
+        whole.offer(number, (str(number), "", number))
+        combine.add_input(parts[number % 7], (("a", number), (str(number), "")))
+    taken = combine.extract_output(combine.merge_accumulators(parts[::-1]))
+    assert taken == whole.items() and 30 < len(taken) <= 100
+
+
+# --- Translating and scoring -----------------------------------------------------------------
+
+
+def test_two_workers_translate_as_translate_does_and_bad_lines_come_out_beside(
+    export, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    lines = [source for source, _ in builtin.pairs(120)] + ["", "  ", "a\u2028b \x1b 4711"]
+    with gzip.open("a.txt.gz", "wb") as file:
+        file.write("\r\n".join(lines[:60]).encode())
+    Path("b.txt").write_bytes("\n".join(lines[60:]).encode() + b"\n\xff\xfe\n")
+    words = ["translate", str(export), "?.txt*", "--output", "out", "--batch", "16"]
+    done = bulk(*words, "--direct_num_workers=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = load(export).translate(lines)
+    rows = table(Path("out"), "translated")
+    assert [row[4] for row in rows] == [*map(single_line, expected)]
+    places = [("a.txt.gz", n) for n in range(1, 61)] + [("b.txt", n) for n in range(1, 64)]
+    assert [(row[0], int(row[1])) for row in rows] == places
+    suspects = {place for place, each in zip(places, expected, strict=True) if each.warnings}
+    beside = table(Path("out"), "suspect")
+    assert suspects == {(row[0], int(row[1])) for row in beside} and suspects
+    ((file, line, reason, _),) = table(Path("out"), "unreadable")
+    assert (file, line) == ("b.txt", "64") and "must be UTF-8" in reason
+    counts = json.loads(Path("out/counts.json").read_text())
+    assert counts["lines"] == 123 and counts["suspect"] == len(suspects)
+    assert counts["failed"] == 1 and counts["tokens"] == sum(e.num_tokens for e in expected)
+    assert re.fullmatch(r"out: failed 1, lines 123, milliseconds [\d,]+, .*\n", done.stdout)
+
+
+def test_pairs_get_the_scores_of_the_model(export):
+    pairs = builtin.pairs(20)
+    expected = load(export).score(*map(list, zip(*pairs, strict=True)))
+    probs = [each.log_prob for each in expected]
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        rows = [(("a", line), pair) for line, pair in enumerate(pairs)]
+        found = pipeline | beam.Create(rows) | Score(str(export), 7)
+        close = beam.Map(lambda row: abs(row[1][1] - probs[row[0][1]]) < 1e-4)
+        assert_that(found["main"] | close, equal_to([True] * 20))
+
+
+class Picky:
+    """A translator that cannot translate one line."""
+
+    def translate(self, texts: list[str]) -> list[Translation]:
+        if "no" in texts:
+            raise MemoryError("too\nlong")
+        return [Translation(text.upper(), -1.0, -1.0, 1) for text in texts]
+
+
+def test_an_element_that_fails_comes_out_beside(monkeypatch):
+    monkeypatch.setattr("tf_transformer.load", lambda path: Picky())
+    lines = [(("a", line), ("no" if line in (5, 77) else f"l{line}",)) for line in range(100)]
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        found = pipeline | beam.Create(lines) | Translate("model", 32)
+        texts = found["main"] | beam.Map(lambda row: row[1][2])
+        assert_that(texts, equal_to([text.upper() for _, (text,) in lines if text != "no"]))
+        expected = [(("a", line), ("MemoryError: too\\nlong", "no")) for line in (5, 77)]
+        assert_that(found["failed"], equal_to(expected), "beside")
+
+
+def workers(pid: int) -> list[int]:
+    """The Python processes below a process that have no children: Beam's workers."""
+    lists = Path("/proc").glob(f"{pid}/task/*/children")
+    children = [int(child) for file in lists for child in file.read_text().split()]
+    return [leaf for child in children for leaf in workers(child) or [child]]
+
+
+def test_a_killed_worker_ends_the_command_which_can_be_run_again(export, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [source for source, _ in builtin.pairs(40)]
+    Path("a.txt").write_text("".join(f"{line}\n" for line in lines))
+    words = ["translate", str(export), "a.txt", "--output", "out", "--direct_num_workers=2"]
+    text = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    with subprocess.Popen([*BULK, *words], **text) as process:
+        while process.poll() is None and len(found := workers(process.pid)) < 2:
+            time.sleep(0.05)
+        os.kill(found[0], signal.SIGKILL)
+        stdout, stderr = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert stdout == "" and re.fullmatch("error: A worker was lost[^\n]*\n", stderr), stderr
+    assert not Path("out").exists()
+    done = bulk(*words)
+    assert done.returncode == 0, done.stderr
+    assert [int(row[1]) for row in table(Path("out"), "translated")] == [*range(1, 41)]
+    assert [path.name for path in Path().glob(".out*")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("translate nowhere a.txt", "nowhere must be a run directory, an export"),
+        ("clean a", "--source and --target are needed for a PREFIX: a"),
+        ("clean a --source en --target de", r"There is no a\.en and no a\.en\.gz"),
+        ("clean a.tsv", "The pipeline has failed: .*lines must end in LF or CRLF"),
+        ("clean a.tsv --output .", "exists already"),
+    ],
+)
+def test_mistakes_give_one_line_and_no_output(tmp_path, monkeypatch, words, expected):
+    monkeypatch.chdir(tmp_path)
+    Path("a.tsv").write_text("a\tb\rc\td\r")
+    before = tree(Path())
+    done = bulk(*words.split(), *([] if "--output" in words else ["--output", "out"]))
+    assert re.fullmatch("error: [^\n]+\n", done.stderr), done.stderr
+    assert re.search(expected, done.stderr)
+    assert done.returncode == 1 and tree(Path()) == before
