@@ -50,13 +50,14 @@ def word_pairs(
 ) -> list[tuple[int, int]]:
     """Returns the (source, target) indices, from 0, of words with at least one aligned piece.
 
-    Pieces are without EOS; `nearest` has the index of each target piece's source piece.
+    Pieces are without EOS; `nearest` has the index of each target piece's source piece, which is
+    negative for none.
     """
     source_words, target_words = word_numbers(source_pieces), word_numbers(target_pieces)
     if not source_words:
         return []
     pairs = zip(nearest, target_words, strict=True)
-    return sorted({(source_words[index], word) for index, word in pairs})
+    return sorted({(source_words[index], word) for index, word in pairs if index >= 0})
 
 
 def word_numbers(pieces: Sequence[str]) -> list[int]:
