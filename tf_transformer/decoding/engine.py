@@ -26,7 +26,7 @@ from tf_transformer.decoding.attention import (
     Attention,
     default_layer,
     nearest_pieces,
-    word_numbers,
+    without_tag,
     word_pairs,
 )
 from tf_transformer.decoding.beam_search import (
@@ -248,17 +248,18 @@ class GraphEngine(Engine):
 
         What is aligned to the tag is left out. Raises ValueError if the model is an ensemble.
         """
-        codec, results = self.codec(decoding), []
-        for source, target, nearest in self._forced_pass(
-            self._nearest_of, sources, targets, decoding
-        ):
-            pieces = codec.pieces(source[:-1], "source"), codec.pieces(target[:-1], "target")
-            words = word_numbers(pieces[0])
-            tag = sum(word < codec.tag_words for word in words)
-            results.append(
-                Nearest(pieces[0][tag:], pieces[1], nearest[: len(target) - 1] - tag)
+        codec = self.codec(decoding)
+        return [
+            without_tag(
+                codec.pieces(source[:-1], "source"),
+                codec.pieces(target[:-1], "target"),
+                nearest.tolist(),
+                codec.tag_words,
             )
-        return results
+            for source, target, nearest in self._forced_pass(
+                self._nearest_of, sources, targets, decoding
+            )
+        ]
 
     def slot_passes(
         self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
@@ -266,7 +267,7 @@ class GraphEngine(Engine):
         """Returns how likely each slot is at each place of targets with slots."""
         codec = self.codec(decoding)
         return [
-            Pass(codec.pieces(target[:-1], "target"), *(each[: len(target)] for each in found))
+            Pass(codec.pieces(target[:-1], "target"), found[: len(target)])
             for _, target, found in self._forced_pass(
                 self._slots_of, sources, targets, decoding
             )
@@ -440,16 +441,14 @@ class GraphEngine(Engine):
         word_probs = tf.maximum(tf.exp(-word_losses), 1e-30) * is_word
         return {"log_prob": -tf.reduce_sum(losses, axis=1), "word_probs": word_probs}
 
-    def slots_at(self, source: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the log-probabilities of labels [B, T], and of each slot there [B, T, 9]."""
+    def slots_at(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Returns the log-probability of each slot in the place of each label, [B, T, 9]."""
         logits = self.model(
             {"source": source, "target": _shifted_right(labels)}, training=False
         )
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         forms = tf.gather(logits, self.tokenizer.slots("target"), axis=2)  # [B, T, 9, F]
         total = tf.reduce_logsumexp(logits, axis=-1)[..., tf.newaxis]
-        slots = tf.reduce_logsumexp(forms, axis=-1) - total
-        return tf.where(labels == PAD_ID, 0.0, -losses), slots
+        return tf.reduce_logsumexp(forms, axis=-1) - total
 
     def _words(self, labels: tf.Tensor) -> tf.Tensor:
         """Returns the word of each piece, from 0, and -1 for EOS and PAD: int32 [B, T]."""

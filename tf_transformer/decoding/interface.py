@@ -20,8 +20,8 @@ from tf_transformer.data.documents import WIDE
 from tf_transformer.data.text import is_visible
 from tf_transformer.decoding.rules import Rule
 from tf_transformer.decoding.streams import Progress
+from tf_transformer.terms.kept import Model
 from tf_transformer.terms.placing import Nearest, Pass
-from tf_transformer.terms.protection import Model
 from tf_transformer.terms.spans import FAULTS, differences
 
 logger = logging.getLogger(__name__)
@@ -323,7 +323,7 @@ class Engine(InOneProcess, ABC):
     def around(
         self, search: Callable[..., list[list[Translation]]], decoding: DecodingConfig
     ) -> Model:
-        """Returns what translates around spans by `search`; see `terms.protection.Model`."""
+        """Returns what translates around spans by `search`; see `terms.kept.Model`."""
         passes = functools.partial(self.slot_passes, decoding=decoding)
         nearest = functools.partial(self.nearest, decoding=decoding)
         return Model(

@@ -27,7 +27,7 @@ from tf_transformer.decoding.interface import ClosedError, Translation
 from tf_transformer.decoding.streams import at_once
 from tf_transformer.export.saved_model import column
 from tf_transformer.run.checkpoints import Arrays
-from tf_transformer.terms.protection import Slotted, translate_kept
+from tf_transformer.terms.kept import translate_kept
 
 try:
     import flask
@@ -126,14 +126,16 @@ def _add_model(
                 parts, kept, warnings = rest.parse_document(body, version.translator)
             compute, cut = functools.partial(answer, version, is_document=True), 0
 
-            def search(slotted: list[Slotted]) -> list[list[Translation]]:
+            def search(rows, texts, begins, several) -> list[list[Translation]]:
                 nonlocal cut
-                texts = [one.text for one in slotted]
-                translations, cut = _translations(version, compute, texts)
+                translations, number = _translations(version, compute, texts)
+                cut += number
                 return [[one] for one in translations]
 
             sentences = [part.text for part in parts if part.is_sentence]
-            found = translate_kept(sentences, kept, search)
+            translator = version.translator
+            around = translator.engine.around(search, translator.decoding)
+            found = translate_kept(sentences, kept, around)
         finally:
             places.release()
         warnings += found.notes

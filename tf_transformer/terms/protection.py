@@ -12,10 +12,9 @@ TensorFlow.
 import logging
 import re
 import warnings
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice, product
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -24,15 +23,7 @@ from tf_transformer.config import SLOTS
 from tf_transformer.config.settings import require
 from tf_transformer.data.text import read_lines
 from tf_transformer.terms.glossary import Glossary, as_glossary, occurrences
-from tf_transformer.terms.placing import (
-    Draft,
-    Job,
-    Nearest,
-    Pass,
-    place_by_alignment,
-    place_slots,
-    stands_apart,
-)
+from tf_transformer.terms.placing import MARKS, stands_apart
 from tf_transformer.terms.spans import (
     ALL_NUMBERS,
     DEFAULT_PATTERNS,
@@ -49,9 +40,6 @@ from tf_transformer.terms.spans import (
 logger = logging.getLogger(__name__)
 
 _MARKS = tuple(".,;:!?…)]")  # no blank stands before them
-_ADDED = ("number", "address")  # kinds that a text may do without
-_LEAST = -3.0  # log-probability of the place of such a span, at least
-_MOST_FORMS = 16  # of the terms of a sentence together
 
 
 class Slotted(NamedTuple):
@@ -85,29 +73,28 @@ class Slotted(NamedTuple):
             return self
         parts, glued, last = list[str | None](), list[tuple[bool, bool]](), 0
         closed = partners([s.target if s.kind == "tag" else "" for s in self.spans])
-        escaped = _escaped if slots else str
+        safe = escaped if slots else str
         for number, span in enumerate(self.spans):
-            parts.append(escaped(self.inner[last : span.start]))
+            parts.append(safe(self.inner[last : span.start]))
             whole, last = self.inner[span.start : span.end], span.end
             before, after = self.inner[span.start - 1 : span.start], self.inner[last : last + 1]
             if number in out:
                 if not (number in closed and before.isalnum() and after.isalnum()):
                     parts.append(None)
             elif number not in slots:
-                parts.append(escaped(whole))
+                parts.append(safe(whole))
             elif span.kind == "term":  # a slot that touches a word stands for it
                 slot = SLOTS[len(glued)]
                 glued.append((False, False))
-                parts.append(re.sub(r"(?<=[^\s<])(?=\s|$)", slot, escaped(whole)))
+                parts.append(re.sub(r"(?<=[^\s<])(?=\s|$)", slot, safe(whole)))
             else:
                 slot, is_tag = SLOTS[len(glued)], span.kind == "tag"
-                marks = ".!?…:;。！？।؟"
-                touches = is_tag and stands_apart(before, marks), is_tag and stands_apart(after)
+                touches = is_tag and stands_apart(before, MARKS), is_tag and stands_apart(after)
                 glued.append((before.isalnum() or touches[0], touches[1]))
                 has_space = "".join(part or "" for part in parts).endswith(" ")
                 space = " " * (glued[-1][0] and not has_space)
                 parts.append(space + slot + " " * touches[1])
-        text = _joined([*parts, escaped(self.inner[last:])])
+        text = _joined([*parts, safe(self.inner[last:])])
         spans = tuple(self.spans[number] for number in sorted(slots))
         return self._replace(text=text, spans=spans, glued=tuple(glued))
 
@@ -124,7 +111,7 @@ class Slotted(NamedTuple):
                 number = targets.index(parts[place])
                 parts[place], targets[number] = SLOTS[number], ""
         if self.spans:  # what looks like a slot is the user's
-            parts[::2] = map(_escaped, parts[::2])
+            parts[::2] = map(escaped, parts[::2])
         return "".join(parts)
 
     def is_free(self, number: int) -> bool:
@@ -164,8 +151,7 @@ class Slotted(NamedTuple):
         rest = re.sub(rf"\S+{SLOT.pattern}", "", self.text)  # of the source, without its terms
         doubled = any(
             form not in rest and occurrences(form, translation)
-            for span in self.spans if span.kind == "term"
-            for form in (span.target, *span.others)
+            for span in self.spans if span.kind == "term" for form in span.forms
         )  # fmt: skip
         found = {
             "blank": bool(self.before or self.after) and not translation.strip(),
@@ -174,7 +160,7 @@ class Slotted(NamedTuple):
         return tuple(name for name, applies in found.items() if applies)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Returns text that stays, in which nothing is a slot."""
     return re.sub("<(?= *[1-9]>)", "< ", text)
 
@@ -230,7 +216,7 @@ class Protection:
         kept = sorted(sorted(spans, key=lambda span: span.kind != "slot")[: len(SLOTS)])
         counts = len(spans) - len(kept), crossing
         sent = Slotted(text, tuple(kept), (), *counts, opening, closing, text)
-        return sent.shown(range(len(kept))) if kept else sent._replace(text=_escaped(text))
+        return sent.shown(range(len(kept))) if kept else sent._replace(text=escaped(text))
 
     def _spans(self, text: str) -> tuple[list[Span], int]:
         """Returns the spans of a text, and the number of terms that cross others."""
@@ -379,246 +365,3 @@ def require_slots(has_slots: bool, protect: Any, glossary: Any, aligns: bool = T
             f"`{given}` needs a model trained with `data.slots`, such as 0.2, which can keep "
             f"spans{other}. Train one, or leave it out."
         )
-
-
-# --- Translation around the spans ------------------------------------------------------------
-
-
-class KeptTranslations(NamedTuple):
-    """Translations of texts of which spans were kept.
-
-    Attributes:
-        slotted: each text with slots for its spans, but for terms that needed none.
-        ranked: its translations with slots, best first.
-        filled: the same with the spans in place of the slots.
-        notes: a line for each thing that did not go as a user expects, with its number.
-    """
-
-    slotted: list[Slotted]
-    ranked: list[list[Any]]
-    filled: list[list[Any]]
-    notes: list[str]
-
-
-class Model(NamedTuple):
-    """What translates around spans; None for what it cannot do.
-
-    Attributes:
-        search: translates texts with slots, of these rows, with forced beginnings: the best of
-            each, or if the last argument is true several.
-        has_slots: whether each slot of a source comes once.
-        passes: see `placing.place_slots`.
-        nearest: see `placing.place_by_alignment`.
-        score: returns translations of sources with their numbers.
-    """
-
-    search: Callable[[Sequence[int], list[str], list[str], bool], list[list[Any]]]
-    has_slots: bool = True
-    passes: Callable[[list[str], list[str]], Sequence[Pass]] | None = None
-    nearest: Callable[[list[str], list[str]], Sequence[Nearest]] | None = None
-    score: Callable[[list[str], list[str]], Sequence[Any]] | None = None
-
-
-class _Line:
-    """A text on its way through the passes.
-
-    Attributes:
-        sent: the text with a slot for each of its spans.
-        job: with a slot for each that is not left to the model.
-        bare: with those slots that the search sees; what is `out` is placed afterwards.
-        waiting: the slots of `job` that are not in `bare`.
-        begin: the forced beginning, with slots of `job`.
-        found: each translation with slots, what fills them, and as it was searched.
-    """
-
-    def __init__(self, text: str, prefix: str, kept: Protection) -> None:
-        self.text, self.prefix, self.sent = text, prefix, kept.protect(text)
-        self.found: list[tuple[Any, Slotted, Any]] = []
-        self.timings: dict[int, float] = {}
-
-    def of(self, *kinds: str) -> set[int]:
-        """Returns the numbers of the spans of these kinds."""
-        return {number for number, span in enumerate(self.sent.spans) if span.kind in kinds}
-
-    def plan(self, slots: set[int], out: set[int]) -> None:
-        """Sets which spans the search sees as slots, and which are placed afterwards."""
-        self.numbers, self.out, self.left = sorted(slots | out), out, self.of("term") - slots
-        self.job, self.bare = self.sent.shown(self.numbers), self.sent.shown(slots, out)
-        self.waiting = [place for place, n in enumerate(self.numbers) if n in out]
-        self.seen = [SLOTS[place] for place, n in enumerate(self.numbers) if n in slots]
-        self.begin = self.job.begin(self.prefix)
-
-    def bare_begin(self) -> str:
-        """Returns the beginning as the search sees it."""
-        if not self.waiting:
-            return self.begin
-        shown = dict(zip(self.seen, SLOTS, strict=False))
-        return SLOT.sub(lambda slot: shown.get(slot[0], ""), self.begin).rstrip()
-
-    def to_place(self, translation: str, has_slots: bool) -> Job:
-        """Returns what is to be placed in a translation of the bare text."""
-        shown = dict(zip(SLOTS, self.seen, strict=False))
-        text = translation if has_slots else _escaped(translation)
-        text = SLOT.sub(lambda slot: shown.get(slot[0], slot[0]), text)
-        job = self.job
-        return Job(
-            job.text, self.bare.text, job.spans, job.glued, self.waiting, self.begin, text
-        )
-
-    def put(self, translation: Any, draft: Draft | None) -> None:
-        """Takes a translation, with the places of what was not seen, if there was any."""
-        if draft is None:
-            self.found.append((translation, self.job, translation))
-            return
-        text, glued = draft.render()
-        sides = list(self.job.glued)
-        for place, added in glued.items():
-            own = (False, False) if place in self.waiting else sides[place]
-            sides[place] = own[0] or added[0], own[1] or added[1]
-        slotted = self.job._replace(glued=tuple(sides))
-        self.found.append((translation.with_text(text), slotted, translation))
-        if len(self.found) == 1:
-            self.timings = {self.numbers[place]: timing for place, timing in draft.timings}
-
-    def lost(self, *kinds: str) -> set[int]:
-        """Returns the spans left to the model that the best translation does not have once."""
-        spans = [self.sent.spans[number] for number in self.of(*kinds) - {*self.numbers}]
-        counts = Counter((span.target, *span.others) for span in spans)
-        best = self.found[0][0]
-        wrong = {
-            forms[0] for forms, number in counts.items()
-            if sum(occurrences(form, best) for form in forms) != number
-        }  # fmt: skip
-        return {n for n in self.of(*kinds) if self.sent.spans[n].target in wrong}
-
-
-def translate_kept(
-    texts: Sequence[str],
-    kept: Protection,
-    model: Model,
-    number: int = 1,
-    prefixes: Sequence[str] | None = None,
-) -> KeptTranslations:
-    """Translates texts around the spans that are kept in them: `number` translations of each.
-
-    Tags are taken out and get their places in the translation, and so do numbers and addresses
-    if there is one that fits. Terms are left to the model first. A line that lost one is
-    translated once more, with slots for all but the tags. Without anything to keep, texts and
-    translations pass as they are.
-    """
-    each = zip(texts, prefixes or [""] * len(texts), strict=True)
-    lines = [_Line(text, prefix, kept) for text, prefix in each]
-    for line in lines:
-        out = line.of("tag") if model.passes or model.nearest else set()
-        if model.passes:
-            out |= {n for n in line.of(*_ADDED) if line.sent.is_free(n)}
-        kept_in = {*range(len(line.sent.spans))} - out - line.of("term")
-        line.plan(kept_in if model.has_slots else set(), out)
-    _search(lines, range(len(lines)), model, number)
-    again = []
-    for row, line in enumerate(lines):
-        tags, every = line.out & line.of("tag"), {*range(len(line.sent.spans))}
-        unlikely = {n for n in line.out - tags if line.timings.get(n, 0.0) < _LEAST}
-        if model.has_slots and (unlikely or line.lost("term")):
-            line.plan(every - tags, tags)
-        elif model.nearest and (lost := line.lost("placeholder", "code", "@name")):
-            line.plan(set(), tags | lost)
-        else:
-            continue
-        again.append(row)
-    _search(lines, again, model, number)
-    filled = _filled(lines, kept, model)
-    slotted = [line.job for line in lines]
-    ranked = [[one for one, *_ in line.found] for line in lines]
-    return KeptTranslations(slotted, ranked, filled, _notes(lines))
-
-
-def _search(lines: Sequence[_Line], rows: Sequence[int], model: Model, number: int) -> None:
-    """Translates lines around the slots that are seen, and places the others."""
-    if not rows:
-        return
-    some = [lines[row] for row in rows]
-    begins = [line.bare_begin() for line in some]
-    has_terms = any(span.kind == "term" for line in some for span in line.bare.spans)
-    found = model.search(rows, [line.bare.text for line in some], begins, has_terms)
-    for line, ranked in zip(some, found, strict=True):  # a term that is doubled goes last
-        ranked.sort(key=lambda one: "term doubled" in line.bare.faults(one))
-        del ranked[number:]
-    both = [(line, one) for line, ranked in zip(some, found, strict=True) for one in ranked]
-    jobs = [line.to_place(one, model.has_slots) for line, one in both if line.waiting]
-    placed: Sequence[Draft] = ()
-    if jobs and model.passes:
-        placed = place_slots(jobs, model.passes)
-    elif jobs and model.nearest:
-        placed = place_by_alignment(jobs, model.nearest)
-    drafts = iter(placed)
-    for line in some:
-        line.found = []
-    for line, one in both:
-        line.put(one, next(drafts) if line.waiting else None)
-
-
-class _Choice(NamedTuple):
-    """A translation, its text with each choice of forms, and those to score, if any."""
-
-    found: Any
-    texts: list[str]
-    pairs: list[tuple[str, str]]
-
-
-def _filled(lines: Sequence[_Line], kept: Protection, model: Model) -> list[list[Any]]:
-    """Returns the translations with their spans, and the numbers that `score` gives them.
-
-    Of several forms of a term in a slot, the likeliest stands there.
-    """
-    choices = [[_choice(line, *each, kept, model) for each in line.found] for line in lines]
-    pairs = [pair for some in choices for choice in some for pair in choice.pairs]
-    found = iter(
-        model.score(*map(list, zip(*pairs, strict=True))) if model.score and pairs else ()
-    )
-    results = []
-    for line, some in zip(lines, choices, strict=True):
-        results.append([])
-        for choice, (one, slotted, _) in zip(some, line.found, strict=True):
-            numbers = [next(found) for _ in choice.pairs] or [one]
-            best = max(range(len(numbers)), key=lambda n: numbers[n].log_prob)
-            whole = one
-            if choice.texts:
-                whole = numbers[best].with_text(choice.texts[best])
-                whole.is_long, whole.is_cut = one.is_long, one.is_cut
-            whole.source, whole.faults = line.text, slotted.faults(one)
-            results[-1].append(whole)
-    return results
-
-
-def _choice(
-    line: _Line, one: Any, slotted: Slotted, raw: str, kept: Protection, model: Model
-) -> _Choice:
-    if not line.sent.spans and line.sent.text == line.text:
-        return _Choice(one, [], [])
-    forms = product(*((span.target, *span.others) for span in slotted.spans))
-    texts = [slotted.fill(one, some) for some in islice(forms, _MOST_FORMS)]
-    pairs = [kept.as_read(line.text, text, model.has_slots)[:2] for text in texts]
-    if not model.score or pairs == [(line.bare.text, raw)]:
-        pairs = []
-    return _Choice(one, texts, pairs)
-
-
-def _notes(lines: Sequence[_Line]) -> list[str]:
-    best = [(line, *line.found[0][:2]) for line in lines]
-    lost = sum(len({*SLOTS[: len(sent.spans)]} - {*SLOT.findall(one)}) for _, one, sent in best)
-    forced = sum(
-        bool(line.seen and one.is_cut and line.found[0][2].endswith(SLOTS))
-        for line, one, _ in best
-    )
-    counts = {
-        f"spans beyond the first {len(SLOTS)} of a sentence, which are not protected: %d; "
-        "split it": sum(line.sent.left for line in lines),
-        "terms left out, since another that begins earlier overlaps them: %d; add the longer "
-        "term to the glossary": sum(line.sent.crossing for line in lines),
-        "spans that found no room in the translation: %d; raise its length limit, or shorten "
-        "the sentence": lost,
-        "translations at their length limit, to whose end spans were moved: %d; raise it, or "
-        "shorten the sentence": forced,
-    }
-    return [text % count for text, count in counts.items() if count]

@@ -40,13 +40,18 @@ UNNAMED = re.compile(r"%[-+0# ]*\d{0,3}(?:\.\d{1,3})?[a-zA-Z@](?<![nL])|\{(?:[:!
 
 
 class Span(NamedTuple):
-    """A span of a text, and what stands for it in the translation, or another of its forms."""
+    """A span of a text, and what stands for it in the translation, or `others` of its forms."""
 
     start: int
     end: int
     kind: str
     target: str
     others: tuple[str, ...] = ()
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """What may stand for it."""
+        return self.target, *self.others
 
 
 def spans_of(text: str, patterns: Iterable[tuple[str, re.Pattern]]) -> Iterator[Span]:

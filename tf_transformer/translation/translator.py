@@ -40,7 +40,8 @@ from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run.records import Record
 from tf_transformer.terms.glossary import Glossary, as_glossary
-from tf_transformer.terms.protection import Protection, Read, require_slots, translate_kept
+from tf_transformer.terms.kept import translate_kept
+from tf_transformer.terms.protection import Protection, Read, require_slots
 from tf_transformer.terms.protection import protection as as_protection
 from tf_transformer.translation.files.translate_file import FileReport, searcher, translate_file
 
