@@ -243,9 +243,8 @@ class ExportEngine(Engine):
         """Returns how likely each slot is at each place of targets with slots."""
         inputs, passes = {"source": column(sources), "target": column(targets)}, list[Pass]()
         for answer in self.answers("places", inputs):
-            pieces = map(_decoded, answer["pieces"])
-            for row, *found in zip(pieces, answer["log_probs"], answer["slots"], strict=True):
-                passes.append(Pass(row[:-1], *(each[: len(row)] for each in found)))
+            rows = zip(map(_decoded, answer["pieces"]), answer["slots"], strict=True)
+            passes += [Pass(row[:-1], slots[: len(row)]) for row, slots in rows]
         return passes
 
     def nearest(

@@ -7,7 +7,7 @@ No TensorFlow.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -187,21 +187,24 @@ def _best(
     """Returns a draft with one slot more, at the likeliest place at which tags are nested."""
     closing = job.closing()
     pending = {one for one, other in closing.items() if other in left and other != number}
-    opening = next((one for one, other in closing.items() if other == number), None)
-    is_empty = opening is None or not job.between(SLOTS[opening], SLOTS[number])
+    opening = next((SLOTS[one] for one, other in closing.items() if other == number), "")
+    tags = {SLOTS[n]: span.target for n, span in enumerate(job.spans) if span.kind == "tag"}
+    is_empty = not opening or not _holds(Draft.of(job.source).units, opening, number, tags)
     order = sorted(likely, key=lambda place: -likely[place]) or [len(draft.units)]
     for place in order:
         new = draft.put(place, number, job, likely.get(place, -np.inf))
-        slots = [SLOTS.index(unit) for unit in new.units if unit in SLOTS]
-        tags = [n for n in slots if job.spans[n].kind == "tag" and n not in pending]
-        inside = (
-            "".join(new.units).partition(SLOTS[opening or 0])[2].partition(SLOTS[number])[0]
-        )
-        if nested([job.spans[n].target for n in tags]) and (
-            is_empty or _NOT_WORDS.sub("", inside)
+        here = [unit for unit in new.units if unit in tags and SLOTS.index(unit) not in pending]
+        if nested([tags[unit] for unit in here]) and (
+            is_empty or _holds(new.units, opening, number, tags)
         ):
             return new
     return draft.put(order[0], number, job, likely.get(order[0], -np.inf))
+
+
+def _holds(units: Sequence[str], opening: str, number: int, tags: Collection[str]) -> bool:
+    """Tells whether anything but tags is between a slot and that which closes it."""
+    inside = units[units.index(opening) : units.index(SLOTS[number])]
+    return any(unit not in tags for unit in inside)
 
 
 def place_by_alignment(
