@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tf_transformer.decoding.interface import Translation
-from tf_transformer.terms.kept import Model, translate_kept
+from tf_transformer.terms.kept import translate_kept
 from tf_transformer.terms.placing import Nearest, Pass
 from tf_transformer.terms.protection import Protection, protection
 
@@ -36,7 +36,7 @@ class Words:
         found = re.sub(r"\w+", lambda word: ENGLISH.get(word[0].lower(), word[0]), text)
         return Translation(found, -1.0, -1.0, 3)
 
-    def passes(self, sources, targets):
+    def slot_passes(self, sources, targets, decoding):
         found = []
         for source, target in zip(sources, targets, strict=True):
             pieces = pieces_of(target)
@@ -52,20 +52,19 @@ class Words:
             found.append(Pass(pieces, slots))
         return found
 
-    def nearest(self, sources, targets):
+    def nearest(self, sources, targets, decoding):
         sides = [
             [pieces_of(text) for text in pair] for pair in zip(sources, targets, strict=True)
         ]
         return [Nearest(*both, range(len(both[1]))) for both in sides]
 
-    def score(self, sources, targets):
+    def score(self, sources, targets, decoding):
         pairs = zip(sources, targets, strict=True)
         return [Translation(target, 0.0, -float(len(target)), 5) for _, target in pairs]
 
     def kept(self, text, kept, has_slots=True, **options):
-        ways = {"passes": self.passes} if has_slots else {"nearest": self.nearest}
-        model = Model(self.search, has_slots, score=self.score, **ways)
-        found = translate_kept([text], kept, model, **options)
+        self.has_slots, self.places, self.aligns, self.scores = has_slots, has_slots, True, True
+        found = translate_kept([text], kept, self, self.search, None, **options)
         return found.filled[0][0]
 
 
@@ -91,10 +90,12 @@ def test_a_tag_stays_nested_and_holds_a_word(monkeypatch):
     words = Words()
     slots = np.full([4, 9], -9.0)
     slots[[2, 1, 1, 3], range(4)] = -0.1  # <i> first, </b> before <b>, and crossed
-    monkeypatch.setattr(
-        words, "passes",
-        lambda s, t: [Pass(pieces_of(t[0]), np.pad(slots, [[0, t[0].count("<")], [0, 0]]))],
-    )  # fmt: skip
+
+    def passes(sources, targets, decoding):
+        more = [[0, targets[0].count("<")], [0, 0]]
+        return [Pass(pieces_of(targets[0]), np.pad(slots, more))]
+
+    monkeypatch.setattr(words, "slot_passes", passes)
     found = words.kept("A <b>dog</b> <i>runs</i>", protection())
     assert re.sub("<.*?>", "", found) == "ein Hund läuft"
     assert re.search(r"<b>.*\w.*</b>", found) and re.search(r"<i>.*\w.*</i>", found)

@@ -20,8 +20,6 @@ from tf_transformer.data.documents import WIDE
 from tf_transformer.data.text import is_visible
 from tf_transformer.decoding.rules import Rule
 from tf_transformer.decoding.streams import Progress
-from tf_transformer.terms.kept import Model
-from tf_transformer.terms.placing import Nearest, Pass
 from tf_transformer.terms.spans import FAULTS, differences
 
 logger = logging.getLogger(__name__)
@@ -215,9 +213,9 @@ class Engine(InOneProcess, ABC):
         symbols: words that the vocabulary has, such as tags.
         longest_trained: tokens of the longest source in training, with EOS; None if unknown.
         gives_word_probs: whether `score` gives the probabilities of words.
-        places: whether it has `slot_passes`.
-        aligns: whether it has `nearest`.
-        scores: whether it has `score`.
+        places: whether `slot_passes` tells how likely each slot is at each place.
+        aligns: whether `nearest` aligns pieces.
+        scores: whether `score` can be called.
     """
 
     name: str
@@ -307,32 +305,6 @@ class Engine(InOneProcess, ABC):
         It equals the one from `translate` for the same tokens. Targets are cut at the longest
         possible translation: `max_source_length` + `max_extra_length` tokens.
         """
-
-    def slot_passes(
-        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
-    ) -> list[Pass]:
-        """Returns how likely each slot is at each place of targets with slots."""
-        raise NotImplementedError
-
-    def nearest(
-        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
-    ) -> list[Nearest]:
-        """Returns the piece of its source that each piece of a target is aligned to."""
-        raise NotImplementedError
-
-    def around(
-        self, search: Callable[..., list[list[Translation]]], decoding: DecodingConfig
-    ) -> Model:
-        """Returns what translates around spans by `search`; see `terms.kept.Model`."""
-        passes = functools.partial(self.slot_passes, decoding=decoding)
-        nearest = functools.partial(self.nearest, decoding=decoding)
-        return Model(
-            search,
-            self.has_slots,
-            passes if self.has_slots and self.places else None,
-            nearest if self.aligns and not self.has_slots else None,
-            functools.partial(self.score, decoding=decoding) if self.scores else None,
-        )
 
     @abstractmethod
     def count_tokens(self, text: str | bytes) -> int:

@@ -133,9 +133,8 @@ def _add_model(
                 return [[one] for one in translations]
 
             sentences = [part.text for part in parts if part.is_sentence]
-            translator = version.translator
-            around = translator.engine.around(search, translator.decoding)
-            found = translate_kept(sentences, kept, around)
+            own = version.translator
+            found = translate_kept(sentences, kept, own.engine, search, own.decoding)
         finally:
             places.release()
         warnings += found.notes

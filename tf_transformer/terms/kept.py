@@ -8,19 +8,13 @@ No TensorFlow.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice, product
 from typing import Any, NamedTuple
 
 from tf_transformer.config import SLOTS
 from tf_transformer.terms.glossary import occurrences
-from tf_transformer.terms.placing import (
-    Draft,
-    Job,
-    Nearest,
-    Pass,
-    place_by_alignment,
-    place_slots,
-)
+from tf_transformer.terms.placing import Draft, Job, place_by_alignment, place_slots
 from tf_transformer.terms.protection import Protection, Slotted, escaped
 from tf_transformer.terms.spans import SLOT
 
@@ -30,22 +24,9 @@ _COPIED = ("placeholder", "code", "@name")  # placed by a model without slots th
 _MOST_FORMS = 16  # of the terms of a sentence together
 
 
-class Model(NamedTuple):
-    """What translates around spans; None for what it cannot do.
-
-    Attributes:
-        search: translates texts with slots: their rows, the texts, forced beginnings, and
-            whether more than one translation of each is wanted.
-        has_slots: whether each slot of a source comes once.
-        passes, nearest: see `placing.place_slots` and `placing.place_by_alignment`.
-        score: returns translations of sources with their numbers.
-    """
-
-    search: Callable[[Sequence[int], list[str], list[str], bool], list[list[Any]]]
-    has_slots: bool = True
-    passes: Callable[[list[str], list[str]], Sequence[Pass]] | None = None
-    nearest: Callable[[list[str], list[str]], Sequence[Nearest]] | None = None
-    score: Callable[[list[str], list[str]], Sequence[Any]] | None = None
+# Translates texts with slots, given their rows, the texts, their forced beginnings, and whether
+# more than one translation of each is wanted.
+Search = Callable[[Sequence[int], list[str], list[str], bool], list[list[Any]]]
 
 
 class KeptTranslations(NamedTuple):
@@ -106,13 +87,11 @@ class _Line:
         bare = SLOT.sub(lambda slot: shown.get(slot[0], ""), self.begin)
         return bare.rstrip() if self.waiting else self.begin
 
-    def to_place(self, translation: str, has_slots: bool) -> Job:
+    def to_place(self, translation: str) -> Job:
         """Returns what is to be placed in a translation of the bare text."""
         shown = dict(zip(SLOTS, self.seen, strict=False))
-        text = SLOT.sub(
-            lambda slot: shown.get(slot[0], slot[0]),
-            translation if has_slots else escaped(translation),
-        )
+        text = translation if self.seen else escaped(translation)
+        text = SLOT.sub(lambda slot: shown.get(slot[0], slot[0]), text)
         spans, glued = self.job.spans, self.job.glued
         return Job(self.job.text, self.bare.text, spans, glued, self.waiting, self.begin, text)
 
@@ -150,7 +129,9 @@ class _Line:
 def translate_kept(
     texts: Sequence[str],
     kept: Protection,
-    model: Model,
+    engine: Any,
+    search: Search,
+    decoding: Any,
     number: int = 1,
     prefixes: Sequence[str] | None = None,
 ) -> KeptTranslations:
@@ -159,57 +140,67 @@ def translate_kept(
     Tags are taken out and placed in the translation, and so are numbers and addresses if there
     is a place that fits. Terms are left to the model first. A line that lost one is translated
     once more, with slots for all but the tags. A model without slots places what it loses by
-    alignment. Without anything to keep, texts and translations pass as they are.
+    alignment. Without anything to keep, texts and translations pass as they are. `engine` is
+    one of `decoding.interface`, which searches with `decoding`.
     """
+    passes = partial(engine.slot_passes, decoding=decoding) if engine.places else None
+    nearest = partial(engine.nearest, decoding=decoding) if engine.aligns else None
+    place = partial(place_slots, passes=passes) if engine.has_slots and passes else None
+    if nearest and not engine.has_slots:
+        place = partial(place_by_alignment, nearest=nearest)
     each = zip(texts, prefixes or [""] * len(texts), strict=True)
     lines = [_Line(text, prefix, kept) for text, prefix in each]
     for line in lines:
-        out = line.of("tag") if model.passes or model.nearest else set()
-        if model.passes:
+        out = line.of("tag") if place else set()
+        if place and engine.has_slots:
             out |= {n for n in line.of(*_ADDED) if line.sent.is_free(n)}
         others = {*range(len(line.sent.spans))} - out - line.of("term")
-        line.plan(others if model.has_slots else set(), out)
-    _translate(lines, range(len(lines)), model, number)
+        line.plan(others if engine.has_slots else set(), out)
+    _translate(lines, range(len(lines)), search, place, number)
     again = []
     for row, line in enumerate(lines):
         tags = line.out & line.of("tag")
-        if model.has_slots and (
+        if engine.has_slots and (
             line.lost("term") or any(line.timings[n] < _LEAST for n in line.out - tags)
         ):
             line.plan({*range(len(line.sent.spans))} - tags, tags)
-        elif model.nearest and (lost := line.lost(*_COPIED)):
+        elif place and not engine.has_slots and (lost := line.lost(*_COPIED)):
             line.plan(set(), tags | lost)
         else:
             continue
         again.append(row)
     if again:
-        _translate(lines, again, model, number)
-    filled = _filled(lines, kept, model)
+        _translate(lines, again, search, place, number)
+    filled = _filled(lines, kept, engine, decoding)
     ranked = [[found.text for found in line.found] for line in lines]
     return KeptTranslations([line.job for line in lines], ranked, filled, _notes(lines))
 
 
-def _translate(lines: Sequence[_Line], rows: Sequence[int], model: Model, number: int) -> None:
+def _translate(
+    lines: Sequence[_Line],
+    rows: Sequence[int],
+    search: Search,
+    place: Callable[[Sequence[Job]], list[Draft]] | None,
+    number: int,
+) -> None:
     """Translates lines around the slots that the model sees, and places the others."""
     some = [lines[row] for row in rows]
     has_terms = any(span.kind == "term" for line in some for span in line.bare.spans)
     texts, begins = [line.bare.text for line in some], [line.bare_begin() for line in some]
-    found = model.search(rows, texts, begins, has_terms)
+    found = search(rows, texts, begins, has_terms)
     both: list[tuple[_Line, Any]] = []
     for line, ranked in zip(some, found, strict=True):  # a term that is doubled goes last
         best = sorted(ranked, key=lambda one: "term doubled" in line.bare.faults(one))
         both += [(line, one) for one in best[:number]]
-    jobs = [line.to_place(one, model.has_slots) for line, one in both if line.waiting]
-    drafts: list[Draft] = []
-    if jobs and model.passes:
-        drafts = place_slots(jobs, model.passes)
-    elif jobs and model.nearest:
-        drafts = place_by_alignment(jobs, model.nearest)
+    jobs = [line.to_place(one) for line, one in both if line.waiting]
+    drafts = place(jobs) if jobs and place else []
     for line, one in both:
         line.put(one, drafts.pop(0) if line.waiting else None)
 
 
-def _filled(lines: Sequence[_Line], kept: Protection, model: Model) -> list[list[Any]]:
+def _filled(
+    lines: Sequence[_Line], kept: Protection, engine: Any, decoding: Any
+) -> list[list[Any]]:
     """Returns the translations with their spans, and with the numbers that `score` gives them.
 
     Of several forms of a term in a slot, the likeliest stands there.
@@ -220,13 +211,13 @@ def _filled(lines: Sequence[_Line], kept: Protection, model: Model) -> list[list
         for found in line.found:
             is_plain = not line.sent.spans and line.sent.text == line.text
             texts = [] if is_plain else line.texts(found)
-            read = [kept.as_read(line.text, text, model.has_slots)[:2] for text in texts]
-            scores = bool(model.score) and read not in ([], [(line.bare.text, found.raw)])
+            read = [kept.as_read(line.text, text, engine.has_slots)[:2] for text in texts]
+            scores = engine.scores and read not in ([], [(line.bare.text, found.raw)])
             choices.append((line, found, texts, scores))
             for source, target in read if scores else ():
                 sources.append(source)
                 targets.append(target)
-    scored = iter(model.score(sources, targets) if model.score and sources else ())
+    scored = iter(engine.score(sources, targets, decoding) if sources else ())
     filled: dict[int, list[Any]] = {id(line): [] for line in lines}
     for line, found, texts, scores in choices:
         whole = found.raw

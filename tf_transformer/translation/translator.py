@@ -251,8 +251,7 @@ class Translator:
             )  # fmt: skip
 
         kept = self.kept(protect, glossary)
-        model = self.engine.around(search, decoding)
-        found = translate_kept(sources, kept, model, number, prefixes)
+        found = translate_kept(sources, kept, self.engine, search, decoding, number, prefixes)
         for line in found.notes:
             logger.warning(line)
         if word_probs:
