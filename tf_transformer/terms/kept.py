@@ -161,7 +161,7 @@ def translate_kept(
     for row, line in enumerate(lines):
         tags = line.out & line.of("tag")
         if engine.has_slots and (
-            line.lost("term") or any(line.timings[n] < _LEAST for n in line.out - tags)
+            line.lost("term") or any(line.timings.get(n, 0.0) < _LEAST for n in line.out - tags)
         ):
             line.plan({*range(len(line.sent.spans))} - tags, tags)
         elif place and not engine.has_slots and (lost := line.lost(*_COPIED)):
