@@ -161,6 +161,9 @@ def test_a_translation_is_read_without_tags_and_with_slots():
     assert read[:2] == ("See <1> now.", "Jetzt <1>.")
     assert read.moved([(0, 0), (1, 1)]) == [(0, 0), (3, 3)]
     assert read.spread([0.5, 0.25], 5) == (0.5, 1.0, 1.0, 0.25, 1.0)
+    around = kept.as_read('<a href="x y">A dog</a>', '<a href="x y">Ein Hund</a>', True)
+    assert around[:2] == ("A dog", "Ein Hund")
+    assert around.spread([0.5, 0.25], 4) == (1.0, 1.0, 0.5, 0.25)
     plain = kept.as_read("A <b>{n}</b>", "<b>{n}</b> B", False)
     assert plain[:2] == ("A {n}", "{n} B")
     assert Protection(()).as_read("A <b>x", "<b>", True)[:2] == ("A <b>x", "<b>")

@@ -248,13 +248,14 @@ class Protection:
             sides += [(sent.inner[last : span.start],) * 2, (span.target, seen)]
             last = span.end
         sides += [(sent.inner[last:],) * 2, (sent.after, "")]
-        others: list[tuple[str, str]] = []
+        others = [(sent.before * target.startswith(sent.before), "")]
         for part in re.split(f"({SLOT.pattern})", sent.begin(target)):
             number = SLOTS.index(part) if part in SLOTS else len(read)
             is_span = number < len(read)
             others.append(
                 (sent.spans[number].target, read[number]) if is_span else (part, part)
             )
+        others.append((sent.after * target.endswith(sent.after), ""))
         begun = re.sub(" {2,}", " ", "".join(seen for _, seen in others)).strip()
         if not has_slots:
             begun = re.sub("< (?= *[1-9]>)", "<", begun)
