@@ -8,7 +8,8 @@ word; a word between two tags; a number after a word; an address at the end. Wor
 letters and more, which IBM Model 1 aligns in --train and the text. The translation of a term
 stands once in the reference and in the translation without spans; with --only-source, it is the
 word backwards. Counts the lines in whose translation every span stands once
-and unchanged. "rest" is the BLEU of the translation without the spans, "rest without" that of
+and unchanged, and those that have the words of the translation without spans, but for the
+terms ("same words"). "rest" is the BLEU without the spans, "rest without" that of
 the translation of the text without spans; both, and the reference, without the terms.
 
 The same run with --protect none, and with --plain another one that was trained without
@@ -21,7 +22,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -41,7 +42,8 @@ from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.evaluation import bleu
 from tf_transformer.terms.alignment_model import mined_spans
 from tf_transformer.terms.glossary import Glossary
-from tf_transformer.terms.protection import Protection, Slotted
+from tf_transformer.terms.protection import Protection
+from tf_transformer.terms.spans import Span
 
 KINDS = ("term", "tag", "number", "address")
 _MOST = 4  # spans of a line
@@ -89,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             result = _measured(pairs, words, model, system == "slots", options)
             report.add(f"{name}, {system}", result)
             rows.append([name, system, *_cells(result)])
-    columns = ["spans", "lines with all", "BLEU without", "rest without", "rest", "CPU"]
+    columns = ["spans", "lines with all", "same words", "BLEU without", "rest without", "rest"]
+    columns.append("CPU")
     print(f"\n{table(['text', '', *columns], rows)}\n\n{report.say_machine()}")
     print("wrote", report.write())
 
@@ -242,13 +245,10 @@ def _measured(
     options: argparse.Namespace,
 ) -> dict[str, Any]:
     """Translates the lines with and without spans; returns counts, BLEU and CPU times."""
-    settings = {"beam_size": options.beam_size}
-    if model.engine.has_slots:
-        settings["protect"] = "none"
 
-    def translate(texts: list[str]) -> tuple[list[str], float]:
+    def translate(texts: list[str], protect: Any = "none") -> tuple[list[str], float]:
         begun = time.process_time()
-        found = model.translate(texts, **settings)
+        found = model.translate(texts, beam_size=options.beam_size, protect=protect)
         return list(map(str, found)), time.process_time() - begun
 
     sources = [source for source, _ in pairs]
@@ -258,13 +258,14 @@ def _measured(
         planted(*pair, translation, words, random, options.kinds)
         for pair, translation in zip(pairs, without, strict=True)
     ]
-    slotted = [_slotted(line) if slots else Slotted(line.copied) for line in lines]
-    times = []
+    texts = [line.text if slots else line.copied for line in lines]
+    kept = Protection(glossary=_OfEachLine(lines)) if slots else "none"
+    translate(texts, kept)  # traces the searches
+    times, found = [], list[str]()
     for _ in range(options.rounds):
         _, before = translate(sources)
-        raw, after = translate([each.text for each in slotted])
+        found, after = translate(texts, kept)
         times.append(after / before)
-    found = [one.fill(text) for one, text in zip(slotted, raw, strict=True)]
     targets = [target for _, target in pairs]
     for line, text, plain, target in islice(
         zip(lines, found, without, targets, strict=True), options.show
@@ -274,6 +275,7 @@ def _measured(
     result = {
         "spans": sum(map(len, spans)),
         "lines with all": sum(map(has_each_once, found, spans)),
+        "same words": sum(map(_has_same_words, found, without, spans, terms)),
         "CPU": Spread.of(times),
     }
     if not any(targets):
@@ -287,15 +289,30 @@ def _measured(
 
 
 def _cells(result: dict[str, Any]) -> list[str]:
-    counts = [f"{result[name]:,}" for name in ("spans", "lines with all")]
+    counts = [f"{result[name]:,}" for name in ("spans", "lines with all", "same words")]
     names = ("BLEU without", "rest without", "rest")
     scores = [f"{result[name]:.2f}" if name in result else "" for name in names]
     return [*counts, *scores, shown(result["CPU"], 2)]
 
 
-def _slotted(line: Planted) -> Slotted:
-    """Protects the spans of a line, as `translate --glossary` would."""
-    return Protection(glossary=Glossary(line.terms.items())).protect(line.text)
+class _OfEachLine(Glossary):
+    """The terms of each line alone."""
+
+    def __init__(self, lines: Sequence[Planted]) -> None:
+        super().__init__(())
+        self._of = {line.text: Glossary(line.terms.items()) for line in lines}
+
+    def spans(self, text: str) -> Iterator[Span]:
+        """Yields the terms of a line."""
+        return self._of[text].spans(text) if text in self._of else iter(())
+
+
+def _has_same_words(
+    text: str, without: str, spans: Sequence[str], terms: Sequence[str]
+) -> bool:
+    """Tells whether a translation has the words of that without spans, but for the terms."""
+    both = rest(text, spans), rest(without, terms)
+    return both[0].split() == both[1].split()
 
 
 def has_each_once(text: str, spans: Sequence[str]) -> bool:

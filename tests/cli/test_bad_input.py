@@ -74,7 +74,6 @@ COMMANDS = [
     ("translate run --glossary nowhere.tsv", "nowhere.tsv cannot be read: No such file"),
     ("translate run --glossary train.en", "Each line of train.en must have a term, a tab"),
     ("translate run --protect no", "must be none, default or a file .* no, which does not"),
-    ("translate run --protect default", "`protect` needs a model trained with `data.slots`"),
     ("translate run --ensemble run thesis", "thesis is not a run directory"),
     ("translate nowhere --alignments thesis", "must not be a folder or a device"),
     ("evaluate --reference dev.de", "takes either RUN and --source"),

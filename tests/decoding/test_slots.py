@@ -16,7 +16,10 @@ from tf_transformer.decoding.interface import SearchPlan, column
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import lite_file
 from tf_transformer.litert.interpreter import InterpreterPool
+from tf_transformer.terms.spans import differences
 from tf_transformer.translation.translator import Translator
+
+SIGNATURES = "serving_default", "with_options", "score", "attention"
 
 # --- Spans that are kept ------------------------------------------------------------------
 KEPT = {
@@ -40,13 +43,21 @@ def test_each_span_comes_once_in_the_graph_in_an_export_and_in_litert(keeper, tm
     in_lite = LiteEngine.beside(keeper.engine, lite)
     of_lite = Translator(engine=in_lite, decoding=keeper.decoding)
     assert of_lite.translate([*KEPT], **options) == expected
-    signatures = "serving_default", "with_options", "score"
+    signatures = "serving_default", "with_options", "score", "places"
     export = load(quick_export(keeper, tmp_path / "e", *signatures))
     assert export.engine.has_slots and export.translate([*KEPT], **options) == expected
     sent = {"text": column([keeper.protection.protect(text).text for text in KEPT])}
     answer = export.engine.run("serving_default", sent)["translation"].tolist()
     plain = keeper.translate([text.decode() for text in sent["text"]], protect="none")
     assert [text.decode() for text in answer] == plain  # a client's own slots
+    scored = keeper.score([*KEPT], expected)
+    for one, same in zip(expected, scored, strict=True):
+        assert (same, same.num_tokens) == (one, one.num_tokens)
+        assert same.log_prob == pytest.approx(one.log_prob, abs=1e-3)
+    in_words = keeper.translate([*KEPT], word_probs=True, **options)
+    assert [len(one.word_probs) for one in in_words] == [len(one.split()) for one in expected]
+    pairs = keeper.align("<i>to <b>net</b> of</i> 4711", "<i>x <b>y</b></i> 4711").pairs
+    assert {t for _, t in pairs} == {0, 1, 2} and {s for s, _ in pairs} <= {0, 1, 2, 3}
     drawn = keeper.translate([*KEPT], sample=True, seed=1, **options)
     assert all(map(str.__contains__, drawn, ["4711", "", "", "a@b.de", "Netz", "Altbau"]))
 
@@ -107,12 +118,27 @@ def test_what_did_not_go_as_expected_is_said_in_a_line(keeper, caplog):
     assert "terms left out, since another that begins earlier overlaps them: 1" in caplog.text
 
 
-def test_a_model_without_slots_refuses_what_it_cannot_keep(translator, texts):
-    for options in ({"glossary": {"a": "b"}}, {"protect": "default"}):
-        with pytest.raises(UserError, match=f"`{[*options][0]}` needs a model trained"):
-            translator.translate(texts[0], **options)
+def test_tags_have_the_words_of_the_text_without_them(keeper, translator, tmp_path):
+    """With slots by their probabilities, without by alignment, in runs and exports."""
+    tagged = "two <b>dogs <i>and</i></b> no <br/> span"
+    bare = "two dogs and no span"
+    export = load(quick_export(translator, tmp_path / "e", *SIGNATURES))
+    for model in (keeper, translator, export):
+        found, plain = model.translate(tagged, protect="default"), model.translate(bare)
+        assert Counter(re.findall("<.*?>", found)) == Counter(re.findall("<.*?>", tagged))
+        assert re.sub("<.*?>", "", found).split() == plain.split()
+        assert found.log_prob == pytest.approx(plain.log_prob, abs=1e-4)
+        assert differences(tagged, found) == []
+
+
+def test_a_model_without_slots_refuses_what_it_cannot_keep(translator, texts, monkeypatch):
+    with pytest.raises(UserError, match="`glossary` needs a model trained"):
+        translator.translate(texts[0], glossary={"a": "b"})
     for options in ({"protect": "none"}, {"glossary": {}}):
         assert translator.translate(texts[0], **options) == translator.translate(texts[0])
+    monkeypatch.setattr(translator.engine, "aligns", False)
+    with pytest.raises(UserError, match="`protect` needs .* or a single model that can align"):
+        translator.translate(texts[0], protect="default")
 
 
 def test_an_empty_glossary_is_none(keeper):

@@ -103,7 +103,8 @@ def test_texts_of_several_lines_are_named_in_the_answer(port):
 
 
 def test_documents_keep_spans_and_the_terms_of_a_glossary(keeper, session, client_of, tmp_path):
-    with_slots = ExportEngine(quick_export(keeper, tmp_path / "e", "serving_default"))
+    signatures = "serving_default", "score", "places"
+    with_slots = ExportEngine(quick_export(keeper, tmp_path / "e", *signatures))
     counter, telemetry = TokenCounter(with_slots), Telemetry()
     queue = queue_of(with_slots, counter, telemetry)
     model = one_version(with_slots, counter, queue, telemetry)

@@ -212,7 +212,8 @@ def open_model(options: argparse.Namespace) -> "Translator":
         loading = {"decoding": decoding_options(options), **threads}
     translator = source.translator(**loading, protection=chosen)
     if has_protection:
-        require_slots(translator.engine.has_slots, options.protect, options.glossary)
+        engine = translator.engine
+        require_slots(engine.has_slots, options.protect, options.glossary, engine.aligns)
     return translator
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.plots import Heatmaps, as_png, as_table
+from tf_transformer.terms.placing import Nearest
 
 BEGINNING = "<s>"  # the first input of the decoder
 # Axis labels of rows and columns, by kind of attention.
@@ -50,13 +51,22 @@ def word_pairs(
 ) -> list[tuple[int, int]]:
     """Returns the (source, target) indices, from 0, of words with at least one aligned piece.
 
-    Pieces are without EOS; `nearest` has the index of each target piece's source piece.
+    Pieces are without EOS; `nearest` has the index of each target piece's source piece,
+    negative for none.
     """
     source_words, target_words = word_numbers(source_pieces), word_numbers(target_pieces)
     if not source_words:
         return []
     pairs = zip(nearest, target_words, strict=True)
-    return sorted({(source_words[index], word) for index, word in pairs})
+    return sorted({(source_words[index], word) for index, word in pairs if index >= 0})
+
+
+def without_tag(
+    source: Sequence[str], target: Sequence[str], nearest: Sequence[int], tag_words: int
+) -> Nearest:
+    """Returns the alignment of pieces without those of a tag, whose numbers are negative."""
+    size = sum(word < tag_words for word in word_numbers(source))
+    return Nearest(source[size:], target, [near - size for near in nearest[: len(target)]])
 
 
 def word_numbers(pieces: Sequence[str]) -> list[int]:

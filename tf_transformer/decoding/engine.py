@@ -25,6 +25,7 @@ from tf_transformer.decoding.attention import (
     Attention,
     default_layer,
     nearest_pieces,
+    without_tag,
     word_pairs,
 )
 from tf_transformer.decoding.beam_search import beam_search
@@ -39,6 +40,7 @@ from tf_transformer.fast.int8 import is_int8, parameters
 from tf_transformer.fast.programs import warn_of_failure
 from tf_transformer.models.ensemble import Ensemble, models_of, only_model
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.terms.placing import Nearest, Pass
 
 logger = logging.getLogger(__name__)
 
@@ -110,11 +112,13 @@ class GraphEngine(TextEngine):
         longest = model.longest_source, model.longest_target
         super().__init__(tokenizer, longest, streams=streams, longest_trained=longest_trained)
         self.model = model
+        self.places, self.aligns = self.has_slots, len(models_of(model)) == 1
         self._drawable = drawable or (lambda: tokenizer.spelt_pieces)
         self._xla_failed = False
         self._scores_of = tf.function(self.score_ids, [IDS, IDS], autograph=False)
         self._weights_of = tf.function(self._weights, [IDS, IDS], autograph=False)
         self._nearest_of = tf.function(self._nearest, [IDS, IDS], autograph=False)
+        self._slots_of = tf.function(self.slots_at, [IDS, IDS], autograph=False)
 
     def __repr__(self) -> str:
         weights = sum(map(parameters, models_of(self.model)))
@@ -207,17 +211,41 @@ class GraphEngine(TextEngine):
 
         Words are separated by spaces. Raises ValueError if the model is an ensemble.
         """
-        forced = self._forced_pass(self._nearest_of, sources, targets, decoding)
+        found = self.nearest(sources, targets, decoding)
+        pairs = zip(sources, targets, found, strict=True)
+        return [Alignment(source, target, word_pairs(*each)) for source, target, each in pairs]
+
+    def nearest(
+        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
+    ) -> list[Nearest]:
+        """Returns the piece of its source that each target piece is aligned to, without tag.
+
+        What is aligned to the tag is left out. Raises ValueError if the model is an ensemble.
+        """
         codec = self.codec(decoding)
-        tag = codec.tag_words
-        alignments = []
-        texts = zip(sources, targets, strict=True)
-        for pair, (source, target, nearest) in zip(texts, forced, strict=True):
-            pieces = codec.pieces(source[:-1], "source"), codec.pieces(target[:-1], "target")
-            aligned = word_pairs(*pieces, nearest[: len(target) - 1])
-            links = [(word - tag, other) for word, other in aligned if word >= tag]
-            alignments.append(Alignment(*pair, links))
-        return alignments
+        return [
+            without_tag(
+                codec.pieces(source[:-1], "source"),
+                codec.pieces(target[:-1], "target"),
+                nearest.tolist(),
+                codec.tag_words,
+            )
+            for source, target, nearest in self._forced_pass(
+                self._nearest_of, sources, targets, decoding
+            )
+        ]
+
+    def slot_passes(
+        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
+    ) -> list[Pass]:
+        """Returns how likely each slot is at each place of targets with slots."""
+        codec = self.codec(decoding)
+        return [
+            Pass(codec.pieces(target[:-1], "target"), found[: len(target)])
+            for _, target, found in self._forced_pass(
+                self._slots_of, sources, targets, decoding
+            )
+        ]
 
     def attention(
         self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
@@ -362,6 +390,15 @@ class GraphEngine(TextEngine):
         is_word = tf.reduce_max(of_word, axis=1)  # 1, and 0 beyond the last
         word_probs = tf.maximum(tf.exp(-word_losses), 1e-30) * is_word
         return {"log_prob": -tf.reduce_sum(losses, axis=1), "word_probs": word_probs}
+
+    def slots_at(self, source: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Returns the log-probability of each slot in the place of each label, [B, T, 9]."""
+        logits = self.model(
+            {"source": source, "target": _shifted_right(labels)}, training=False
+        )
+        forms = tf.gather(logits, self.tokenizer.slots("target"), axis=2)  # [B, T, 9, F]
+        total = tf.reduce_logsumexp(logits, axis=-1)[..., tf.newaxis]
+        return tf.reduce_logsumexp(forms, axis=-1) - total
 
     def _words(self, labels: tf.Tensor) -> tf.Tensor:
         """Returns the word of each piece, from 0, and -1 for EOS and PAD: int32 [B, T]."""

@@ -240,6 +240,9 @@ class Engine(InOneProcess, ABC):
         gives_word_probs: whether `score` gives the probabilities of words.
         graph: the engine of the model in TensorFlow, which aligns; None without it.
         inputs: those of each signature that a server offers.
+        places: whether `slot_passes` tells how likely each slot is at each place.
+        aligns: whether `nearest` aligns pieces.
+        scores: whether `score` can be called.
     """
 
     name: str
@@ -251,6 +254,9 @@ class Engine(InOneProcess, ABC):
     gives_word_probs = True
     graph: Any = None
     inputs: Mapping[str, Mapping[str, Input]] = MappingProxyType({})
+    places = False
+    aligns = False
+    scores = True
 
     def translate(
         self,

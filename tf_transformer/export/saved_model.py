@@ -21,6 +21,7 @@ from tf_transformer.base.system import refuse_in_fork
 from tf_transformer.config import DecodingConfig
 from tf_transformer.data.text import SIDES, utf8
 from tf_transformer.data.vocabulary import pieces_of, slot_ids, symbols_in
+from tf_transformer.decoding.attention import without_tag
 from tf_transformer.decoding.hypotheses import length_penalty
 from tf_transformer.decoding.interface import (
     ClosedError,
@@ -39,6 +40,7 @@ from tf_transformer.export.operations import check_operations
 from tf_transformer.export.versions import check_readable
 from tf_transformer.fast.int8 import INT8_PRODUCT, int8_works
 from tf_transformer.run.checkpoints import Arrays
+from tf_transformer.terms.placing import Nearest, Pass
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +117,8 @@ class ExportEngine(Engine):
         self.longest_trained = longest and longest + 1 - self.count_tokens(tag)
         scored = self.signatures["score"].outputs if "score" in self.signatures else ()
         self.gives_word_probs = "word_probs" in scored
+        names = ("places", "attention", "score")
+        self.places, self.aligns, self.scores = (name in self.signatures for name in names)
 
     def __repr__(self) -> str:
         return f"ExportEngine({self.path})"
@@ -261,6 +265,33 @@ class ExportEngine(Engine):
             figures += zip(*columns, strict=True)
         return [Translation(target, *row) for target, row in zip(targets, figures, strict=True)]
 
+    def slot_passes(
+        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
+    ) -> list[Pass]:
+        """Returns how likely each slot is at each place of targets with slots."""
+        inputs, passes = {"source": column(sources), "target": column(targets)}, list[Pass]()
+        for answer in self.answers("places", inputs):
+            rows = zip(map(_decoded, answer["pieces"]), answer["slots"], strict=True)
+            passes += [Pass(row[:-1], slots[: len(row)]) for row, slots in rows]
+        return passes
+
+    def nearest(
+        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
+    ) -> list[Nearest]:
+        """Returns the piece of its source that each piece of a target is aligned to.
+
+        Only its own best translation can be aligned, of another nothing.
+        """
+        results, words = list[Nearest](), len((self.card.get("tag") or "").split())
+        for answer in self.answers("attention", {"text": column(sources)}):
+            pieces = (map(_decoded, answer[f"{side}_pieces"]) for side in SIDES)
+            rows = zip(answer["translation"], *pieces, answer["alignment"], strict=True)
+            for text, source, target, nearest in rows:
+                is_same = text.decode() == targets[len(results)]
+                found = source[:-1], target[:-1], nearest if is_same else ()
+                results.append(without_tag(*found, words))
+        return results
+
     def _changed(self, decoding: DecodingConfig) -> set[str]:
         """Returns the settings that differ from the export's; refuses those that are fixed."""
         names = (field.name for field in dataclasses.fields(decoding))
@@ -268,6 +299,10 @@ class ExportEngine(Engine):
         if fixed := changed - {"alpha", "max_length"}:
             self.refuse(f"search with another `{min(fixed)}`")
         return changed
+
+
+def _decoded(pieces: np.ndarray) -> list[str]:
+    return [piece.decode() for piece in pieces.tolist() if piece]
 
 
 def open_export(path: Path, *signatures: str) -> ExportEngine:

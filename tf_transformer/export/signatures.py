@@ -40,9 +40,10 @@ class Signatures:
         )
 
     def functions(self, text: bool = True) -> dict[str, Function]:
-        """Returns a function for each signature name; an ensemble has no `attention`.
+        """Returns a function for each signature name.
 
-        Without `text` there are only those that take ids.
+        An ensemble has no `attention`, and a model without slots no `places`. Without `text`
+        there are only those that take ids.
         """
         functions = {
             "tokens": exported(self.tokens, tf.TensorSpec(IDS.shape, IDS.dtype, "tokens"))
@@ -57,6 +58,8 @@ class Signatures:
             "with_options": of_vectors(self.with_options, text=string, **options),
             "score": of_vectors(self.score, source=string, target=string),
         }
+        if self._engine.places:
+            functions["places"] = of_vectors(self.places, source=string, target=string)
         if len(models_of(self._engine.model)) == 1:
             functions["attention"] = of_vectors(self.attention, text=string)
         return functions
@@ -207,6 +210,20 @@ class Signatures:
             "target_cut": target_cut,
         }
 
+    def places(self, source: tf.Tensor, target: tf.Tensor) -> Outputs:
+        """Returns how likely each slot is before each piece of targets [B] with slots."""
+        source_ids, source_cut = self._codec.encode(source)
+        limit = self._codec.target_limit
+        target_ids, target_cut = self._codec.encode(target, limit, target=True)
+        ids = target_ids.to_tensor(PAD_ID)
+        compute = in_groups(self._engine.slots_at, [IDS, IDS], self._positions)
+        return {
+            "pieces": self._pieces(ids, "target"),
+            "slots": compute(source_ids.to_tensor(PAD_ID), ids),
+            "source_cut": source_cut,
+            "target_cut": target_cut,
+        }
+
 
 def _is_blank(source: tf.RaggedTensor) -> tf.Tensor:
     """Returns bool [B]: whether a text is blank, that is, only EOS."""
@@ -289,6 +306,7 @@ def requests(codec: GraphCodec) -> list[Request]:
         Request("tokens", {"tokens": ids}, ("tokens",)),
         Request("attention", {"text": text}),
         Request("score", pairs),
+        Request("places", pairs),
         Request("score", pairs, ("log_prob",)),
     ]
 

@@ -60,7 +60,10 @@ class LiteEngine(TextEngine):
         streams = streams or most_streams(interpreters.threads)
         super().__init__(tokenizer, longest, streams=streams, **options)
         self.interpreters, self.window, self.graph = interpreters, window, graph
-        self.gives_word_probs = graph is not None
+        self.gives_word_probs = self.scores = graph is not None
+        if graph is not None:
+            self.places, self.aligns = graph.places, graph.aligns
+            self.slot_passes, self.nearest = graph.slot_passes, graph.nearest
         with interpreters.lend() as one:  # fixed shapes are for one sentence at a time
             shape = one.step.get_input_details()["tokens"]["shape_signature"].tolist()
         self.one_by_one, self._width = shape[0] == 1, shape[1]

@@ -26,7 +26,8 @@ from tf_transformer.decoding.interface import (
 from tf_transformer.run.checkpoints import Arrays
 from tf_transformer.serving.queue import MAX_ROWS, TokenCounter
 from tf_transformer.terms.glossary import Glossary
-from tf_transformer.terms.protection import KeptTranslations, Protection
+from tf_transformer.terms.kept import KeptTranslations
+from tf_transformer.terms.protection import Protection
 from tf_transformer.translation.translator import Translator
 
 _LIMITS = np.iinfo(np.int32).max, np.finfo(np.float32).max

@@ -25,12 +25,8 @@ from tf_transformer.serving.queue import (
     Telemetry,
     TokenCounter,
 )
-from tf_transformer.terms.protection import (
-    KeptTranslations,
-    Protection,
-    Slotted,
-    translate_kept,
-)
+from tf_transformer.terms.kept import KeptTranslations, translate_kept
+from tf_transformer.terms.protection import Protection
 from tf_transformer.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -253,12 +249,14 @@ class Documents:
         """Returns up to `n_best` translations of each sentence, around what is kept."""
         cut = 0
 
-        def search(slotted: list[Slotted]) -> list[list[Translation]]:
+        def search(rows, texts, begins, several) -> list[list[Translation]]:
             nonlocal cut
-            translations, cut = self._ranked(version, [one.text for one in slotted], n_best)
+            translations, number = self._ranked(version, texts, n_best)
+            cut += number
             return translations
 
-        found = translate_kept(sentences, kept, search)
+        own = version.translator
+        found = translate_kept(sentences, kept, own.engine, search, own.decoding, n_best)
         if cut:
             found.notes.append(f"Sentences that were too long and were cut: {cut}")
         return found

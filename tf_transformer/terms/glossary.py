@@ -16,8 +16,8 @@ from tf_transformer.terms.spans import SLOT, Span
 logger = logging.getLogger(__name__)
 
 # Scripts without blanks: Thai to Burmese, Khmer, kana and Han. Katakana is a word, though.
-_RUN = r"[\u0e00-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]"
-_BORDER = re.compile(rf"(?!(?<=[ァ-ー])[ァ-ー])(?:(?<={_RUN})|(?={_RUN}))")
+RUN = r"[\u0e00-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]"
+_BORDER = re.compile(rf"(?!(?<=[ァ-ー])[ァ-ー])(?:(?<={RUN})|(?={RUN}))")
 # A character with its accents, also those of Arabic and kana, and a syllable of Korean.
 _CHARACTER = re.compile(r"\s+|&amp;|\S[\u0300-\u036f\u0653-\u0655\u1160-\u11ff\u3099\u309a]*")
 _PARTICLE = re.compile(  # of Korean
@@ -33,6 +33,7 @@ class Glossary:
     """Terms and their translations; a term without capitals matches in any case.
 
     The longest term that begins at a word wins; it begins and ends at the borders of words.
+    A translation may have several forms, of which one must stand there: "Netz|Netze|Netzes".
 
     Attributes:
         terms: their translations, by terms.
@@ -48,6 +49,7 @@ class Glossary:
         for number, (source, target) in enumerate(terms, start=1):
             where = f"Received: {quoted(source)} and {quoted(target)}, entry {number}."
             texts = [isinstance(text, str) and text.strip() for text in (source, target)]
+            texts += [form.strip() for form in str(target).split("|")]
             if not all(texts) or SLOT.search(target):
                 raise UserError(
                     f"{name} must have a term and its translation, which is no slot. {where}"
@@ -110,8 +112,16 @@ class Glossary:
                 goes_on = _is_inside(folded, end) and not _PARTICLE.match(folded, end)
                 if term and not goes_on:
                     self.found.add(term)
-                    yield Span(places[start], places[end], "term", self.terms[term])
+                    forms = [form.strip() for form in self.terms[term].split("|")]
+                    target, *others = forms
+                    yield Span(places[start], places[end], "term", target, tuple(others))
                     break
+
+
+def occurrences(form: str, text: str) -> int:
+    """Returns how often a text has a word or words, not inside of others."""
+    begins, ends = rf"(?<!\w)|(?={RUN})|(?<={RUN})", rf"(?!\w)|(?<={RUN})|(?={RUN})"
+    return len(re.findall(f"(?:{begins}){re.escape(form)}(?:{ends})", text))
 
 
 def _folded(text: str) -> tuple[str, list[int]]:

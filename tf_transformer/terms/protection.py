@@ -12,8 +12,9 @@ TensorFlow.
 import logging
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -21,7 +22,8 @@ from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.config import SLOTS
 from tf_transformer.config.settings import require
 from tf_transformer.data.text import read_lines
-from tf_transformer.terms.glossary import Glossary, as_glossary
+from tf_transformer.terms.glossary import Glossary, as_glossary, occurrences
+from tf_transformer.terms.placing import MARKS, stands_apart
 from tf_transformer.terms.spans import (
     ALL_NUMBERS,
     DEFAULT_PATTERNS,
@@ -31,10 +33,13 @@ from tf_transformer.terms.spans import (
     between_tags,
     leftmost,
     nested,
+    partners,
     spans_of,
 )
 
 logger = logging.getLogger(__name__)
+
+_MARKS = tuple(".,;:!?…)]")  # no blank stands before them
 
 
 class Slotted(NamedTuple):
@@ -47,6 +52,7 @@ class Slotted(NamedTuple):
         left: number of spans that found no slot, which stay in the text.
         crossing: number of terms left out because another that begins earlier overlaps them.
         before, after: tags around the text, which the model does not see.
+        inner: the text between these, with its spans.
     """
 
     text: str
@@ -56,6 +62,41 @@ class Slotted(NamedTuple):
     crossing: int = 0
     before: str = ""
     after: str = ""
+    inner: str = ""
+
+    def shown(self, slots: Collection[int], out: Collection[int] = ()) -> Self:
+        """Returns the text with some of its slots, numbered from `<1>` on.
+
+        The spans of `out` are taken out, and the others stand as they are.
+        """
+        if not self.spans:
+            return self
+        parts, glued, last = list[str | None](), list[tuple[bool, bool]](), 0
+        closed = partners([s.target if s.kind == "tag" else "" for s in self.spans])
+        safe = escaped if slots else str
+        for number, span in enumerate(self.spans):
+            parts.append(safe(self.inner[last : span.start]))
+            whole, last = self.inner[span.start : span.end], span.end
+            before, after = self.inner[span.start - 1 : span.start], self.inner[last : last + 1]
+            if number in out:
+                if not (number in closed and before.isalnum() and after.isalnum()):
+                    parts.append(None)
+            elif number not in slots:
+                parts.append(safe(whole))
+            elif span.kind == "term":  # a slot that touches a word stands for it
+                slot = SLOTS[len(glued)]
+                glued.append((False, False))
+                parts.append(re.sub(r"(?<=[^\s<])(?=\s|$)", slot, safe(whole)))
+            else:
+                slot, is_tag = SLOTS[len(glued)], span.kind == "tag"
+                touches = is_tag and stands_apart(before, MARKS), is_tag and stands_apart(after)
+                glued.append((before.isalnum() or touches[0], touches[1]))
+                has_space = "".join(part or "" for part in parts).endswith(" ")
+                space = " " * (glued[-1][0] and not has_space)
+                parts.append(space + slot + " " * touches[1])
+        text = _joined([*parts, safe(self.inner[last:])])
+        spans = tuple(self.spans[number] for number in sorted(slots))
+        return self._replace(text=text, spans=spans, glued=tuple(glued))
 
     def begin(self, prefix: str) -> str:
         """Returns the prefix of a translation with slots; it may lack the tags before it."""
@@ -69,13 +110,22 @@ class Slotted(NamedTuple):
             if parts[place] in targets:
                 number = targets.index(parts[place])
                 parts[place], targets[number] = SLOTS[number], ""
+        if self.spans:  # what looks like a slot is the user's
+            parts[::2] = map(escaped, parts[::2])
         return "".join(parts)
 
-    def fill(self, translation: str) -> str:
-        """Returns a translation with the spans in place of the slots.
+    def is_free(self, number: int) -> bool:
+        """Tells whether blanks or marks are around a span, so that it can be left out."""
+        span = self.spans[number]
+        left, right = self.inner[: span.start], self.inner[span.end :]
+        return bool(re.search(r"(^|\s)$", left) and re.match(r"\s|$|[.,;:!?…](\s|$)", right))
+
+    def fill(self, translation: str, targets: Sequence[str] = ()) -> str:
+        """Returns a translation with the spans in place of the slots, or with other `targets`.
 
         Tags stand in the order of the source, if the model's would not close them rightly.
         """
+        targets = targets or [span.target for span in self.spans]
         parts = re.split(f"({SLOT.pattern})", translation)  # texts, and slots between them
         places: dict[int, int] = {}
         for place in range(1, len(parts), 2):
@@ -88,7 +138,7 @@ class Slotted(NamedTuple):
         parts[::2] = [re.sub("< (?= *[1-9]>)", "<", part) for part in parts[::2]]
         for number in order:
             place, (before, after) = places[number], self.glued[chosen[number]]
-            parts[place] = self.spans[chosen[number]].target
+            parts[place] = targets[chosen[number]]
             parts[place - 1] = parts[place - 1].removesuffix(" " * before)
             parts[place + 1] = parts[place + 1].removeprefix(" " * after)
         return self.before + "".join(parts) + self.after
@@ -100,9 +150,8 @@ class Slotted(NamedTuple):
         order = [slot for slot in dict.fromkeys(SLOT.findall(translation)) if slot in unnamed]
         rest = re.sub(rf"\S+{SLOT.pattern}", "", self.text)  # of the source, without its terms
         doubled = any(
-            span.kind == "term" and span.target not in rest
-            and re.search(rf"(?<!\w){re.escape(span.target)}(?!\w)", translation)
-            for span in self.spans
+            form not in rest and occurrences(form, translation)
+            for span in self.spans if span.kind == "term" for form in span.forms
         )  # fmt: skip
         found = {
             "blank": bool(self.before or self.after) and not translation.strip(),
@@ -111,14 +160,25 @@ class Slotted(NamedTuple):
         return tuple(name for name, applies in found.items() if applies)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Returns text that stays, in which nothing is a slot."""
     return re.sub("<(?= *[1-9]>)", "< ", text)
 
 
-def _apart(character: str, others: str = "") -> bool:
-    """Tells whether a slot for a tag stands apart from this neighbour, as in training."""
-    return character.isalnum() or character in tuple("<>{}%&" + others)
+def _joined(parts: Iterable[str | None]) -> str:
+    """Returns a text of parts; where one was taken out, None, with a blank or none there."""
+    text, is_gap = "", False
+    for part in parts:
+        if part and is_gap:
+            left, right = text[-1:], part[0]
+            if right == " " and (not left or left.isspace()):
+                part = part[1:]
+            elif left == " " and right in _MARKS:
+                text = text[:-1]
+            text += " " * (left.isalnum() and right.isalnum())
+        is_gap = part is None or (is_gap and not part)
+        text += part or ""
+    return text[:-1] if is_gap and text.endswith(" ") else text
 
 
 @dataclass(frozen=True)
@@ -154,23 +214,9 @@ class Protection:
         # Those that look like slots come first: one that stays in the text would be taken for
         # another span's.
         kept = sorted(sorted(spans, key=lambda span: span.kind != "slot")[: len(SLOTS)])
-        result, glued, last = "", list[tuple[bool, bool]](), 0
-        for span, slot in zip(kept, SLOTS, strict=False):
-            result += _escaped(text[last : span.start])
-            whole, last = text[span.start : span.end], span.end
-            before, after = text[span.start - 1 : span.start], text[last : last + 1]
-            is_tag = span.kind == "tag"
-            if span.kind == "term":  # a slot that touches a word stands for it
-                glued.append((False, False))
-                result += re.sub(r"(?<=[^\s<])(?=\s|$)", slot, _escaped(whole))
-            else:
-                touches = is_tag and _apart(before, ".!?…:;。！？।؟"), is_tag and _apart(after)
-                glued.append((before.isalnum() or touches[0], touches[1]))
-                space = " " * (glued[-1][0] and not result.endswith(" "))
-                result += space + slot + " " * touches[1]
-        result, left = result + _escaped(text[last:]), len(spans) - len(kept)
-        counts = left, crossing
-        return Slotted(result, tuple(kept), tuple(glued), *counts, opening, closing)
+        counts = len(spans) - len(kept), crossing
+        sent = Slotted(text, tuple(kept), (), *counts, opening, closing, text)
+        return sent.shown(range(len(kept))) if kept else sent._replace(text=escaped(text))
 
     def _spans(self, text: str) -> tuple[list[Span], int]:
         """Returns the spans of a text, and the number of terms that cross others."""
@@ -186,9 +232,94 @@ class Protection:
         terms = self.glossary.terms if self.glossary else {}
         return [[[kind, it.pattern, it.flags] for kind, it in self.patterns], terms]
 
+    def as_read(self, source: str, target: str, has_slots: bool) -> "Read":
+        """Returns a text and its translation as a model reads them, to score or align them.
+
+        Tags are taken out, and terms are words; other spans are slots if the model has them.
+        """
+        sent = replace(self, glossary=None).protect(source)
+        if not (sent.spans or sent.before or sent.after):
+            return Read(sent.text, target, (), ())
+        tags = {number for number, span in enumerate(sent.spans) if span.kind == "tag"}
+        slots = [
+            number for number in range(len(sent.spans)) if has_slots and number not in tags
+        ]
+        read = ["" if n in tags else span.target for n, span in enumerate(sent.spans)]
+        for slot, number in zip(SLOTS, slots, strict=False):
+            read[number] = slot
+        sides = [(sent.before, "")]
+        last = 0
+        for span, seen in zip(sent.spans, read, strict=True):
+            sides += [(sent.inner[last : span.start],) * 2, (span.target, seen)]
+            last = span.end
+        sides += [(sent.inner[last:],) * 2, (sent.after, "")]
+        others = [(sent.before * target.startswith(sent.before), "")]
+        for part in re.split(f"({SLOT.pattern})", sent.begin(target)):
+            number = SLOTS.index(part) if part in SLOTS else len(read)
+            is_span = number < len(read)
+            others.append(
+                (sent.spans[number].target, read[number]) if is_span else (part, part)
+            )
+        others.append((sent.after * target.endswith(sent.after), ""))
+        begun = re.sub(" {2,}", " ", "".join(seen for _, seen in others)).strip()
+        if not has_slots:
+            begun = re.sub("< (?= *[1-9]>)", "<", begun)
+        with_text = getattr(target, "with_text", str)  # keeps the tokens of a translation
+        return Read(sent.shown(slots, tags).text, with_text(begun), sides, others)
+
     def with_numbers(self) -> Self:
         """Returns one that keeps numbers of any size besides."""
         return replace(self, patterns=(*self.patterns, ("number", ALL_NUMBERS)))
+
+
+class Read(NamedTuple):
+    """A text and its translation as a model reads them.
+
+    `source_parts` and `target_parts` are what stands there, and what is read in its place; none
+    if all is read as it is.
+    """
+
+    source: str
+    target: str
+    source_parts: Sequence[tuple[str, str]]
+    target_parts: Sequence[tuple[str, str]]
+
+    def moved(self, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Returns aligned words of what is read as those of the texts themselves."""
+        source, target = _words(self.source, self.source_parts), self._target_words()
+        return sorted({(source[one], target[other]) for one, other in pairs})
+
+    def spread(self, probs: Sequence[float], number: int) -> tuple[float, ...]:
+        """Returns the probabilities of the words of the translation itself, `number` of them.
+
+        Of a span of several words the first has it; the others and lone tags have 1.
+        """
+        words = self._target_words()
+        if not self.target_parts or len(words) != len(probs):
+            return tuple(probs)
+        found = [1.0] * number
+        for word, probability in zip(words, probs, strict=True):
+            found[word] *= probability
+        return tuple(found)
+
+    def _target_words(self) -> list[int]:
+        return _words(self.target, self.target_parts)
+
+
+def _words(read: str, parts: Sequence[tuple[str, str]]) -> list[int]:
+    if not parts:
+        return [*range(len(read.split()))]
+    owners, word, is_blank = list[int](), -1, True
+    for whole, seen in parts:
+        here = []
+        for character in whole:
+            word += is_blank and not character.isspace()
+            is_blank = character.isspace()
+            here += [] if is_blank else [word]
+        size = len("".join(seen.split()))
+        owners += here if size == len(here) else [here[0] if here else word] * size
+    ends = [0, *accumulate(map(len, read.split()))]
+    return [owners[min(end, len(owners) - 1)] for end in ends[:-1]]
 
 
 def protection(
@@ -230,72 +361,13 @@ def protection(
     return Protection(tuple(patterns), terms)
 
 
-def require_slots(has_slots: bool, protect: Any, glossary: Any) -> None:
-    """Raises UserError if a model without slots is to keep spans or terms."""
-    given = "glossary" if glossary else "protect" if protect not in (None, "none") else ""
+def require_slots(has_slots: bool, protect: Any, glossary: Any, aligns: bool = True) -> None:
+    """Raises UserError if a model cannot keep terms, or spans: by slots or by alignment."""
+    given = "protect" if protect not in (None, "none") and not aligns else ""
+    given = "glossary" if glossary else given
     if given and not has_slots:
+        other = "" if given == "glossary" else ", or a single model that can align words"
         raise UserError(
             f"`{given}` needs a model trained with `data.slots`, such as 0.2, which can keep "
-            "spans. Train one, or leave it out."
+            f"spans{other}. Train one, or leave it out."
         )
-
-
-# --- Translation around the spans ------------------------------------------------------------
-
-
-class KeptTranslations(NamedTuple):
-    """Translations of texts of which spans were kept.
-
-    Attributes:
-        slotted: each text with slots for its spans.
-        ranked: its translations with slots, best first.
-        filled: the same with the spans in place of the slots.
-        notes: a line for each thing that did not go as a user expects, with its number.
-    """
-
-    slotted: list[Slotted]
-    ranked: list[list[Any]]
-    filled: list[list[Any]]
-    notes: list[str]
-
-
-def translate_kept(
-    texts: Sequence[str],
-    kept: Protection,
-    search: Callable[[list[Slotted]], list[list[Any]]],
-) -> KeptTranslations:
-    """Translates texts around the spans that are kept in them.
-
-    `search` returns one `Translation` or several of each text with slots. Without anything to
-    keep, the texts and translations pass as they are.
-    """
-    slotted = [kept.protect(text) for text in texts]
-    ranked = search(slotted)
-    filled = []
-    for text, sent, translations in zip(texts, slotted, ranked, strict=True):
-        wholes = translations
-        if sent.spans or sent.text != text:
-            wholes = [translation.with_text(sent.fill(translation)) for translation in wholes]
-        for whole, translation in zip(wholes, translations, strict=True):
-            whole.source, whole.faults = text, sent.faults(translation)
-        filled.append(wholes)
-    return KeptTranslations(slotted, ranked, filled, _notes(slotted, ranked))
-
-
-def _notes(slotted: Sequence[Slotted], ranked: Sequence[Sequence[Any]]) -> list[str]:
-    pairs = [(sent, best) for sent, (best, *_) in zip(slotted, ranked, strict=True)]
-    lost = sum(len({*SLOTS[: len(sent.spans)]} - {*SLOT.findall(best)}) for sent, best in pairs)
-    forced = sum(
-        bool(sent.spans and best.is_cut and best.endswith(SLOTS)) for sent, best in pairs
-    )
-    lines = {
-        f"spans beyond the first {len(SLOTS)} of a sentence, which are not protected: %d; "
-        "split it": sum(sent.left for sent in slotted),
-        "terms left out, since another that begins earlier overlaps them: %d; add the longer "
-        "term to the glossary": sum(sent.crossing for sent in slotted),
-        "spans that found no room in the translation: %d; raise its length limit, or shorten "
-        "the sentence": lost,
-        "translations at their length limit, to whose end spans were moved: %d; raise it, or "
-        "shorten the sentence": forced,
-    }
-    return [line % count for line, count in lines.items() if count]

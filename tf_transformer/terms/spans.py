@@ -40,12 +40,18 @@ UNNAMED = re.compile(r"%[-+0# ]*\d{0,3}(?:\.\d{1,3})?[a-zA-Z@](?<![nL])|\{(?:[:!
 
 
 class Span(NamedTuple):
-    """A span of a text, and what stands for it in the translation."""
+    """A span of a text, and what stands for it in the translation, or `others` of its forms."""
 
     start: int
     end: int
     kind: str
     target: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """What may stand for it."""
+        return self.target, *self.others
 
 
 def spans_of(text: str, patterns: Iterable[tuple[str, re.Pattern]]) -> Iterator[Span]:
@@ -117,13 +123,13 @@ def between_tags(text: str, spans: Sequence[Span]) -> tuple[int, int]:
     A tag whose partner is inside belongs to the text, and so do all if nothing else is left.
     """
     tags = [span.target if span.kind == "tag" else "" for span in spans] or [""]
-    partners, last, start, end = _partners(tags), len(tags) - 1, 0, len(text)
+    closed, last, start, end = partners(tags), len(tags) - 1, 0, len(text)
     begins = bool(tags[0]) and not text[: spans[0].start].strip()
     ends = bool(tags[last]) and not text[spans[last].end :].strip()
-    around = begins and ends and partners.get(0) == last
-    if begins and (around or 0 not in partners):
+    around = begins and ends and closed.get(0) == last
+    if begins and (around or 0 not in closed):
         start = spans[0].end
-    if ends and start <= spans[last].start and (around or last not in partners):
+    if ends and start <= spans[last].start and (around or last not in closed):
         end = spans[last].start
     inner, rest = text[start:end], [span for span in spans if start <= span.start < end]
     if len(rest) == len(spans) or not (rest or any(map(str.isalpha, inner))):
@@ -135,7 +141,7 @@ def _names(tags: Sequence[str]) -> list[str]:
     return [re.sub(r"[\s/>].*", "", tag.lstrip("</"), flags=re.DOTALL) for tag in tags]
 
 
-def _partners(tags: Sequence[str]) -> dict[int, int]:
+def partners(tags: Sequence[str]) -> dict[int, int]:
     """Returns of each tag that is closed, or closes one, the number of the other."""
     found: dict[int, int] = {}
     opened: dict[str, list[int]] = {}

@@ -28,7 +28,8 @@ from tf_transformer.decoding.rules import Rule, as_rules
 from tf_transformer.decoding.streams import Progress
 from tf_transformer.run.records import Record
 from tf_transformer.terms.glossary import Glossary, as_glossary
-from tf_transformer.terms.protection import Protection, Slotted, require_slots, translate_kept
+from tf_transformer.terms.kept import translate_kept
+from tf_transformer.terms.protection import Protection, Read, require_slots
 from tf_transformer.terms.protection import protection as as_protection
 
 if TYPE_CHECKING:  # TensorFlow, Keras and sacreBLEU, imported where they are needed
@@ -252,31 +253,35 @@ class Translator:
             self.engine.refuse("give the probabilities of words")
         user_rules = as_rules(rules)
 
-        def search(slotted: list[Slotted]) -> list[list[Translation]]:
-            texts, begins = [one.text for one in slotted], prefixes
-            if prefixes is not None:
-                begun = zip(slotted, prefixes, strict=True)
-                begins = [one.begin(prefix) for one, prefix in begun]
-            ranked = self.engine.translate(
-                texts, decoding, number, prefixes=begins, sampling=sampling,
-                rules=user_rules, rule_texts=sources, progress=progress,
+        def search(
+            rows: Sequence[int], texts: list[str], begins: list[str], several: bool
+        ) -> list[list[Translation]]:
+            more = decoding.beam_size if several and not sample else number
+            return self.engine.translate(
+                texts, decoding, max(number, more), sampling=sampling, rules=user_rules,
+                prefixes=None if prefixes is None else begins,
+                rule_texts=[sources[row] for row in rows], progress=progress,
             )  # fmt: skip
-            if word_probs:
-                self._add_word_probs(texts, ranked, decoding)
-            return ranked
 
-        found = translate_kept(sources, self.kept(protect, glossary), search)
+        kept = self.kept(protect, glossary)
+        found = translate_kept(sources, kept, self.engine, search, decoding, number, prefixes)
         for line in found.notes:
             logger.warning(line)
+        if word_probs:
+            self._add_word_probs(sources, found.filled, decoding, kept)
         results = [best for best, *_ in found.filled] if n_best is None else found.filled
         return results[0] if one else results
 
     def _add_word_probs(
-        self, texts: list[str], ranked: list[list[Translation]], decoding: DecodingConfig
+        self,
+        texts: list[str],
+        ranked: list[list[Translation]],
+        decoding: DecodingConfig,
+        kept: Protection,
     ) -> None:
         found = [each for some in ranked for each in some]
         origins = [text for text, some in zip(texts, ranked, strict=True) for _ in some]
-        scored = self.engine.score(origins, found, decoding)
+        scored = self._score(origins, found, decoding, kept)
         for each, same in zip(found, scored, strict=True):
             each.word_probs = same.word_probs
         other = (
@@ -293,9 +298,9 @@ class Translator:
     ) -> Protection:
         """Returns what to keep in texts; see `translate` for the arguments.
 
-        Raises UserError if the model has no slots.
+        Raises UserError if the model cannot keep them.
         """
-        require_slots(self.engine.has_slots, protect, glossary)
+        require_slots(self.engine.has_slots, protect, glossary, self.engine.aligns)
         chosen = self.protection if protect is None else as_protection(protect)
         if glossary is not None:
             chosen = dataclasses.replace(chosen, glossary=as_glossary(glossary))
@@ -373,6 +378,9 @@ class Translator:
         from tf_transformer.translation.files.translate_file import searcher, translate_file
 
         kept, has_slots = self.kept(protect, glossary), self.engine.has_slots
+        if protect is None and not has_slots and self.engine.aligns:
+            kept = self.kept("default")
+        can_keep = has_slots or self.engine.aligns
         search = functools.partial(self.translate_text, language=language, **options)
         settings = dataclasses.asdict(self.decoding) | options
         for name in [name for name, it in SEARCH.items() if it.same_results]:
@@ -381,7 +389,7 @@ class Translator:
         facts = [self.engine.fingerprint(), names, settings, kept.identity()]
         origin = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
         return translate_file(
-            Path(source), Path(output), searcher(search, kept, has_slots), names,
+            Path(source), Path(output), searcher(search, kept, can_keep), names,
             numbers=has_slots, fuzzy=fuzzy, origin=origin.hexdigest(), progress=progress,
         )  # fmt: skip
 
@@ -417,19 +425,25 @@ class Translator:
     # fmt: off
     @overload
     def score(self, source: str, target: str, *, alpha: float | None = None,
-              progress: Progress | None = None) -> Translation: ...
+              progress: Progress | None = None,
+              protect: str | Path | Protection | None = None) -> Translation: ...
     @overload
     def score(self, source: Strings, target: Strings, *, alpha: float | None = None,
-              progress: Progress | None = None) -> list[Translation]: ...
+              progress: Progress | None = None,
+              protect: str | Path | Protection | None = None) -> list[Translation]: ...
     # fmt: on
-    def score(self, source, target, *, alpha=None, progress=None):
+    def score(self, source, target, *, alpha=None, progress=None, protect=None):
         """Returns given translations with their log-probabilities.
+
+        Tags count nothing, and other spans are as `translate` keeps them, so that a translation
+        has the number that `translate` gives it.
 
         Args:
             source: a sentence, or a list of them.
             target: its translation; a list for a list.
             alpha: exponent of the length penalty; None for that of `decoding`.
             progress: called with the number of sentences done so far.
+            protect: what was kept, as of `translate`.
 
         Returns:
             The target as a `Translation`; a list for a list.
@@ -437,8 +451,22 @@ class Translator:
         one, sources, targets = pairs(source=source, target=target)
         options = {} if alpha is None else {"alpha": alpha}
         decoding, _ = search_settings(options, self.decoding)
-        scored = self.engine.score(sources, targets, decoding, progress)
+        scored = self._score(sources, targets, decoding, self.kept(protect), progress)
         return scored[0] if one else scored
+
+    def _score(
+        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig,
+        kept: Protection, progress: Progress | None = None,
+    ) -> list[Translation]:  # fmt: skip
+        """Scores targets as the model reads them, and their words between spaces."""
+        read, results = self._as_read(sources, targets, kept), []
+        texts = [each.source for each in read], [each.target for each in read]
+        for target, each, one in zip(
+            targets, read, self.engine.score(*texts, decoding, progress), strict=True
+        ):
+            results.append(one.with_text(target))
+            results[-1].word_probs = each.spread(one.word_probs, len(target.split()))
+        return results
 
     def evaluate(
         self,
@@ -489,7 +517,12 @@ class Translator:
             source: a sentence, or a list of them.
             target: its translation; a list for a list; None for the model's translation.
         """
-        return self._of_pairs(source, target, self._graph("align").align)
+        engine = self._graph("align")
+        one, sources, targets, read = self._read_pairs(source, target)
+        texts = [each.source for each in read], [each.target for each in read]
+        each = zip(sources, targets, read, engine.align(*texts, self.decoding), strict=True)
+        found = [Alignment(s, t, r.moved(same.pairs)) for s, t, r, same in each]
+        return found[0] if one else found
 
     # fmt: off
     @overload
@@ -506,16 +539,28 @@ class Translator:
             source: a sentence, or a list of them.
             target: its translation; a list for a list; None for the model's translation.
         """
-        return self._of_pairs(source, target, self._graph("show attention").attention)
+        engine = self._graph("show attention")
+        one, *_, read = self._read_pairs(source, target)
+        texts = [each.source for each in read], [each.target for each in read]
+        found = engine.attention(*texts, self.decoding)
+        return found[0] if one else found
 
-    def _of_pairs(self, source: Any, target: Any, compute: Callable[..., list]) -> Any:
+    def _read_pairs(
+        self, source: Any, target: Any
+    ) -> tuple[bool, Sequence[str], Sequence[str], list[Read]]:
+        """Returns whether it is one pair, and sources and targets as given and as read."""
         if target is None:
             one, sources = one_or_more("source", source)
             targets: list[str] = [*self.translate(sources)]
         else:
             one, sources, targets = pairs(source=source, target=target)
-        results = compute(sources, targets, self.decoding)
-        return results[0] if one else results
+        return one, sources, targets, self._as_read(sources, targets, self.kept())
+
+    def _as_read(
+        self, sources: Sequence[str], targets: Sequence[str], kept: Protection
+    ) -> list[Read]:
+        each = zip(sources, targets, strict=True)
+        return [kept.as_read(*pair, self.engine.has_slots) for pair in each]
 
     def export(
         self,

@@ -214,12 +214,12 @@ def _sound(
     ]
 
 
-def searcher(search: Callable[..., Any], kept: Protection, has_slots: bool) -> Translate:
+def searcher(search: Callable[..., Any], kept: Protection, can_keep: bool) -> Translate:
     """Returns `Translator.translate_text` as it translates texts with tags for codes."""
     kept = replace(kept, patterns=(*_CODES, *kept.patterns))
 
     def translate(texts: list[str], numbers: bool) -> list[Found]:
-        spans = {"protect": kept.with_numbers() if numbers else kept} if has_slots else {}
+        spans = {"protect": kept.with_numbers() if numbers else kept} if can_keep else {}
         found = search(texts, **spans)
         warnings = ([w for _, best in each.sentences for w in best.warnings] for each in found)
         return [Found(*row) for row in zip(found, warnings, strict=True)]
