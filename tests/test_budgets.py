@@ -16,10 +16,10 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_629,  # lines without blanks, comments and docstrings
-    "package lines": 29_313,
+    "package code": 19_631,  # lines without blanks, comments and docstrings
+    "package lines": 29_317,
     "package files": 148,
-    "tests lines": 28_258,
+    "tests lines": 28_259,
     "tests files": 165,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
