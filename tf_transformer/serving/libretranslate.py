@@ -58,11 +58,7 @@ def add_paths(
         )
 
     def settings():
-        source, target = map(_named, next(iter(pairs()), ("", "")))
-        record: dict[str, Any] = {"charLimit": -1, "frontendTimeout": 500}  # ms of typing
-        record |= {"language": {"source": source, "target": target}, "supportedFilesFormat": []}
-        absent = ("apiKeys", "keyRequired", "suggestions", "filesTranslation")
-        return reply(json.dumps(record | dict.fromkeys(absent, False)))
+        return reply(json.dumps(_settings(*next(iter(pairs()), ("", "")))))
 
     def health():
         if not all(model.alive for model in models):
@@ -160,6 +156,17 @@ def _named(code: str) -> dict[str, Any]:
 
         name = Locale("en").languages.get(code.replace("-", "_"), code)
     return {"code": code, "name": name}
+
+
+def _settings(source: str, target: str) -> dict[str, Any]:
+    """Returns what LibreTranslate tells its page, with the languages chosen first."""
+    absent = ("apiKeys", "keyRequired", "suggestions", "filesTranslation")
+    return dict.fromkeys(absent, False) | {
+        "charLimit": -1,
+        "frontendTimeout": 500,  # ms of typing
+        "supportedFilesFormat": [],
+        "language": {"source": _named(source), "target": _named(target)},
+    }
 
 
 def _undetected(code: str) -> dict[str, Any]:
