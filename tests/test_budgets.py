@@ -16,7 +16,7 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_482,  # lines without blanks, comments and docstrings
+    "package code": 19_483,  # lines without blanks, comments and docstrings
     "package lines": 29_163,
     "package files": 150,
     "tests lines": 28_400,
