@@ -11,11 +11,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.base.errors import UserError
+from tf_transformer.base.errors import UserError, quoted
 from tf_transformer.base.files import write_text
 from tf_transformer.base.output import counted
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tf_transformer.config.combinations import check
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.interface import column
 from tf_transformer.evaluation import SIGNIFICANT, DevText, paired_bootstrap
 from tf_transformer.export.card import CARD, changed_settings, read_card, write_card
@@ -23,6 +25,7 @@ from tf_transformer.export.saved_model import ExportEngine, open_export
 from tf_transformer.export.self_test import Check, self_test
 from tf_transformer.export.versions import check_readable, new_version
 from tf_transformer.fast.int8 import KnownProduct, is_int8, parameters
+from tf_transformer.models.ensemble import models_of, only_model
 
 Function: TypeAlias = tf.types.experimental.PolymorphicFunction
 
@@ -119,6 +122,33 @@ class Gate:
         answers = session.answers("serving_default", {"text": column(self.dev.sources)})
         texts = [text.decode() for answer in answers for text in answer["translation"]]
         return texts, time.perf_counter() - begin
+
+
+def check_export(
+    engine: GraphEngine, in_lite: bool, text: bool, gate: Gate | None, format: str,
+    fixed_length: int | None,
+) -> None:  # fmt: skip
+    """Refuses options that the format does not support, before any work.
+
+    `in_lite` tells whether LiteRT searches, in int8.
+    """
+    if format not in ("savedmodel", "litert"):
+        raise UserError(f"`format` must be savedmodel or litert. Received: {quoted(format)}.")
+    if format == "litert" and len(models_of(engine.model)) > 1:
+        raise UserError("LiteRT takes a single model. Received: an ensemble.")
+    if (in_lite, format) == (True, "savedmodel") or (
+        format == "litert" and is_int8(only_model(engine.model))
+    ):
+        raise UserError(
+            "int8 must be loaded with `litert=True` to be exported for LiteRT, and without it "
+            f"for a SavedModel. Received: format={quoted(format)}."
+        )
+    given = {
+        "better_than": gate, "source": gate, "reference": gate,  # a gate has its own
+        "fixed_length": fixed_length, "no_text": not text,
+        "tag": engine.tokenizer.tag,
+    }  # fmt: skip
+    check({"format": format} | {name: value for name, value in given.items() if value})
 
 
 def publish(

@@ -591,12 +591,12 @@ class Translator:
         """
         engine = self._graph("be exported")
 
-        from tf_transformer.export.publishing import publish
+        from tf_transformer.export.publishing import check_export, publish
         from tf_transformer.export.signatures import exportable
         from tf_transformer.litert.file import export_lite
 
         precision = getattr(getattr(self.engine, "interpreters", None), "precision", "")
-        _check_export(engine, precision == "int8", text, gate, format, fixed_length)
+        check_export(engine, precision == "int8", text, gate, format, fixed_length)
         if options.get("jit_compile"):
             logger.warning("`jit_compile` has no effect on an export, which is free of XLA")
         decoding, _ = search_settings(options, self.decoding)
@@ -613,36 +613,6 @@ class Translator:
         kept = Protection(())
         plain = Translator(engine.model, engine.tokenizer, searched, protection=kept)
         return publish(exportable(plain, options, text), folder, version, card, gate=gate)
-
-
-def _check_export(
-    engine: "GraphEngine", in_lite: bool, text: bool, gate: "Gate | None", format: str,
-    fixed_length: int | None,
-) -> None:  # fmt: skip
-    """Refuses options that the format does not support, before any work.
-
-    `in_lite` tells whether LiteRT searches, in int8.
-    """
-    from tf_transformer.fast.int8 import is_int8
-    from tf_transformer.models.ensemble import models_of, only_model
-
-    if format not in ("savedmodel", "litert"):
-        raise UserError(f"`format` must be savedmodel or litert. Received: {quoted(format)}.")
-    if format == "litert" and len(models_of(engine.model)) > 1:
-        raise UserError("LiteRT takes a single model. Received: an ensemble.")
-    if (in_lite, format) == (True, "savedmodel") or (
-        format == "litert" and is_int8(only_model(engine.model))
-    ):
-        raise UserError(
-            "int8 must be loaded with `litert=True` to be exported for LiteRT, and without it "
-            f"for a SavedModel. Received: format={quoted(format)}."
-        )
-    given = {
-        "better_than": gate, "source": gate, "reference": gate,  # a gate has its own
-        "fixed_length": fixed_length, "no_text": not text,
-        "tag": engine.tokenizer.tag,
-    }  # fmt: skip
-    check({"format": format} | {name: value for name, value in given.items() if value})
 
 
 def search_settings(
