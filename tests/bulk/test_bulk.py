@@ -220,7 +220,7 @@ def test_a_killed_worker_ends_the_command_which_can_be_run_again(export, tmp_pat
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("translate nowhere a.txt", "nowhere must be a run directory, an export"),
+        ("translate nowhere a.tsv", "nowhere must be a run directory, an export"),
         ("clean a", "--source and --target are needed for a PREFIX: a"),
         ("clean a --source en --target de", r"There is no a\.en and no a\.en\.gz"),
         ("clean a.tsv", "The pipeline has failed: .*lines must end in LF or CRLF"),

@@ -142,7 +142,7 @@ def raw_lines(path: Path | str | int, file: IO[bytes]) -> Iterator[bytes]:
         )
     if first:
         yield first
-    yield from file
+    yield from iter(file.readline, b"")  # Beam's files can be read no other way
 
 
 def _opened(path: Path | int) -> Any:
