@@ -173,11 +173,11 @@ def _function(function: Callable, **specs: tuple) -> ConcreteFunction:
 def _pairs(heads: Mapping[str, tf.Tensor], prefix: str) -> KeysAndValues:
     """Returns the keys and values of each layer, [B, ...]."""
     both = []
-    for kind in ("keys", "values"):
-        stacked, name = heads.get(f"{prefix}{kind}"), f"{prefix}{kind}_"
+    for name in (f"{prefix}keys", f"{prefix}values"):
         layers = range(sum(other.startswith(name) for other in heads))
-        parts = [heads[f"{name}{layer}"] for layer in layers]
-        both.append(parts if stacked is None else tf.unstack(stacked, axis=1))
+        stacked = heads.get(name)
+        parts = [heads[f"{name}_{i}"] for i in layers] if stacked is None else None
+        both.append(parts or tf.unstack(stacked, axis=1))
     return list(zip(*both, strict=True))
 
 

@@ -191,11 +191,10 @@ class CachedStep:
         for name in self._constant:
             signature.input(name)[...] = arrays[name]
         for name in self._past:
-            past, before = signature.input(name), arrays.get(name)
-            filled = 0 if before is None else before.shape[-2]
-            if before is not None:
-                past[..., :filled, :] = before
-            past[..., filled:, :] = 0  # anything else may be no number
+            past = signature.input(name)
+            past[...] = 0  # anything else may be no number
+            if (before := arrays.get(name)) is not None:
+                past[..., : before.shape[-2], :] = before
         ancestry = signature.input("ancestry")
         ancestry[...], ancestry[..., -1] = -1, np.arange(width)
 
