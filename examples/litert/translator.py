@@ -31,9 +31,11 @@ def translate(encode, step, source: list[int], longest: int) -> list[int]:
     mask = (ids != PAD)[:, None, None].astype(kind)
     beams = size(step, "tokens", 1)  # all of them take the same tokens: the first one counts
     columns = size(step, "ancestry", longest + 1) - 1
-    shape = [*memory["memory_keys"].shape[:3], columns * beams]  # [1, layers, heads, rows]
-    keys = np.zeros([*shape, memory["memory_keys"].shape[4]], np.float32)
-    values = np.zeros([*shape, memory["memory_values"].shape[4]], np.float32)
+    # Of each layer [1, heads, rows, size], or of all in one: [1, layers, heads, rows, size].
+    past = {}
+    for name, array in memory.items():
+        shape = [*array.shape[:-2], columns * beams, array.shape[-1]]
+        past[name.replace("memory", "past")] = np.zeros(shape, np.float32)
     # Which beam each cached step belongs to: 0, the first one, or -1 for steps not cached yet.
     ancestry = np.full([1, beams, columns + 1], -1, np.int32)
     ancestry[..., -1] = np.arange(beams)
@@ -45,13 +47,13 @@ def translate(encode, step, source: list[int], longest: int) -> list[int]:
             position=np.array([position], np.int32),
             ancestry=ancestry,
             memory_mask=mask,
-            past_keys=keys,
-            past_values=values,
+            **past,
             **memory,
         )
         column = position % columns  # with an attention window, the oldest is replaced
         rows = slice(beams * column, beams * (column + 1))
-        keys[:, :, :, rows], values[:, :, :, rows] = outputs["keys"], outputs["values"]
+        for name, array in past.items():
+            array[..., rows, :] = outputs[name.removeprefix("past_")]
         ancestry[..., column] = 0
         logits = outputs["logits"][0, 0]
         logits[[PAD, BOS] if position else [PAD, BOS, EOS]] = -np.inf  # never blank

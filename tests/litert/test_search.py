@@ -26,10 +26,11 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.hypotheses import Hypotheses
+from tf_transformer.decoding.rules import NextToken
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import cached_lite_file, lite_file
 from tf_transformer.litert.interpreter import InterpreterPool, ModelInterpreter, new_interpreter
-from tf_transformer.litert.search import _best_of_many, numpy_beam_search
+from tf_transformer.litert.search import _best_of_many, _best_tokens, numpy_beam_search
 from tf_transformer.run import Run
 from tf_transformer.translation.translator import Translator
 
@@ -137,6 +138,16 @@ def in_float32(translator) -> InterpreterPool:
     return InterpreterPool(lite_file(translator.model, "float32"), threads=1)
 
 
+def test_the_best_tokens_in_the_file_are_those_of_all_its_logits(in_float32):
+    source, tokens = np.array([[5, 6, 7, EOS_ID]], np.int32), np.full([1, 4], 5, np.int32)
+    inputs = tokens, 0, np.arange(4, dtype=np.int32).reshape(1, 4, 1)
+    with in_float32.lend() as interpreter:
+        logits = interpreter.encode(source)(*inputs)
+        found = interpreter.encode(source).best(*inputs)
+    for one, other in zip(found, _best_tokens(logits, 8, NextToken()), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 def in_litert(translator: Translator, lite: InterpreterPool, **options) -> Translator:
     engine = LiteEngine.beside(
         GraphEngine(translator.model, translator.tokenizer), lite, **options
@@ -173,7 +184,7 @@ def test_steps_of_later_choices_give_the_logits_of_the_model(later):
     interpreter = ModelInterpreter(lite_file(model, "float32"), 1)
     lite = interpreter.encode(source, model.config.attention_window)
     ancestry = np.empty([2, width, 0], np.int32)
-    for index in range(34):  # the cache grows in steps of 16, or with a window has 16 columns
+    for index in range(34):  # the cache grows in steps of 8, or with a window has 8 columns
         own = np.broadcast_to(np.arange(width, dtype=np.int32), [2, width])[..., np.newaxis]
         ancestry = np.concatenate([ancestry, own], axis=-1)
         tokens = random.integers(4, 20, [2, width]).astype(np.int32)
@@ -181,8 +192,8 @@ def test_steps_of_later_choices_give_the_logits_of_the_model(later):
         np.testing.assert_allclose(lite(tokens, index, ancestry), logits, atol=1e-4)
         parents = random.integers(0, width, [2, width, 1])
         ancestry = np.take_along_axis(ancestry, parents, axis=1)
-    columns = 16 if "attention_window" in later else 48
-    assert lite._past["past_keys"].shape[3] == width * columns
+    columns = 8 if "attention_window" in later else 40
+    assert lite._signature.input("past_keys_0").shape[2] == width * columns
 
 
 def test_a_model_with_frozen_layers_and_adapters_is_converted():

@@ -26,12 +26,12 @@ def require_floats(x):
 def outer_shape(x, inner=1):
     """Returns the leading dimensions of a tensor, without the last `inner`, for `reshape`.
 
-    The batch size is -1 if it alone is unknown, which keeps the shape static; otherwise
-    unknown sizes are computed at every step.
+    A size that alone is unknown is -1, which keeps the shape static; otherwise unknown sizes
+    are computed at every step.
     """
-    outer = x.shape[:-inner]
-    if outer[0] is None and None not in outer[1:]:
-        return (-1, *outer[1:])
+    outer = tuple(x.shape)[:-inner]
+    if outer.count(None) == 1:
+        return tuple(-1 if size is None else size for size in outer)
     return ops.shape(x)[:-inner]
 
 

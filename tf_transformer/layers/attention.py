@@ -93,8 +93,8 @@ def scaled_dot_product_attention(
 
     Args:
         query: [B, H, T, K].
-        key: [B, H, S, K].
-        value: [B, H, S, value_dim].
+        key: [B, H, S, K], or a tuple of parts of it along S, which are not joined.
+        value: [B, H, S, value_dim], or likewise.
         mask: boolean, broadcastable to [B, H, T, S], True where attention is allowed; or what
             `additive` returns for it.
         dropout: function applied to the weights before they multiply the values.
@@ -111,17 +111,27 @@ def scaled_dot_product_attention(
         ((1, 2, 3, 4), (1, 2, 3, 3))
     """
     positions = positions or Positions()
+    keys, values = (x if isinstance(x, tuple) else (x,) for x in (key, value))
     if positions.in_attention and distances is None:
-        queries, keys = (ops.arange(ops.shape(x)[-2], dtype="int32") for x in (query, key))
-        distances = keys - queries[:, None]
+        queries, steps = (ops.arange(ops.shape(x)[-2], dtype="int32") for x in (query, key))
+        distances = steps - queries[:, None]
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
-    scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, H, T, S]
+    scores = [ops.matmul(query, ops.swapaxes(part, -1, -2)) for part in keys]
+    scores = ops.concatenate(scores, axis=-1) if scores[1:] else scores[0]  # [B, H, T, S]
     scores = ops.cast(positions.add_to_scores(scores, query, distances), "float32")
     if mask is not None:
         scores = scores + additive(mask)
-    weights = ops.cast(ops.softmax(scores, axis=-1), value.dtype)
+    weights = ops.cast(ops.softmax(scores, axis=-1), values[0].dtype)
     used = dropout(weights) if dropout else weights
-    return positions.add_to_values(ops.matmul(used, value), used, distances), weights
+    if len(values) == 1:
+        outputs = ops.matmul(used, *values)
+    else:
+        # Indexing would be several times as slow in LiteRT.
+        first = ops.shape(values[0])[2]
+        ends = ((0, 0, 0, 0), (-1, -1, -1, first)), ((0, 0, 0, first), (-1, -1, -1, -1))
+        one, other = (ops.slice(used, *each) for each in ends)
+        outputs = ops.matmul(one, values[0]) + ops.matmul(other, values[1])
+    return positions.add_to_values(outputs, used, distances), weights
 
 
 def windowed_attention(

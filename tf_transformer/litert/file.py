@@ -8,7 +8,7 @@ in use.
 
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -29,6 +29,7 @@ from tf_transformer.export.signatures import sizes
 from tf_transformer.export.versions import LITE_MODEL, new_version
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.interpreter import InterpreterPool
+from tf_transformer.models.cached_decoding import DecodingStep, PartedCache
 from tf_transformer.models.ensemble import only_model
 from tf_transformer.models.transformer import Transformer
 
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
 KeysAndValues = Sequence[tuple[tf.Tensor, tf.Tensor]]
 
-_FORMAT = 4  # increase it whenever `lite_file` changes, so that no cached file is reused
+_FORMAT = 5  # increase it whenever `lite_file` changes, so that no cached file is reused
 
 
 class Sizes(NamedTuple):
@@ -55,17 +56,21 @@ _ANY = Sizes()
 def lite_file(model: Transformer, precision: str, sizes: Sizes = _ANY) -> bytes:
     """Returns a LiteRT file with the signatures "encode" and "step".
 
-    encode: `source` int32 [B, S], padded -> `memory_keys` and `memory_values`, float32
-    [B, N, H, S, K], which the decoder's layers attend to.
+    encode: `source` int32 [B, S], padded -> float32 [B, H, S, K], to which the decoder's layers
+    attend: `memory_keys_0`, `memory_values_0` of the first, and so on.
 
     step, one position of every beam: `tokens` int32 [B, W], the last ones; `position` int32
     [1], from 0; `ancestry` int32 [B, W, C + 1], C at least 1, the slot in which each earlier
     step of a beam was computed, -1 in unused columns of the cache, and finally the beam's own
     slot; the outputs of "encode", and `memory_mask` int32 [B, 1, 1, S], 1 at real tokens (no
-    bool, which LiteRT.js refuses); `past_keys` and `past_values` float32 [B, N, H, R, K] ->
-    `logits` float32 [B, W, V]; `keys` and `values` [B, N, H, W, K], new rows: at position t,
+    bool, which LiteRT.js refuses); `past_keys_0`, `past_values_0` ... float32 [B, H, R, K] ->
+    `logits` float32 [B, W, V]; `keys_0`, `values_0` ... [B, H, W, K], new rows: at position t,
     column t mod C of the cache. With an attention window, C may be as small as that; otherwise
-    it exceeds t.
+    it exceeds t. For a search without other rules, `best_logits` and `best_tokens` int32
+    [B, W, 2W + 3], the first of them in order, and `highest`, the first one's probability.
+
+    With fixed sizes, all layers are in one: `memory_keys`, `past_values`, `keys` and so on are
+    [B, N, ...]. `logits` and the new rows are then all outputs of the step.
 
     The model is in float32. With the precision "int8", matrix products have int8 weights, with
     a scale for each column, and inputs rounded to int8 row by row (LiteRT's dynamic-range
@@ -109,51 +114,55 @@ def cached_lite_file(model: Transformer, precision: str, weights: Path) -> bytes
 
 def _encode(model: Transformer, sizes: Sizes) -> ConcreteFunction:
     def encode(source):
-        keys, values = _stacked(model.initial_cache(source)["memory"])
-        return {"memory_keys": keys, "memory_values": values}
+        return _named(model.initial_cache(source)["memory"], "memory_", sizes)
 
     return _function(encode, source=([sizes.batch, sizes.source], tf.int32))
 
 
 def _step(model: Transformer, sizes: Sizes) -> ConcreteFunction:
-    decode = model.step_function()  # outside `step`, so that its kernels are constants
+    parts = (model.target_embedding, model.decoder, model.projection)
+    decode = DecodingStep(*parts, kind=PartedCache())  # so that its kernels are constants
 
-    def step(
-        tokens, position, ancestry, memory_keys, memory_values, memory_mask, past_keys,
-        past_values,
-    ):  # fmt: skip
+    def step(tokens, position, ancestry, memory_mask, **heads):
         cache = {
-            "memory": _pairs(memory_keys, memory_values),
+            "memory": _pairs(heads, "memory_"),
             "memory_mask": tf.cast(memory_mask, tf.bool),
-            "past": _pairs(past_keys, past_values),
+            "past": _pairs(heads, "past_"),
         }
         logits, cache = decode(tokens, tf.reshape(position, []), ancestry, cache)
-        fresh = -tf.shape(tokens)[1]  # the last W rows; a window drops the first ones
-        keys, values = (heads[..., fresh:, :] for heads in _stacked(cache["past"]))
-        return {"logits": logits, "keys": keys, "values": values}
+        outputs = {"logits": logits} | _named(cache["past"], "", sizes)
+        if not sizes.columns:
+            outputs |= _best(logits, 2 * tf.shape(tokens)[1] + 3)
+        return outputs
 
     layers, heads = model.config.num_decoder_layers, model.config.num_heads
     attention = model.decoder.layers[0].self_attention
     batch, source, width, columns = sizes
-
-    def keys_and_values(rows: int | None) -> list[tuple]:
-        parts = attention.key_dense, attention.value_dense
-        sizes = [part.units // heads for part in parts]  # K of each
-        return [([batch, layers, heads, rows, size], tf.float32) for size in sizes]
-
-    memory = keys_and_values(source)
-    past = keys_and_values(columns * width if columns and width else None)
+    specs = {}
+    rows = {"memory_": source, "past_": columns * width if columns and width else None}
+    for prefix, size in rows.items():
+        for kind, part in (("keys", attention.key_dense), ("values", attention.value_dense)):
+            shape = [heads, size, part.units // heads]
+            if sizes.columns:
+                specs[f"{prefix}{kind}"] = [batch, layers, *shape], tf.float32
+            else:
+                names = [f"{prefix}{kind}_{layer}" for layer in range(layers)]
+                specs |= dict.fromkeys(names, ([batch, *shape], tf.float32))
     return _function(
         step,
         tokens=([batch, width], tf.int32),
         position=([1], tf.int32),
         ancestry=([batch, width, columns + 1 if columns else None], tf.int32),
-        memory_keys=memory[0],
-        memory_values=memory[1],
         memory_mask=([batch, 1, 1, source], tf.int32),
-        past_keys=past[0],
-        past_values=past[1],
+        **specs,
     )
+
+
+def _best(logits: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Returns the k best logits of each beam, their tokens, and the first one's probability."""
+    best, tokens = tf.math.top_k(logits, tf.minimum(k, logits.shape[-1]))
+    highest = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
+    return {"best_logits": best, "best_tokens": tokens, "highest": highest}
 
 
 def _function(function: Callable, **specs: tuple) -> ConcreteFunction:
@@ -162,14 +171,26 @@ def _function(function: Callable, **specs: tuple) -> ConcreteFunction:
     return tf.function(function, autograph=False).get_concrete_function(**named)
 
 
-def _pairs(keys: tf.Tensor, values: tf.Tensor) -> KeysAndValues:
-    """[B, N, ...] twice -> N pairs of [B, ...]."""
-    return list(zip(tf.unstack(keys, axis=1), tf.unstack(values, axis=1), strict=True))
+def _pairs(heads: Mapping[str, tf.Tensor], prefix: str) -> KeysAndValues:
+    """Returns the keys and values of each layer, [B, ...]."""
+    both = []
+    for name in (f"{prefix}keys", f"{prefix}values"):
+        layers = range(sum(other.startswith(name) for other in heads))
+        stacked = heads.get(name)
+        parts = [heads[f"{name}_{i}"] for i in layers] if stacked is None else None
+        both.append(parts or tf.unstack(stacked, axis=1))
+    return list(zip(*both, strict=True))
 
 
-def _stacked(pairs: KeysAndValues) -> list[tf.Tensor]:
-    """N pairs of [B, ...] -> [B, N, ...] twice."""
-    return [tf.stack(parts, axis=1) for parts in zip(*pairs, strict=True)]
+def _named(pairs: KeysAndValues, prefix: str, sizes: Sizes) -> dict[str, tf.Tensor]:
+    """Returns them by name."""
+    named = {}
+    for kind, parts in zip(("keys", "values"), zip(*pairs, strict=True), strict=True):
+        if sizes.columns:
+            named[f"{prefix}{kind}"] = tf.stack(parts, axis=1)
+        else:
+            named |= {f"{prefix}{kind}_{layer}": part for layer, part in enumerate(parts)}
+    return named
 
 
 # --- Exports for phones and other programs -----------------------------------------------

@@ -6,7 +6,7 @@ B batch, S source length, W beam width, V vocabulary.
 import importlib
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from tf_transformer.base.system import stderr_held_back
 from tf_transformer.config import EOS_ID, PAD_ID
 
-_COLUMNS = 16  # step by which cache and source grow: LiteRT has to prepare every new shape
+_COLUMNS = 8  # step by which cache and source grow: LiteRT has to prepare every new shape
 
 
 def new_interpreter(content: bytes, threads: int) -> Any:
@@ -64,6 +64,8 @@ class ModelInterpreter:
             self._encode, self.step = runner("encode"), runner("step")
             self._source = max(_last_size(self._encode, "source"), 0) or _COLUMNS
             self.columns = max(_last_size(self.step, "ancestry") - 1, 0) or _COLUMNS
+            # bool up to 1.1.0
+            self._mask_type = self.step.get_input_details()["memory_mask"]["dtype"]
             self._prepare()  # writes to stderr
 
     def encode(self, source: np.ndarray, window: int = 0) -> "CachedStep":
@@ -73,10 +75,9 @@ class ModelInterpreter:
         """
         missing = -source.shape[1] % self._source
         source = np.pad(source, [(0, 0), (0, missing)], constant_values=PAD_ID)
-        kind = self.step.get_input_details()["memory_mask"]["dtype"]  # bool up to 1.1.0
-        mask = (source != PAD_ID)[:, np.newaxis, np.newaxis].astype(kind)
+        mask = (source != PAD_ID)[:, np.newaxis, np.newaxis].astype(self._mask_type)
         memory = self._encode(source=source) | {"memory_mask": mask}
-        return CachedStep(self, memory, window)
+        return CachedStep(self.step, self.columns, memory, window)
 
     def _prepare(self) -> None:
         """Computes a step, for one sentence and W of the file, or 4."""
@@ -90,46 +91,119 @@ def _last_size(runner: Any, name: str) -> int:
     return int(runner.get_input_details()[name]["shape_signature"][-1])
 
 
+class _Signature:
+    """A signature of a file, whose inputs stay as they are until they are set.
+
+    Its runner, all that LiteRT documents, sizes and sets each of them at every call.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._wrapper, self._graph = runner._interpreter_wrapper, runner._subgraph_index
+        self.inputs, self.outputs = dict(runner._inputs), dict(runner._outputs)
+
+    def resize(self, shapes: dict[str, Sequence[int]]) -> None:
+        """Gives inputs these shapes, which takes all inputs' values away."""
+        for name, shape in shapes.items():
+            size = np.array(shape, np.int32)
+            self._wrapper.ResizeInputTensor(self.inputs[name], size, False, self._graph)
+        self._wrapper.AllocateTensors(self._graph)
+
+    def input(self, name: str) -> np.ndarray:
+        """Returns an input's own memory, to read and write until the next `run` or `resize`."""
+        return self._wrapper.tensor(self._wrapper, self.inputs[name], self._graph)
+
+    def run(self) -> None:
+        """Computes the outputs."""
+        self._wrapper.Invoke(self._graph)
+
+    def output(self, name: str) -> np.ndarray:
+        """Returns a copy of an output."""
+        return self._wrapper.GetTensor(self.outputs[name], self._graph)
+
+
 class CachedStep:
     """The decoding step of the sentences being searched, and its cache.
 
-    `memory` has the inputs that are the same in every step, with dimension 0 = B. From `window`
-    columns on the cache does not grow but is a ring; 0 for no limit.
+    `memory` has the inputs that are the same in every step, with dimension 0 = B. The cache
+    grows by `columns`, but from `window` columns on it is a ring; 0 for no limit.
+
+    Attributes:
+        gives_best: whether the file has what `best` returns; not up to 1.1.0.
     """
 
     def __init__(
-        self, interpreter: ModelInterpreter, memory: dict[str, np.ndarray], window: int = 0
+        self, runner: Any, columns: int, memory: dict[str, np.ndarray], window: int = 0
     ) -> None:
-        self._interpreter, self._memory = interpreter, memory
-        self._past: dict[str, np.ndarray] = {}
-        self._columns, self._window = 0, window or np.inf
+        self._signature = _Signature(runner)
+        self.gives_best = "best_logits" in self._signature.outputs
+        self._kept: dict[str, np.ndarray] | None = memory  # what the inputs must be set to
+        self._past = [name for name in self._signature.inputs if name.startswith("past_")]
+        self._constant = list(memory)
+        self._more, self._columns, self._window = columns, 0, window or np.inf
 
     def __call__(self, tokens: np.ndarray, index: int, ancestry: np.ndarray) -> np.ndarray:
         """Returns float32 logits [B, W, V]; see `StepFunction` for the arguments."""
-        batch, width, _ = ancestry.shape
-        if index == self._columns < self._window:
-            self._columns += self._interpreter.columns
-            self._grow(width * self._interpreter.columns)
-        slots = np.full([batch, width, self._columns + 1], -1, np.int32)
-        kept = np.arange(max(index - self._columns, 0), index)
-        slots[..., kept % self._columns] = ancestry[..., kept]
-        slots[..., -1] = ancestry[..., -1]
-        inputs = {"tokens": tokens, "position": np.array([index], np.int32)}
-        inputs |= {"ancestry": slots} | self._memory | self._past
-        outputs = self._interpreter.step(**inputs)
-        first = width * (index % self._columns)
-        for name, past in self._past.items():
-            past[:, :, :, first : first + width] = outputs[name.removeprefix("past_")]
-        return outputs["logits"]
+        self._run(tokens, index, ancestry)
+        return self._signature.output("logits")
 
-    def _grow(self, rows: int) -> None:
-        """Appends empty rows to the cache."""
-        for kind in ("keys", "values"):
-            empty = self._memory[f"memory_{kind}"][:, :, :, :0]
-            before = self._past.get(f"past_{kind}", empty)
-            self._past[f"past_{kind}"] = np.pad(before, [*[(0, 0)] * 3, (0, rows), (0, 0)])
+    def best(
+        self, tokens: np.ndarray, index: int, ancestry: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the k best logits and their tokens, [B, W, k], k = min(2W + 3, V).
+
+        Also log(sum(exp(logits))) over all tokens, [B, W, 1]. Takes what a call takes.
+        """
+        self._run(tokens, index, ancestry)
+        output = self._signature.output
+        best, probability = output("best_logits"), output("highest")[..., np.newaxis]
+        return best, output("best_tokens"), best[..., :1] - np.log(probability)
+
+    def _run(self, tokens: np.ndarray, index: int, ancestry: np.ndarray) -> None:
+        """Computes a step, and adds its column to the cache."""
+        signature, width = self._signature, tokens.shape[1]
+        if index == self._columns < self._window:
+            self._kept = {name: array.copy() for name, array in self._current().items()}
+            self._columns += self._more
+        if self._kept is not None:
+            self._set(self._kept, *tokens.shape)
+            self._kept = None
+        columns = self._columns
+        kept = np.arange(max(index - columns, 0), index)
+        slots = signature.input("ancestry")
+        slots[..., kept % columns] = ancestry[..., kept]
+        signature.input("tokens")[...] = tokens
+        signature.input("position")[0] = index
+        signature.run()
+        first = width * (index % columns)
+        for name in self._past:
+            new = signature.output(name.removeprefix("past_"))
+            signature.input(name)[..., first : first + width, :] = new
+
+    def _set(self, arrays: dict[str, np.ndarray], batch: int, width: int) -> None:
+        """Gives the inputs their sizes, and sets all but those that differ in every step."""
+        signature = self._signature
+        slots, rows = [batch, width, self._columns + 1], self._columns * width
+        shapes: dict[str, Sequence[int]] = {"tokens": [batch, width], "ancestry": slots}
+        for name in self._past:
+            like = arrays[f"memory_{name.removeprefix('past_')}"].shape
+            shapes[name] = [*like[:-2], rows, like[-1]]
+        signature.resize(shapes | {name: arrays[name].shape for name in self._constant})
+        for name in self._constant:
+            signature.input(name)[...] = arrays[name]
+        for name in self._past:
+            past = signature.input(name)
+            past[...] = 0  # anything else may be no number
+            if (before := arrays.get(name)) is not None:
+                past[..., : before.shape[-2], :] = before
+        ancestry = signature.input("ancestry")
+        ancestry[...], ancestry[..., -1] = -1, np.arange(width)
 
     def keep(self, rows: np.ndarray) -> None:
         """Keeps only the sentences in these rows."""
-        self._memory = {name: array[rows] for name, array in self._memory.items()}
-        self._past = {name: array[rows] for name, array in self._past.items()}
+        self._kept = {name: array[rows] for name, array in self._current().items()}
+
+    def _current(self) -> dict[str, np.ndarray]:
+        """Returns what the inputs are set to, in memory of the interpreter if they are."""
+        if self._kept is not None:
+            return self._kept
+        return {name: self._signature.input(name) for name in self._constant + self._past}

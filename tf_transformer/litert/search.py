@@ -101,22 +101,24 @@ def _advance(step: CachedStep, book: Rulebook, state: State, decoding: DecodingC
     """Extends every alive beam by one token."""
     _, beam_size, index = state.tokens.shape
     ancestry = _append(state.ancestry, np.arange(beam_size))  # -> [B, W, t + 1]
-    logits = step(state.last_tokens, index, ancestry)
-
     next_token = book.next_token(state, index)
-    parents, last_tokens, log_probs = _candidates(logits, state.log_probs, next_token)
-    tokens = _append(_take(state.tokens, parents), last_tokens)  # -> [B, C, t + 1]
-    ends = last_tokens == EOS_ID
-    alive_log_probs, alive = _best(np.where(ends, -np.inf, log_probs), beam_size)  # -> [B, W]
-    finished, ended = state.finished, np.where(ends, log_probs, -np.inf)
-    if np.any(ended > -np.inf):
+    inputs = state.last_tokens, index, ancestry
+    parents, last_tokens, log_probs = _candidates(step, inputs, state.log_probs, next_token)
+    finished, ends = state.finished, last_tokens == EOS_ID
+    if ends.any():
+        tokens = _append(_take(state.tokens, parents), last_tokens)  # -> [B, C, t + 1]
+        ended = np.where(ends, log_probs, -np.inf)
         finished = _merged(finished, tokens, ended, decoding.alpha)
-    parents = _take(parents, alive)  # [B, C] -> [B, W]
+        log_probs, alive = _best(np.where(ends, -np.inf, log_probs), beam_size)  # -> [B, W]
+        parents, last_tokens = _take(parents, alive), _take(last_tokens, alive)
+    else:  # they are in order
+        parents, last_tokens = parents[:, :beam_size], last_tokens[:, :beam_size]
+        log_probs = log_probs[:, :beam_size]
     state = state._replace(
         rule_states=map_structure(lambda a: _take(a, parents), state.rule_states),
-        last_tokens=_take(last_tokens, alive),
-        tokens=_take(tokens, alive),
-        log_probs=alive_log_probs,
+        last_tokens=last_tokens,
+        tokens=_append(_take(state.tokens, parents), last_tokens),  # -> [B, W, t + 1]
+        log_probs=log_probs,
         ancestry=_take(ancestry, parents),
         finished=finished,
     )
@@ -128,10 +130,12 @@ def _merged(
 ) -> Hypotheses:
     """Returns the N best of the finished hypotheses and the candidates [B, C, t] that end."""
     length = tokens.shape[-1]
+    scores = log_probs / length_penalty(np.float32(length), alpha)
+    if not (scores > finished.scores[:, -1:]).any():
+        return finished
     lengths = np.full(log_probs.shape, length, np.int32)
     padded = np.full([*lengths.shape, finished.tokens.shape[-1]], PAD_ID, np.int32)
     padded[..., :length] = tokens
-    scores = log_probs / length_penalty(np.float32(length), alpha)
     pool = zip(finished, (padded, lengths, log_probs, scores), strict=True)
     columns = [np.concatenate(pair, axis=1) for pair in pool]  # [B, N + C]
     _, best = _best(columns[-1], finished.scores.shape[1])
@@ -139,14 +143,49 @@ def _merged(
 
 
 def _candidates(
-    logits: np.ndarray, log_probs: np.ndarray, next_token: NextToken
+    step: CachedStep,
+    inputs: tuple[np.ndarray, int, np.ndarray],
+    log_probs: np.ndarray,
+    next_token: NextToken,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns parents, last tokens and log-probabilities of the C best, [B, C].
 
-    Takes logits [B, W, V], and `log_probs` [B, W] of the beams so far.
+    Takes what the step takes, and `log_probs` [B, W] of the beams so far.
     """
-    beam_size, vocabulary_size = logits.shape[1:]
+    beam_size = log_probs.shape[1]
     count = 2 * beam_size if beam_size > 1 else 1
+    assert next_token.forced is not None  # every search has `EndsAtLimit`
+    forces = next_token.forced.any()
+    restricted = next_token.forbidden is not None or next_token.allowed is not None
+    if step.gives_best and not forces and not restricted:
+        best, tokens, normaliser = step.best(*inputs)
+    else:
+        logits = step(*inputs)
+        best, tokens, normaliser = _best_tokens(logits, count, next_token)
+    k = tokens.shape[-1]
+    banned = _IS_BANNED[np.minimum(tokens, len(_IS_BANNED) - 1)]  # [B, W, k]
+    if next_token.must_continue is not None:
+        banned |= next_token.must_continue[..., np.newaxis] & (tokens == EOS_ID)
+    steps = best - normaliser  # [B, W, k]
+    steps[banned] = -np.inf
+    if forces:
+        forced = np.broadcast_to(next_token.forced, log_probs.shape)  # [B, W]
+        # Where a token is forced, it becomes the first of k, and the others impossible.
+        row, beam = np.nonzero(forced)
+        only = forced[row, beam]
+        tokens[row, beam], steps[row, beam] = only[:, np.newaxis], -np.inf
+        steps[row, beam, 0] = logits[row, beam, only] - normaliser[row, beam, 0]
+
+    totals = (log_probs[..., np.newaxis] + steps).reshape(-1, beam_size * k)
+    totals, position = _best(totals, count)  # -> [B, C]
+    return position // k, _take(tokens.reshape(-1, beam_size * k), position), totals
+
+
+def _best_tokens(
+    logits: np.ndarray, count: int, next_token: NextToken
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns what `CachedStep.best` does, from logits [B, W, V], without excluded tokens."""
+    beam_size, vocabulary_size = logits.shape[1:]
     k = min(count + len(BANNED_IDS) + 1, vocabulary_size)
     possible = _without_excluded(logits, next_token)
     best, tokens = _best_of_many(possible.reshape(-1, vocabulary_size), k)
@@ -156,22 +195,7 @@ def _candidates(
     highest = best[..., :1] if possible is logits else logits.max(-1, keepdims=True)
     relative = logits - highest
     sums = np.exp(relative, out=relative).sum(-1, keepdims=True)
-    normaliser = highest + np.log(sums)  # [B, W, 1]
-    banned = _IS_BANNED[np.minimum(tokens, len(_IS_BANNED) - 1)]  # [B, W, k]
-    if next_token.must_continue is not None:
-        banned |= next_token.must_continue[..., np.newaxis] & (tokens == EOS_ID)
-    steps = np.where(banned, -np.inf, best - normaliser)  # [B, W, k]
-    assert next_token.forced is not None  # every search has `EndsAtLimit`
-    forced = np.broadcast_to(next_token.forced, log_probs.shape)  # [B, W]
-    # Of the beams with a forced token, it becomes the first of k, and the others impossible.
-    row, beam = np.nonzero(forced)
-    only = forced[row, beam]
-    tokens[row, beam], steps[row, beam] = only[:, np.newaxis], -np.inf
-    steps[row, beam, 0] = logits[row, beam, only] - normaliser[row, beam, 0]
-
-    totals = (log_probs[..., np.newaxis] + steps).reshape(-1, beam_size * k)
-    totals, position = _best(totals, count)  # -> [B, C]
-    return position // k, _take(tokens.reshape(-1, beam_size * k), position), totals
+    return best, tokens, highest + np.log(sums)
 
 
 def _without_excluded(logits: np.ndarray, next_token: NextToken) -> np.ndarray:

@@ -4,11 +4,13 @@ B batch, W beams of a sentence, C columns of the cache, S source length, D d_mod
 key dimension, V vocabulary. A column holds a position of every beam, W rows of keys and values.
 It is never reordered: `ancestry` tells as which beam each earlier step of a beam was computed.
 
-A cache is one of three kinds. `start_search` of a model chooses it, once for a search:
+A cache is one of four kinds. `start_search` of a model chooses it, once for a search, but for
+the last, which is for LiteRT:
 
     GrowingCache   a step adds a column: position p is in column p
     RingCache      the same, but a window of attention needs the last columns only
     FixedCache     of few sizes, for steps that XLA compiles: a step writes into column p
+    PartedCache    the caller has the columns, and adds the one that a step returns
 """
 
 import logging
@@ -76,9 +78,7 @@ class RingCache(GrowingCache):
         self._window = window
 
     def seen(self, columns, past, width):
-        size = ops.shape(past[0][0])[2] // width + 1
-        # LiteRT cannot cut a vector after an ellipsis.
-        return columns[..., -size:] if columns.ndim > 1 else columns[-size:]
+        return columns[..., -(ops.shape(past[0][0])[2] // width + 1) :]
 
     def positions(self, size, index):
         columns, index = ops.arange(size - 1, dtype="int32"), ops.cast(index, "int32")
@@ -87,6 +87,26 @@ class RingCache(GrowingCache):
     def kept(self, past, width):
         last = -self._window * width
         return [(keys[:, :, last:], values[:, :, last:]) for keys, values in past]
+
+
+class PartedCache(RingCache):
+    """Has columns that the caller keeps, all of which `ancestry` has, in turn if they run out.
+
+    A step joins nothing to them: attention takes them and the new column one after the other,
+    and the step returns the new one alone.
+    """
+
+    def __init__(self):
+        super().__init__(0)
+
+    def seen(self, columns, past, width):
+        return columns
+
+    def extended(self, past, new, index):
+        return tuple(zip(past, new, strict=True))
+
+    def kept(self, past, width):
+        return [(keys[1], values[1]) for keys, values in past]
 
 
 class FixedCache(GrowingCache):
@@ -112,7 +132,7 @@ class DecodingStep:
 
     Prepares kernels that all steps share, so it is made once, outside the loop of a search. The
     output projection may be the embedding itself. `prepared` is that of another such step, in
-    place of the layers' weights. The cache grows unless it is said to be `fixed`.
+    place of the layers' weights. The cache is of another `kind` than the model's own if given.
     """
 
     def __init__(
@@ -121,12 +141,12 @@ class DecodingStep:
         decoder: Decoder,
         projection: PositionalEmbedding | OutputProjection,
         prepared: tuple | None = None,
-        fixed: FixedCache | None = None,
+        kind: GrowingCache | None = None,
     ):
         self._embedding = embedding
         self._decoder = decoder
         self._window = window = decoder.options.attention_window
-        self._kind = fixed or (RingCache(window) if window else GrowingCache())
+        self._kind = kind or (RingCache(window) if window else GrowingCache())
         bias = projection.output_bias
         output, self._fused, weights = prepared or (
             (projection.output_kernel(), None if bias is None else ops.copy(bias)),
@@ -152,7 +172,8 @@ class DecodingStep:
         """Returns hidden states [B, W, D], and keys and values of all positions in use."""
         kind, past, width = self._kind, cache["past"], ops.shape(tokens)[1]
         embedded = self._embedding(ops.reshape(tokens, (-1, 1)), offset=index)  # [B * W, 1, D]
-        beams = ops.reshape(embedded, (-1, width, embedded.shape[-1]))
+        rows = (tokens.shape[0], -1) if tokens.shape[0] else (-1, width)
+        beams = ops.reshape(embedded, (*rows, embedded.shape[-1]))
 
         positions = None  # of each row of keys and values, [(C + 1) * W]
         if self._window or self._decoder.positions_in_attention:
