@@ -16,11 +16,11 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_249,  # lines without blanks, comments and docstrings
-    "package lines": 28_813,
-    "package files": 147,
-    "tests lines": 27_894,
-    "tests files": 164,
+    "package code": 19_820,  # lines without blanks, comments and docstrings
+    "package lines": 29_595,
+    "package files": 149,
+    "tests lines": 28_092,
+    "tests files": 165,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
     "refusals": 236,  # `raise UserError`
