@@ -51,7 +51,9 @@ def test_each_span_comes_once_in_the_graph_in_an_export_and_in_litert(keeper, tm
     plain = keeper.translate([text.decode() for text in sent["text"]], protect="none")
     assert [text.decode() for text in answer] == plain  # a client's own slots
     scored = keeper.score([*KEPT], expected)
-    for one, same in zip(expected, scored, strict=True):
+    for text, one, same in zip(KEPT, expected, scored, strict=True):
+        if not text:
+            continue
         assert (same, same.num_tokens) == (one, one.num_tokens)
         assert same.log_prob == pytest.approx(one.log_prob, abs=1e-3)
     in_words = keeper.translate([*KEPT], word_probs=True, **options)

@@ -23,9 +23,15 @@ from tf_transformer.data.documents import WIDE
 from tf_transformer.data.text import is_visible, utf8
 from tf_transformer.decoding.rules import Rule
 from tf_transformer.decoding.streams import Progress
+from tf_transformer.terms.protection import Protection
 from tf_transformer.terms.spans import FAULTS, differences
 
 logger = logging.getLogger(__name__)
+
+_OTHER_PIECES = (
+    "word probabilities of other pieces than the search's, since an export scores text: "
+    "%d translations; load the run for the search's"
+)
 
 
 class ClosedError(Exception):
@@ -341,6 +347,43 @@ class Engine(InOneProcess, ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """Returns a hash of weights and tokenizer: with the same, translations are the same."""
+
+    def score_kept(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        decoding: DecodingConfig,
+        kept: Protection,
+        progress: Progress | None = None,
+    ) -> list[Translation]:
+        """Scores targets and their words between blanks, around the spans that are kept."""
+        read, results = kept.all_as_read(sources, targets, self.has_slots), []
+        texts = [each.source for each in read], [each.target for each in read]
+        scored = self.score(*texts, decoding, progress)
+        for target, each, one in zip(targets, read, scored, strict=True):
+            results.append(one.with_text(target))
+            results[-1].word_probs = each.spread(one.word_probs, len(target.split()))
+        return results
+
+    def add_word_probs(
+        self,
+        texts: Sequence[str],
+        ranked: Sequence[Sequence[Translation]],
+        decoding: DecodingConfig,
+        kept: Protection,
+    ) -> None:
+        """Scores the translations of each text for the probabilities of their words."""
+        found = [each for some in ranked for each in some]
+        origins = [text for text, some in zip(texts, ranked, strict=True) for _ in some]
+        scored = self.score_kept(origins, found, decoding, kept)
+        for each, same in zip(found, scored, strict=True):
+            each.word_probs = same.word_probs
+        other = (
+            not one.tokens and abs(one.log_prob - same.log_prob) > 0.05
+            for one, same in zip(found, scored, strict=True)
+        )
+        if count := sum(other):
+            logger.warning(_OTHER_PIECES, count)
 
     @abstractmethod
     def count_tokens(self, text: str | bytes) -> int:

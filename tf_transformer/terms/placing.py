@@ -202,7 +202,7 @@ def _best(
 
 
 def _holds(units: Sequence[str], opening: int, closing: int, tags: Mapping[str, str]) -> bool:
-    """Tells whether anything but tags is between two slots; the second may have no place yet."""
+    """Tells whether more than tags is between two slots; the second may have no place yet."""
     behind = [*units[units.index(SLOTS[opening]) + 1 :], SLOTS[closing]]
     ends = (unit == SLOTS[closing] or tags.get(unit, "").startswith("</") for unit in behind)
     inside = behind[: next(place for place, is_end in enumerate(ends) if is_end)]

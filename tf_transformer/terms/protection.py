@@ -267,6 +267,13 @@ class Protection:
         with_text = getattr(target, "with_text", str)  # keeps the tokens of a translation
         return Read(sent.shown(slots, tags).text, with_text(begun), sides, others)
 
+    def all_as_read(
+        self, sources: Sequence[str], targets: Sequence[str], has_slots: bool
+    ) -> list["Read"]:
+        """Returns `as_read` of each pair."""
+        pairs = zip(sources, targets, strict=True)
+        return [self.as_read(*pair, has_slots) for pair in pairs]
+
     def with_numbers(self) -> Self:
         """Returns one that keeps numbers of any size besides."""
         return replace(self, patterns=(*self.patterns, ("number", ALL_NUMBERS)))

@@ -50,10 +50,6 @@ logger = logging.getLogger(__name__)
 _SEVERAL_LINES = (
     "texts of several lines, each read as one sentence: %d; `translate_text` takes documents"
 )
-_OTHER_PIECES = (
-    "word probabilities of other pieces than the search's, since an export scores text: "
-    "%d translations; load the run for the search's"
-)
 
 
 class TranslationOptions(SearchOptions, total=False):
@@ -268,28 +264,9 @@ class Translator:
         for line in found.notes:
             logger.warning(line)
         if word_probs:
-            self._add_word_probs(sources, found.filled, decoding, kept)
+            self.engine.add_word_probs(sources, found.filled, decoding, kept)
         results = [best for best, *_ in found.filled] if n_best is None else found.filled
         return results[0] if one else results
-
-    def _add_word_probs(
-        self,
-        texts: list[str],
-        ranked: list[list[Translation]],
-        decoding: DecodingConfig,
-        kept: Protection,
-    ) -> None:
-        found = [each for some in ranked for each in some]
-        origins = [text for text, some in zip(texts, ranked, strict=True) for _ in some]
-        scored = self._score(origins, found, decoding, kept)
-        for each, same in zip(found, scored, strict=True):
-            each.word_probs = same.word_probs
-        other = (
-            not one.tokens and abs(one.log_prob - same.log_prob) > 0.05
-            for one, same in zip(found, scored, strict=True)
-        )
-        if count := sum(other):
-            logger.warning(_OTHER_PIECES, count)
 
     def kept(
         self,
@@ -451,22 +428,9 @@ class Translator:
         one, sources, targets = pairs(source=source, target=target)
         options = {} if alpha is None else {"alpha": alpha}
         decoding, _ = search_settings(options, self.decoding)
-        scored = self._score(sources, targets, decoding, self.kept(protect), progress)
+        kept = self.kept(protect)
+        scored = self.engine.score_kept(sources, targets, decoding, kept, progress)
         return scored[0] if one else scored
-
-    def _score(
-        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig,
-        kept: Protection, progress: Progress | None = None,
-    ) -> list[Translation]:  # fmt: skip
-        """Scores targets as the model reads them, and their words between spaces."""
-        read, results = self._as_read(sources, targets, kept), []
-        texts = [each.source for each in read], [each.target for each in read]
-        for target, each, one in zip(
-            targets, read, self.engine.score(*texts, decoding, progress), strict=True
-        ):
-            results.append(one.with_text(target))
-            results[-1].word_probs = each.spread(one.word_probs, len(target.split()))
-        return results
 
     def evaluate(
         self,
@@ -554,13 +518,12 @@ class Translator:
             targets: list[str] = [*self.translate(sources)]
         else:
             one, sources, targets = pairs(source=source, target=target)
-        return one, sources, targets, self._as_read(sources, targets, self.kept())
-
-    def _as_read(
-        self, sources: Sequence[str], targets: Sequence[str], kept: Protection
-    ) -> list[Read]:
-        each = zip(sources, targets, strict=True)
-        return [kept.as_read(*pair, self.engine.has_slots) for pair in each]
+        return (
+            one,
+            sources,
+            targets,
+            self.kept().all_as_read(sources, targets, self.engine.has_slots),
+        )
 
     def export(
         self,
