@@ -19,7 +19,7 @@ BUDGETS = {
     "package code": 19_483,  # lines without blanks, comments and docstrings
     "package lines": 29_163,
     "package files": 150,
-    "tests lines": 28_400,
+    "tests lines": 28_350,
     "tests files": 165,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,

@@ -89,7 +89,8 @@ def test_an_old_export_for_litert_gives_the_translations_of_its_time(old, answer
         input="\n".join(answers["texts"]), capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.splitlines() == answers["greedy"]
-    assert tf_transformer.load(folder.parent).translate(answers["texts"]) == answers["translations"]
+    loaded = tf_transformer.load(folder.parent)
+    assert loaded.translate(answers["texts"]) == answers["translations"]
 
     tokenizer = tf_transformer.Tokenizer(folder / "tokenizer.model")
     interpreter = ModelInterpreter((folder / "model.tflite").read_bytes(), threads=1)
