@@ -81,14 +81,16 @@ def test_an_old_keras_file_gives_the_logits_of_its_time(old, answers):
 
 
 @pytest.mark.parametrize("old", sorted({*ARCHIVES} - {"1.0.0"}), indirect=True)
-def test_an_old_export_for_litert_gives_the_greedy_translations_of_its_time(old, answers):
-    """The example runs it, and so does the interpreter that runs use for `precision`."""
+def test_an_old_export_for_litert_gives_the_translations_of_its_time(old, answers):
+    """The example, `load`, and the interpreter that runs use for `precision` run it."""
     folder, [text, *_] = old / "litert" / "1", answers["texts"]
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples/litert/translator.py"), str(folder)],
         input="\n".join(answers["texts"]), capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.splitlines() == answers["greedy"]
+    loaded = tf_transformer.load(folder.parent)
+    assert loaded.translate(answers["texts"]) == answers["translations"]
 
     tokenizer = tf_transformer.Tokenizer(folder / "tokenizer.model")
     interpreter = ModelInterpreter((folder / "model.tflite").read_bytes(), threads=1)
