@@ -16,10 +16,10 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_249,  # lines without blanks, comments and docstrings
-    "package lines": 28_813,
+    "package code": 19_351,  # lines without blanks, comments and docstrings
+    "package lines": 28_963,
     "package files": 147,
-    "tests lines": 27_894,
+    "tests lines": 27_908,
     "tests files": 164,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
