@@ -16,14 +16,14 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_616,  # lines without blanks, comments and docstrings
-    "package lines": 29_362,
-    "package files": 151,
-    "tests lines": 28_231,
-    "tests files": 166,
+    "package code": 20_917,  # lines without blanks, comments and docstrings
+    "package lines": 31_160,
+    "package files": 157,
+    "tests lines": 29_256,
+    "tests files": 169,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
-    "refusals": 242,  # `raise UserError`
+    "refusals": 246,  # `raise UserError`
     "lines of a file": 600,
     "lines of a function": 60,  # without its arguments and docstring
 }
