@@ -222,7 +222,7 @@ class _Work:
         """Returns each document translated, and as many others as there are, best first."""
         translator = self.version.translator
         n_best = min(self.n_best, translator.decoding.beam_size)
-        n_best = n_best if "nbest" in self.version.export.signatures else 1
+        n_best = n_best if "nbest" in self.version.export.inputs else 1
         with self.documents.splitting:
             parted = [take_apart(text, translator.language) for text in texts]
         sentences = [part.text for parts in parted for part in parts if part.is_sentence]
@@ -245,15 +245,17 @@ class _Work:
     def pages(self, texts: list[str]) -> list[list[str]]:
         """Returns each text of HTML translated as a file is, without alternatives."""
         self.n_best, translator, shown = 1, self.version.translator, []
-        has_slots = translator.engine.has_slots
+        engine, kept = translator.engine, translator.kept()
+        if not engine.has_slots and engine.aligns:  # tags are placed by alignment
+            kept = translator.kept("default")
 
         def search(texts: list[str], protect: Protection | None = None):
             return [best for best, *_ in self.translate(texts, protect)]
 
-        translate = searcher(search, translator.kept(), has_slots)
+        translate = searcher(search, kept, engine.has_slots or engine.aligns)
         for text in texts:
             pair = _languages(self.version)
-            page, report = translate_page(text, translate, pair, numbers=has_slots)
+            page, report = translate_page(text, translate, pair, numbers=engine.has_slots)
             left = [why for why in report.counts if why not in ("translated", "kept")]
             self.notes += [
                 f"Texts left as they are: {report.counts[why]}, {why}" for why in left
