@@ -16,8 +16,8 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 19_820,  # lines without blanks, comments and docstrings
-    "package lines": 29_595,
+    "package code": 19_823,  # lines without blanks, comments and docstrings
+    "package lines": 29_598,
     "package files": 149,
     "tests lines": 28_092,
     "tests files": 165,
