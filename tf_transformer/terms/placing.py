@@ -187,15 +187,17 @@ def _best(
     """Returns a draft with one slot more, at the likeliest place at which tags are nested."""
     closing = job.closing()
     pending = {one for one, other in closing.items() if other in left and other != number}
-    pair = next((pair for pair in closing.items() if number in pair), None)
+    pair = next(
+        ((one, other) for one, other in closing.items() if number in (one, other)), None
+    )
     tags = {SLOTS[n]: span.target for n, span in enumerate(job.spans) if span.kind == "tag"}
-    is_empty = not pair or not _holds(Draft.of(job.source).units, pair, tags)
+    is_empty = pair is None or not _holds(Draft.of(job.source).units, pair, tags)
     order = sorted(likely, key=lambda place: -likely[place]) or [len(draft.units)]
     for place in order:
         new = draft.put(place, number, job, likely.get(place, -np.inf))
         here = [unit for unit in new.units if unit in tags and SLOTS.index(unit) not in pending]
         if nested([tags[unit] for unit in here]) and (
-            not pair or is_empty or _holds(new.units, pair, tags)
+            pair is None or is_empty or _holds(new.units, pair, tags)
         ):
             return new
     return draft.put(order[0], number, job, likely.get(order[0], -np.inf))
@@ -203,9 +205,9 @@ def _best(
 
 def _holds(units: Sequence[str], pair: tuple[int, int], tags: Mapping[str, str]) -> bool:
     """Tells whether more than tags is between two slots; the second may have no place yet."""
-    opening, closing = (SLOTS[number] for number in pair)
-    behind = [*units[units.index(opening) + 1 :], closing]
-    ends = (unit == closing or tags.get(unit, "").startswith("</") for unit in behind)
+    opening, closing = pair
+    behind = [*units[units.index(SLOTS[opening]) + 1 :], SLOTS[closing]]
+    ends = (unit == SLOTS[closing] or tags.get(unit, "").startswith("</") for unit in behind)
     inside = behind[: next(place for place, is_end in enumerate(ends) if is_end)]
     return any(unit not in tags for unit in inside)
 
