@@ -144,6 +144,16 @@ def test_spans_and_terms_are_kept_as_by_the_model(keeper, kept, caplog):
             assert all(getattr(one, name) == getattr(other, name) for name in names)
 
 
+def test_scores_and_words_have_the_probabilities_of_the_run(of_run, of_export):
+    sources = ["A dog runs.", "Two men.", ""]
+    pairs = sources, [*of_run.translate(sources)[:2], "Zwei Hunde laufen hier."]
+    for one, other in zip(of_export.score(*pairs), of_run.score(*pairs), strict=True):
+        assert one == other and one.tokens == other.tokens
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
+        assert one.word_probs == pytest.approx(other.word_probs, abs=1e-3)
+    assert of_export.translate("A dog runs.", word_probs=True).word_probs
+
+
 def test_rules_in_numpy_are_obeyed(of_export):
     class NoFullStop(Rule):
         def __init__(self, id):
@@ -160,11 +170,9 @@ def test_rules_in_numpy_are_obeyed(of_export):
 @pytest.mark.parametrize(
     ("ask", "what"),
     [
-        (lambda one: one.score("a", "b"), "cannot score: load the run it was made from"),
         (lambda one: one.align("a", "b"), "cannot align: load the run"),
         (lambda one: one.attention("a", "b"), "cannot show attention: load the run"),
         (lambda one: one.translate("a", sample=True), "cannot sample: load the run"),
-        (lambda one: one.translate("a", word_probs=True), "probabilities of words: load the"),
         (lambda one: one.export("x"), "cannot be exported: load the run"),
         (lambda one: one.model, "cannot give its model: load the run"),
         (lambda one: load(one.engine.path, litert=True), "`litert` is not for an export for L"),
@@ -347,8 +355,6 @@ def test_exports_for_litert_are_no_gate_and_no_source_of_an_export(folder, train
     dev = [str(trained_run.corpus / f"dev.{side}") for side in ("en", "de")]
     done = run_here([*words, "--source", dev[0], "--reference", dev[1]])
     assert done.returncode and "--better-than must be a SavedModel. Received" in done.stderr
-    done = run_here(["score", str(folder), "--source", dev[0], "--target", dev[1]])
-    assert done.returncode and "cannot score: load the run" in done.stderr
 
 
 def test_a_run_is_refused_in_one_line_where_tensorflow_is_not_installed(

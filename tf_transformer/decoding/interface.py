@@ -327,6 +327,7 @@ class Engine(InOneProcess, ABC):
         alone: bool = True,
     ) -> list[list[Translation]]: ...
 
+    @abstractmethod
     def score(
         self,
         sources: Sequence[str],
@@ -337,12 +338,8 @@ class Engine(InOneProcess, ABC):
         """Returns each target with its log-probability as translation of its source.
 
         It equals the one from `translate` for the same tokens. Targets are cut at the longest
-        possible translation: `max_source_length` + `max_extra_length` tokens. Raises UserError
-        if the engine has no `graph` to score.
+        possible translation: `max_source_length` + `max_extra_length` tokens.
         """
-        if not self.graph:
-            self.refuse("score")
-        return self.graph.score(sources, targets, decoding, progress)
 
     @abstractmethod
     def fingerprint(self) -> str:

@@ -44,6 +44,11 @@ from tf_transformer.terms.placing import Nearest, Pass
 
 logger = logging.getLogger(__name__)
 
+_UNALIGNED = (
+    "tags placed by their position, since an export aligns only its best translation: %d "
+    "translations; load the run to align them"
+)
+
 _AT_ONCE = 256  # rows in a call, which the graph divides into batches
 
 
@@ -280,16 +285,20 @@ class ExportEngine(Engine):
     ) -> list[Nearest]:
         """Returns the piece of its source that each piece of a target is aligned to.
 
-        Only its own best translation can be aligned, of another nothing.
+        Only its own best translation can be aligned, of another nothing, with a warning.
         """
         results, words = list[Nearest](), len((self.card.get("tag") or "").split())
+        others = 0
         for answer in self.answers("attention", {"text": column(sources)}):
             pieces = (map(_decoded, answer[f"{side}_pieces"]) for side in SIDES)
             rows = zip(answer["translation"], *pieces, answer["alignment"], strict=True)
             for text, source, target, nearest in rows:
                 is_same = text.decode() == targets[len(results)]
+                others += not is_same
                 found = source[:-1], target[:-1], nearest if is_same else ()
                 results.append(without_tag(*found, words))
+        if others:
+            logger.warning(_UNALIGNED, others)
         return results
 
     def _changed(self, decoding: DecodingConfig) -> set[str]:

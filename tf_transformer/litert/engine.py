@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import logging
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -12,18 +12,26 @@ from typing import Any, Self
 import numpy as np
 
 from tf_transformer.base.errors import UserError, one_line
-from tf_transformer.config import PAD_ID, SEARCH, Config, DecodingConfig
+from tf_transformer.config import BOS_ID, PAD_ID, SEARCH, Config, DecodingConfig
 from tf_transformer.data.subwords import Subwords
 from tf_transformer.data.text import read_errors
-from tf_transformer.decoding.hypotheses import Hypotheses, map_structure
-from tf_transformer.decoding.interface import Input, SearchPlan
+from tf_transformer.data.vocabulary import SPACE_PIECE
+from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty, map_structure
+from tf_transformer.decoding.interface import Input, SearchPlan, Translation
 from tf_transformer.decoding.rules import needs_tensorflow
-from tf_transformer.decoding.streams import lite_threads, most_streams
+from tf_transformer.decoding.streams import (
+    Progress,
+    in_batches,
+    lite_threads,
+    most_streams,
+    padded,
+)
 from tf_transformer.decoding.text_codec import SearchOfIds, TextEngine
 from tf_transformer.export.card import checked_card, config_in
 from tf_transformer.export.versions import LITE_MODEL
 from tf_transformer.litert.interpreter import InterpreterPool
 from tf_transformer.litert.search import numpy_beam_search
+from tf_transformer.terms.placing import Nearest, Pass
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +43,7 @@ class LiteEngine(TextEngine):
 
     `window` is the model's attention window, 0 for none; `longest` and the other options are
     those of `TextEngine`. `graph`, of the same model, scores and aligns in float32, in
-    TensorFlow; without it, the engine can do neither.
+    TensorFlow; without it, the engine scores by its own steps and cannot align.
     """
 
     name, advice = "LiteRT", "leave out `litert`"
@@ -60,10 +68,7 @@ class LiteEngine(TextEngine):
         streams = streams or most_streams(interpreters.threads)
         super().__init__(tokenizer, longest, streams=streams, **options)
         self.interpreters, self.window, self.graph = interpreters, window, graph
-        self.gives_word_probs = self.scores = graph is not None
-        if graph is not None:
-            self.places, self.aligns = graph.places, graph.aligns
-            self.slot_passes, self.nearest = graph.slot_passes, graph.nearest
+        self.places, self.aligns = self.has_slots, graph is not None and graph.aligns
         with interpreters.lend() as one:  # fixed shapes are for one sentence at a time
             shape = one.step.get_input_details()["tokens"]["shape_signature"].tolist()
         self.one_by_one, self._width = shape[0] == 1, shape[1]
@@ -115,6 +120,96 @@ class LiteEngine(TextEngine):
         known = {name: value for name, value in given if name in SEARCH}
         engine.decoding = config.decoding if config else DecodingConfig(**known)
         return engine
+
+    # --- Forced decoding of given translations, unless the graph does it -------------------
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        decoding: DecodingConfig,
+        progress: Progress | None = None,
+    ) -> list[Translation]:
+        """Returns each target with its log-probability; see `Engine.score`."""
+        if self.graph is not None:
+            return self.graph.score(sources, targets, decoding, progress)
+
+        def of_labels(log_probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+            return log_probs[np.arange(len(labels)), labels]
+
+        forced = self._forced(sources, targets, decoding, of_labels, progress)
+        vocabulary = self.tokenizer.vocabulary("target")
+        begins = [piece.startswith(SPACE_PIECE) for piece in vocabulary]
+        scored = []
+        for target, (ids, found) in zip(targets, forced, strict=True):
+            log_prob = float(found.sum())
+            words = np.cumsum(np.take(begins, ids[:-1]))  # of each piece before EOS
+            sums = np.bincount(words - words[:1], found[:-1]) if words.size else np.zeros(0)
+            word_probs = np.maximum(np.exp(sums), 1e-30).tolist()
+            score = log_prob / length_penalty(len(ids), decoding.alpha)
+            tokens = ids.tolist()
+            scored.append(Translation(target, score, log_prob, len(ids), word_probs, tokens))
+        return scored
+
+    def slot_passes(
+        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
+    ) -> list[Pass]:
+        """Returns how likely each slot is at each place of targets with slots."""
+        if self.graph is not None:
+            return self.graph.slot_passes(sources, targets, decoding)
+        forms, vocabulary = self._slots[1], self.tokenizer.vocabulary("target")
+
+        def of_slots(log_probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+            return np.log(np.exp(log_probs[:, forms]).sum(-1) + 1e-38)
+
+        forced = self._forced(sources, targets, decoding, of_slots)
+        return [Pass([vocabulary[id] for id in ids[:-1]], found) for ids, found in forced]
+
+    def nearest(
+        self, sources: Sequence[str], targets: Sequence[str], decoding: DecodingConfig
+    ) -> Sequence[Nearest]:
+        """Returns what the graph does; for an engine that `aligns`."""
+        return self.graph.nearest(sources, targets, decoding)
+
+    def _forced(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        decoding: DecodingConfig,
+        read: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        progress: Progress | None = None,
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns the ids of each target [T], and what is read of its tokens, [T, ...].
+
+        `read` takes the log-probabilities [B, V] of a step and its labels [B].
+        """
+        codec = self.codec(decoding)
+        given = codec.ids(sources, longest_trained=self.longest_trained)
+        pairs = list(zip(given, codec.ids(targets, "target"), strict=True))
+        width = max(self._width, 1)  # of a file with fixed sizes
+
+        def compute(rows: list[int]) -> np.ndarray:
+            source = padded([pairs[row][0] for row in rows])
+            labels = padded([pairs[row][1] for row in rows])
+            tokens = np.pad(labels, [(0, 0), (1, 0)], constant_values=BOS_ID)
+            found = []
+            with self.interpreters.lend() as interpreter:
+                step = interpreter.encode(source, self.window)
+                for index in range(labels.shape[1]):
+                    last = np.repeat(tokens[:, index, np.newaxis], width, axis=1)
+                    beams = np.zeros([*last.shape, index + 1], np.int32)
+                    logits = step(last, index, beams)[:, 0].astype(np.float64)
+                    highest = logits.max(-1, keepdims=True)
+                    total = np.log(np.exp(logits - highest).sum(-1, keepdims=True))
+                    found.append(read(logits - highest - total, labels[:, index]))
+            return np.stack(found, axis=1)
+
+        results: dict[int, np.ndarray] = {}
+        lengths = [max(map(len, pair)) for pair in pairs]
+        positions = 1 if self.one_by_one else decoding.batch_tokens // decoding.beam_size
+        for rows, found in in_batches(lengths, positions, compute, progress, streams=1):
+            results |= zip(rows, found, strict=True)
+        return [(ids, results[row][: len(ids)]) for row, (_, ids) in enumerate(pairs)]
 
     def describe(self) -> dict[str, Any]:
         """Returns its signatures as JSON, for the metadata of a server."""
