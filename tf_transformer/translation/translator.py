@@ -481,6 +481,8 @@ class Translator:
             source: a sentence, or a list of them.
             target: its translation; a list for a list; None for the model's translation.
         """
+        from tf_transformer.decoding.attention import Alignment
+
         engine = self._graph("align")
         one, sources, targets, read = self._read_pairs(source, target)
         texts = [each.source for each in read], [each.target for each in read]
