@@ -56,7 +56,9 @@ def test_short_values_are_quoted_whole():
 
 
 def test_outside_the_command_line_messages_name_no_options():
-    files = [f for f in (ROOT / "tf_transformer").rglob("*.py") if "cli" not in f.parts]
+    commands = {"cli", "bulk"}  # rooms with command lines
+    package = (ROOT / "tf_transformer").rglob("*.py")
+    files = [f for f in package if commands.isdisjoint(f.parts)]
     trees = [ast.parse(file.read_text("utf-8")) for file in files]
     for text in (ast.unparse(node) for tree in trees for node in ast.walk(tree)):
         if text.startswith(("raise ", "logger.")):

@@ -178,7 +178,7 @@ def test_a_model_without_languages_is_not_offered(served):
     client = served(("", "")).test_client()
     assert client.get("/languages").json == []
     answer = client.post("/translate", json={"q": "a", "source": "en", "target": "de"})
-    assert "There are: none; --languages of `serve` names" in answer.json["error"]
+    assert "There are: none; `tf-transformer serve --languages` names" in answer.json["error"]
     assert "none, since no model names" in client.post("/detect", json={"q": "a"}).json["error"]
 
 

@@ -43,7 +43,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     add("models", metavar="RUN_OR_EXPORT", nargs="+", help=model)
     add("--name", help="the model's name in URLs (default: the name of its folder)")
     text = "languages of the models, such as en:de,de:en (default: data.source, data.target)"
-    add("--languages", default="", metavar="SOURCE:TARGET", help=text)
+    add("--languages", metavar="SOURCE:TARGET", help=text)
     text = "address to listen on (default: 127.0.0.1, for this machine only)"
     add("--host", default="127.0.0.1", help=text)
     text = "port to listen on, 0 for any free one (default: 8501)"

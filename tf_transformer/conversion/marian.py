@@ -133,7 +133,7 @@ def from_marian(checkpoint: Path, run: Path) -> Run:
             raise UserError(
                 f"{checkpoint} must have {_POSITIONS[1]}, whose first row begins translations. "
                 "Received: weights without it, as transformers saves them. Use the folder that "
-                "`convert --to marian` wrote."
+                "`tf-transformer convert --to marian` wrote."
             )
         assign_weights(model, tensors, vocabulary, record.get(_OUR_BIAS))
         written = Run.create_or_resume(temporary, config)

@@ -15,13 +15,12 @@ import numpy as np
 from tf_transformer.config import SLOTS
 from tf_transformer.data.vocabulary import SPACE_PIECE
 from tf_transformer.terms.glossary import RUN
-from tf_transformer.terms.spans import Span, nested, partners
+from tf_transformer.terms.spans import MARKS, Span, nested, partners, stands_apart
 
 _WORD = rf"(?:(?!{RUN})\w)+"
 _UNIT = re.compile(rf"<[1-9]>|{RUN}|{_WORD}(?:[^\w\s<>]{_WORD})*|[^\w\s<>]+|[<>]")
 _NOT_WORDS = re.compile(r"<[1-9]>|\s")
 _OPENING = tuple("([{„“\"'«¿¡")
-MARKS = ".!?…:;。！？।؟"  # a slot for a tag does not stand apart from them
 
 
 class Pass(NamedTuple):
@@ -143,11 +142,6 @@ class Draft(NamedTuple):
             places.setdefault(read, number)
         ends = np.cumsum([0, *map(len, self.units)]).tolist()
         return [*map(places.get, ends[:-1]), len(pieces)]
-
-
-def stands_apart(character: str, others: str = "") -> bool:
-    """Tells whether a slot for a tag stands apart from this neighbour, as in training."""
-    return character.isalnum() or character in tuple("<>{}%&" + others)
 
 
 def place_slots(

@@ -23,10 +23,10 @@ from tf_transformer.config import SLOTS
 from tf_transformer.config.settings import require
 from tf_transformer.data.text import read_lines
 from tf_transformer.terms.glossary import Glossary, as_glossary, occurrences
-from tf_transformer.terms.placing import MARKS, stands_apart
 from tf_transformer.terms.spans import (
     ALL_NUMBERS,
     DEFAULT_PATTERNS,
+    MARKS,
     SLOT,
     UNNAMED,
     Span,
@@ -35,6 +35,7 @@ from tf_transformer.terms.spans import (
     nested,
     partners,
     spans_of,
+    stands_apart,
 )
 
 logger = logging.getLogger(__name__)

@@ -35,6 +35,7 @@ ANY_NUMBER = re.compile(
 )
 ALL_NUMBERS = re.compile(rf"(?<![\w.,])(?:{ANY_NUMBER.pattern})(?!\w)")  # of any size
 SLOT = re.compile("<[1-9]>")
+MARKS = ".!?…:;。！？।؟"  # a slot for a tag does not stand apart from them
 # Whose place among the others tells what stands for it.
 UNNAMED = re.compile(r"%[-+0# ]*\d{0,3}(?:\.\d{1,3})?[a-zA-Z@](?<![nL])|\{(?:[:!][^{}]*)?\}")
 
@@ -166,3 +167,8 @@ def nested(tags: Sequence[str]) -> bool:
         elif name in closing and not tag.endswith("/>"):
             opened.append(name)
     return not opened
+
+
+def stands_apart(character: str, others: str = "") -> bool:
+    """Tells whether a slot for a tag stands apart from this neighbour, as in training."""
+    return character.isalnum() or character in tuple("<>{}%&" + others)

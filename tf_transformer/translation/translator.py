@@ -520,12 +520,8 @@ class Translator:
             targets: list[str] = [*self.translate(sources)]
         else:
             one, sources, targets = pairs(source=source, target=target)
-        return (
-            one,
-            sources,
-            targets,
-            self.kept().all_as_read(sources, targets, self.engine.has_slots),
-        )
+        read = self.kept().all_as_read(sources, targets, self.engine.has_slots)
+        return one, sources, targets, read
 
     def export(
         self,
