@@ -198,8 +198,9 @@ def _pair(pairs: list[Pair], source: str, target: str) -> Pair:
             return found[code]
     known = ", ".join(map(" to ".join, pairs)) or "none"
     raise BadRequestError(
-        f"There is no model for these languages. There are: {known}; --languages of `serve` "
-        f"names a model's. Received: {quoted(source)} to {quoted(target)}."
+        f"There is no model for these languages. There are: {known}; `tf-transformer "
+        "serve --languages` names a model's. "
+        f"Received: {quoted(source)} to {quoted(target)}."
     )
 
 
