@@ -27,7 +27,6 @@ from tf_transformer.export.saved_model import ExportEngine
 from tf_transformer.export.self_test import check_translator
 from tf_transformer.export.signatures import Signatures, exportable, source_ids
 from tf_transformer.run import Run
-from tf_transformer.translation import translator as translator_module
 
 # --- The files ---------------------------------------------------------------------------
 
@@ -238,7 +237,7 @@ def test_the_command_asks_the_gate_and_has_a_status_for_its_refusal(
     def silently(model, base, version, card, *, gate):
         gate.compare(Silent(), card)
 
-    monkeypatch.setattr(translator_module, "publish", silently)
+    monkeypatch.setattr(publishing, "publish", silently)
     folder = trained_run.corpus
     words = ["export", str(trained_run.path), "--output", str(tmp_path), "--better-than"]
     words += [str(exported), "--source", str(folder / "dev.en")]
@@ -250,7 +249,7 @@ def test_the_command_asks_the_gate_and_has_a_status_for_its_refusal(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--better-than nowhere --source {0} --reference {0}", "must be an export"),
+        ("--better-than nowhere --source {0} --reference {0}", "must be a SavedModel"),
         ("--better-than {1} --source {0} --reference {2}", "must have the same number of line"),
         (
             "--better-than {1} --source {3} --reference {3}",
