@@ -16,10 +16,10 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 21_003,  # lines without blanks, comments and docstrings
+    "package code": 21_002,  # lines without blanks, comments and docstrings
     "package lines": 31_265,
     "package files": 157,
-    "tests lines": 29_262,
+    "tests lines": 29_282,
     "tests files": 169,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,

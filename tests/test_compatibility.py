@@ -58,8 +58,10 @@ def test_an_old_model_gives_the_translations_of_its_time(old, answers, name):
     translator = tf_transformer.load(old / name)
     texts = answers["texts"]
     assert translator.translate(texts) == answers["translations"]
-    scores = [translation.score for translation in translator.translate(texts)]
-    np.testing.assert_allclose(scores, answers["scores"], rtol=1e-3)
+    for found, score in zip(translator.translate(texts), answers["scores"], strict=True):
+        # Around spans it is that of the whole translation since 2.0.
+        if not translator.kept().protect(found.source).spans:
+            assert found.score == pytest.approx(score, rel=1e-3)
 
 
 @pytest.mark.parametrize("old", ["1.0.0"], indirect=True)

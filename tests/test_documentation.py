@@ -195,7 +195,8 @@ LAYERS = "docs/guides/layers.md"
 TERMS = "docs/guides/terms.md"
 ELSEWHERE = {
     "README.md", "docs/guides/decoding.md", "docs/guides/exporting.md",
-    "docs/guides/operating.md", "docs/explanation/trees.md", "experiments/heads/README.md",
+    "docs/guides/operating.md", "docs/guides/small_machines.md", "docs/explanation/trees.md",
+    "experiments/heads/README.md",
 }  # fmt: skip
 
 

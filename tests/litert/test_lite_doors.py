@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import run_here
+from helpers import snippets
 from trained import DECODING, assert_same, small_model
 
 import tf_transformer
@@ -152,6 +153,15 @@ def test_scores_and_words_have_the_probabilities_of_the_run(of_run, of_export):
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
         assert one.word_probs == pytest.approx(other.word_probs, abs=1e-3)
     assert of_export.translate("A dog runs.", word_probs=True).word_probs
+
+
+def test_the_function_in_the_guide_answers(of_run, folder):
+    (snippet,) = snippets("docs/guides/small_machines.md")
+    names: dict = {}
+    exec(snippet.replace('"exported/small"', repr(str(folder))), names)
+    answer = names["handle"]({"texts": ["A dog runs."]})
+    assert answer["translations"] == of_run.translate(["A dog runs."])
+    assert len(answer["warnings"]) == 1
 
 
 def test_rules_in_numpy_are_obeyed(of_export):

@@ -51,7 +51,7 @@ class Span(NamedTuple):
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """What may stand for it."""
+        """The texts that may stand for it."""
         return self.target, *self.others
 
 
