@@ -352,7 +352,8 @@ def test_serve_is_light(folder, of_run, tmp_path):
         described = json.loads(ask(f"{model}/metadata"))["metadata"]["signature_def"]
         assert [*described["signature_def"]] == ["serving_default", "nbest"]
         assert "<html" in ask("/") and "AVAILABLE" in ask(model)
-        assert "tf_transformer_version 1.0" in ask("/monitoring/prometheus/metrics")
+        metric = f'tf_transformer_version{{model="{name}"}} 1.0'
+        assert metric in ask("/monitoring/prometheus/metrics")
     finally:
         server.send_signal(signal.SIGINT)
         server.wait(timeout=60)
