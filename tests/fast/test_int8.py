@@ -209,13 +209,13 @@ def test_an_export_in_int8_has_a_quarter_of_the_weights_once(translator, texts, 
 
 ANSWER = """
 import sys
-import numpy as np
+from pathlib import Path
 from tf_transformer.base.system import import_tensorflow
 import_tensorflow()
 from tf_transformer.base.errors import reason
 from tf_transformer.decoding.interface import column
 from tf_transformer.export.saved_model import ExportEngine
-for path in sys.argv[1:]:
+for path in map(Path, sys.argv[1:]):
     with ExportEngine(path) as session:
         try:
             print(session.run("serving_default", {"text": column(["A dog ."])})["translation"])
