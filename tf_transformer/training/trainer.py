@@ -270,7 +270,7 @@ class Trainer:
         spec, start = self.task.training_data(0, [0], 1).element_spec, time.perf_counter()
         with ProgressBars(len(shapes), bool(self.verbose)) as bars:
 
-            def after_shape(batch, _) -> None:
+            def after_shape(batch, logs) -> None:
                 bars("compiling", batch + 1)
                 self.model.stop_training = bool(self.stopper.reason)
 
