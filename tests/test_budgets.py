@@ -19,7 +19,7 @@ BUDGETS = {
     "package code": 21_002,  # lines without blanks, comments and docstrings
     "package lines": 31_265,
     "package files": 157,
-    "tests lines": 29_282,
+    "tests lines": 29_283,
     "tests files": 169,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,

@@ -51,7 +51,7 @@ def test_rows_count_only_up_to_the_limit_of_the_model(counter):
 
 def export_of(config: Config | None, **facts) -> SimpleNamespace:
     decoding = config.decoding if config else DecodingConfig()
-    export = SimpleNamespace(config=config, decoding=decoding, **facts)
+    export = SimpleNamespace(config=config, card={}, decoding=decoding, **facts)
     export.limits = functools.partial(ExportEngine.limits, export)
     return export
 
