@@ -16,7 +16,7 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 21_002,  # lines without blanks, comments and docstrings
+    "package code": 21_001,  # lines without blanks, comments and docstrings
     "package lines": 31_265,
     "package files": 157,
     "tests lines": 29_283,

@@ -5,9 +5,8 @@
 B batch, S source and T target length, EOS included; P longest prefix; N layers, H heads.
 """
 
-import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
@@ -134,15 +133,10 @@ class GraphEngine(TextEngine):
         """Returns the codec between text and ids within the limits of `decoding`."""
         return GraphCodec(self.tokenizer, decoding, *self.longest)
 
-    def fingerprint(self) -> str:
-        """Returns a hash of weights and tokenizer; see `Engine.fingerprint`."""
-        found = hashlib.sha256(f"{type(self).__name__} {self.tokenizer.tag}".encode())
-        for content in self.tokenizer.models.values():
-            found.update(content)
+    def _weight_bytes(self) -> Iterator[bytes]:
         for weight in [weight for model in models_of(self.model) for weight in model.weights]:
             array = weight.numpy()
-            found.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
-        return found.hexdigest()
+            yield f"{array.dtype} {array.shape}".encode() + array.tobytes()
 
     # --- Search --------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ B batch, S source length, N hypotheses of a sentence, P longest prefix, L longes
 """
 
 import functools
+import hashlib
 import logging
 import zlib
 from abc import abstractmethod
@@ -191,6 +192,16 @@ class TextEngine(Engine):
     def codec(self, decoding: DecodingConfig) -> TextCodec:
         """Returns the codec between text and ids within the limits of `decoding`."""
         return TextCodec(self.tokenizer, decoding, *self.longest)
+
+    def fingerprint(self) -> str:
+        """Returns a hash of weights and tokenizer; see `Engine.fingerprint`."""
+        found = hashlib.sha256(f"{type(self).__name__} {self.tokenizer.tag}".encode())
+        for content in (*self.tokenizer.models.values(), *self._weight_bytes()):
+            found.update(content)
+        return found.hexdigest()
+
+    @abstractmethod
+    def _weight_bytes(self) -> Iterable[bytes]: ...
 
     def count_tokens(self, text: str | bytes) -> int:
         """Returns the tokens of a source; see `Engine.count_tokens`."""

@@ -1,10 +1,9 @@
 """The engine that searches in LiteRT, of an export or beside the model of a run."""
 
 import dataclasses
-import hashlib
 import logging
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -217,12 +216,8 @@ class LiteEngine(TextEngine):
         method = {"method_name": "tensorflow/serving/predict"}
         return {name: {"inputs": {"text": text}} | method for name in self.inputs}
 
-    def fingerprint(self) -> str:
-        """Returns a hash of weights and tokenizer; see `Engine.fingerprint`."""
-        found = hashlib.sha256(f"{type(self).__name__} {self.tokenizer.tag}".encode())
-        for content in (*self.tokenizer.models.values(), self.interpreters.content):
-            found.update(content)
-        return found.hexdigest()
+    def _weight_bytes(self) -> Iterable[bytes]:
+        return [self.interpreters.content]
 
     def _search_for(self, plan: SearchPlan) -> SearchOfIds:
         self.refuse_all_but_beam_search(dataclasses.replace(plan, rules=()))
