@@ -65,12 +65,15 @@ def export(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def dirty(tmp_path, monkeypatch) -> tuple[list[tuple[str, str]], list[str]]:
-    """Dirty pairs in a.en, a.de, b.en, b.de, some in both; and dev and test text of them."""
+    """Dirty pairs in a.en.gz, a.de, b.en, b.de, some in both; and dev and test text of them."""
     monkeypatch.chdir(tmp_path)
     rows = dirty_pairs()
     parts = {"a": rows[:800], "b": rows[700:], "dev": rows[-40:-20], "test": rows[-20:]}
     for name, pairs in parts.items():
         write_pairs(Path(name), ("en", "de"), pairs)
+    Path("a.en.gz").write_bytes(gzip.compress(Path("a.en").read_bytes()))
+    Path("a.en").unlink()
+    Path("b.en.gz").write_text("beside b.en it is not read")
     return parts["a"] + parts["b"], ["dev", "test"]
 
 
@@ -154,9 +157,10 @@ def test_two_workers_translate_as_translate_does_and_bad_lines_come_out_beside(
     ((file, line, reason, _),) = table(Path("out"), "unreadable")
     assert (file, line) == ("b.txt", "64") and "must be UTF-8" in reason
     counts = json.loads(Path("out/counts.json").read_text())
-    assert counts["lines"] == 123 and counts["suspect"] == len(suspects)
-    assert counts["failed"] == 1 and counts["tokens"] == sum(e.num_tokens for e in expected)
-    assert re.fullmatch(r"out: failed 1, lines 123, milliseconds [\d,]+, .*\n", done.stdout)
+    assert counts["lines"] == counts["translated"] == 123 and counts["unreadable"] == 1
+    assert counts["tokens"] == sum(e.num_tokens for e in expected)
+    assert counts["suspect"] == len(suspects)
+    assert re.fullmatch(r"out: lines 123, milliseconds [\d,]+, suspect .*\n", done.stdout)
 
 
 def test_pairs_get_the_scores_of_the_model(export):
@@ -218,20 +222,23 @@ def test_a_killed_worker_ends_the_command_which_can_be_run_again(export, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("words", "expected", "status"),
     [
-        ("translate nowhere a.tsv", "nowhere must be a run directory, an export"),
-        ("clean a", "--source and --target are needed for a PREFIX: a"),
-        ("clean a --source en --target de", r"There is no a\.en and no a\.en\.gz"),
-        ("clean a.tsv", "The pipeline has failed: .*lines must end in LF or CRLF"),
-        ("clean a.tsv --output .", "exists already"),
+        ("translate nowhere a.tsv", "nowhere must be a run directory, an export", 1),
+        ("clean a", "--source and --target are needed for a PREFIX: a", 2),
+        ("clean a --source en --target de", r"There is no a\.en and no a\.en\.gz\. There is", 1),
+        ("clean b.tsv", r"There is no b\.tsv", 1),
+        ("clean a.tsv", "The pipeline has failed: .*lines must end in LF or CRLF", 1),
+        ("clean a.tsv.gz", "The pipeline has failed: a.tsv.gz is not a complete gzip file", 1),
+        ("clean a.tsv --output .", "exists already", 1),
     ],
 )
-def test_mistakes_give_one_line_and_no_output(tmp_path, monkeypatch, words, expected):
+def test_mistakes_give_one_line_and_no_output(tmp_path, monkeypatch, words, expected, status):
     monkeypatch.chdir(tmp_path)
     Path("a.tsv").write_text("a\tb\rc\td\r")
+    Path("a.tsv.gz").write_bytes(gzip.compress(b"a\tb\n")[:-1])  # it was cut off
     before = tree(Path())
     done = bulk(*words.split(), *([] if "--output" in words else ["--output", "out"]))
     assert re.fullmatch("error: [^\n]+\n", done.stderr), done.stderr
     assert re.search(expected, done.stderr)
-    assert done.returncode == 1 and tree(Path()) == before
+    assert done.returncode == status and tree(Path()) == before
