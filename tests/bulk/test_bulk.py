@@ -24,7 +24,7 @@ from tf_transformer import load
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import single_line
 from tf_transformer.bulk import Clean, Score, Translate, __main__
-from tf_transformer.bulk.transforms import _Sampling
+from tf_transformer.bulk.transforms import _joined, _judge, _sample
 from tf_transformer.config import DataConfig, DecodingConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.text import Sample, write_pairs
@@ -53,7 +53,7 @@ def table(folder: Path, name: str) -> list[list[str]]:
 def run_here(*words: str) -> None:
     """Runs the command in this process, without a worker of its own."""
     options = __main__._parser().parse_args(words)
-    options.beam = ["--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"]
+    options.beam = ["--direct_running_mode=in_memory"]
     __main__._run(options)
 
 
@@ -135,12 +135,12 @@ def test_what_is_kept_does_not_depend_on_order_or_bundles(tmp_path, bundles):
 
 def test_a_sample_does_not_depend_on_how_its_items_are_split(monkeypatch):
     monkeypatch.setattr("tf_transformer.bulk.transforms.SAMPLE_PAIRS", 100)
-    whole, combine = Sample(100), _Sampling({"a": 0})
-    parts = [combine.create_accumulator() for _ in range(7)]
-    for number in range(5_000):
-        whole.offer(number, (str(number), "", number))
-        combine.add_input(parts[number % 7], (("a", number), (str(number), "")))
-    taken = combine.extract_output(combine.merge_accumulators(parts[::-1]))
+    monkeypatch.setattr("tf_transformer.bulk.transforms.Judge", lambda sample, *_: sample)
+    whole, elements = Sample(100), [(("a", line), (str(line), "")) for line in range(5_000)]
+    for (_, line), pair in elements:
+        whole.offer(line, (*pair, line))
+    parts = [_sample(elements[i::7], {"a": 0}) for i in range(7)]
+    taken = _judge(_joined([_joined(parts[4:]), *parts[3::-1]]), DATA, False)
     assert taken == whole.items() and 30 < len(taken) <= 100
 
 
@@ -252,12 +252,14 @@ class Elsewhere(LocalFileSystem):
 def test_texts_and_tables_may_be_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("elsewhere:/in").mkdir(parents=True)
-    for name, text in {"1.en": b"one dog\n", "1.de": b"ein\tHund"}.items():
+    for name, text in {"1.en": b"one dog\n\xff\n", "1.de": b"ein\tHund\nzwei"}.items():
         Path(f"elsewhere:/in/{name}.gz").write_bytes(gzip.compress(text))
     words = ["clean", "elsewhere://in/?", "--source", "en", "--target", "de"]
     run_here(*words, "--output", "elsewhere://out")
     expected = ["elsewhere://in/1.en.gz", "1", "one dog", "ein Hund"]  # a TAB would be a column
     assert table(Path("elsewhere:/out"), "kept") == [expected]
+    ((_, line, _, *sides),) = table(Path("elsewhere:/out"), "unreadable")
+    assert (line, sides) == ("2", ["\ufffd", "zwei"])
     with pytest.raises(UserError, match="elsewhere://out exists already"):
         run_here(*words, "--output", "elsewhere://out")
 

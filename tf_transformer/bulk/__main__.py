@@ -9,6 +9,7 @@ import glob
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 from collections import Counter
@@ -21,10 +22,10 @@ from tf_transformer.cli.console import print_error, run_command
 from tf_transformer.cli.parser import CommandParser, int_from
 from tf_transformer.cli.process import run_process
 from tf_transformer.config import DataConfig
-from tf_transformer.data.text import resolve_prefix
+from tf_transformer.data.text import corpora
 from tf_transformer.loading.load import find
 
-# Unlike Beam's DirectRunner, it downloads nothing.
+# Unless other options follow. Unlike Beam's DirectRunner, it downloads nothing.
 _LOCAL = ["--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"]
 _LOCAL += ["--direct_running_mode=multi_processing"]
 _MAIN = {"translate": "translated", "score": "scored", "clean": "kept"}
@@ -35,36 +36,29 @@ def _run(options: argparse.Namespace) -> None:
 
     read_lines = bulk.ReadLines  # first: it says which package is missing
 
-    from apache_beam import Map, Pipeline
-    from apache_beam.io import WriteToText
+    import apache_beam as beam
     from apache_beam.io.filesystems import FileSystems
-    from apache_beam.metrics import MetricsFilter
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    data = DataConfig(
-        source=options.source or "", target=options.target or "", max_length=options.max_length
-    )
+    given = {name: getattr(options, name, None) for name in ("source", "target", "max_length")}
+    data = DataConfig(**{name: value for name, value in given.items() if value})
     texts, output, main = _texts(options, data), options.output, _MAIN[options.name]
     if options.name == "clean":
-        files = [text[0] for text in texts]
-        transform = bulk.Clean(files, data, options.held, options.numbers)
+        transform = bulk.Clean([text[0] for text in texts], data, options.held, options.numbers)
     else:
         find(Path(options.model))  # refuses what is no model
         transform = getattr(bulk, options.name.title())(options.model, options.batch)
-    is_local = any(word.startswith("--runner") for word in options.beam)
-    words = [*([] if is_local else _LOCAL), *options.beam]
     tab = " " if options.name == "clean" else "\t"  # `cut -f 5-` has all of a translation
     is_remote = "://" in output
     if is_remote and FileSystems.match([f"{output}/*"])[0].metadata_list:
         raise UserError(f"{output} exists already. Choose another folder.")
     with nullcontext(output) if is_remote else new_folder(Path(output)) as folder:
-        pipeline = Pipeline(options=PipelineOptions(words))
+        pipeline = beam.Pipeline(options=PipelineOptions([*_LOCAL, *options.beam]))
         lines = pipeline | read_lines(texts, 1 if options.name == "translate" else 2)
         tables = {"unreadable": lines["unreadable"], **(lines["main"] | transform)}
         for name, rows in tables.items():
             path = f"{folder}/{main if name == 'main' else name}"
-            formatted = rows | f"format {name}" >> Map(_row, tab)
-            formatted | f"write {name}" >> WriteToText(path, ".tsv")
+            rows | name >> beam.Map(_row, tab) | path >> beam.io.WriteToText(path, ".tsv")
         try:
             result = pipeline.run()
             result.wait_until_finish()
@@ -72,51 +66,43 @@ def _run(options: argparse.Namespace) -> None:
             *_, last = [type(error).__name__, *str(error).strip().splitlines()]
             reason = last.removeprefix(f"{UserError.__module__}.{UserError.__name__}: ")
             raise UserError(f"The pipeline has failed: {one_line(reason)}") from error
-        found, ours = Counter[str](), MetricsFilter().with_namespace("tf_transformer")
+        found, ours = (
+            Counter[str](),
+            beam.metrics.MetricsFilter().with_namespace("tf_transformer"),
+        )
         for counter in result.metrics().query(ours)["counters"]:
             found[counter.key.metric.name] += counter.result
-        counts = dict(sorted(found.items()))
         with FileSystems.create(f"{folder}/counts.json") as file:
-            file.write(json.dumps(counts, indent=2).encode())
-    report = f"{output}: {', '.join(f'{name} {number:,}' for name, number in counts.items())}"
-    if counts and main not in counts:
-        raise UserError(f"No line is {main}, see the reasons in {report}")
-    print(report)
+            file.write(json.dumps(found, indent=2, sort_keys=True).encode())
+    counts = ", ".join(f"{name} {number:,}" for name, number in sorted(found.items()))
+    if found and main not in found:
+        raise UserError(f"No line is {main}, see the reasons in {output}: {counts}")
+    print(f"{output}: {counts}")
 
 
 def _texts(options: argparse.Namespace, data: DataConfig) -> list[tuple[str, ...]]:
     """Finds the files of texts, each once: of PREFIX two, as `doctor` does, else one."""
-    texts: list[tuple[str, ...]] = []
-    for name in options.texts:
-        if options.name == "translate" or name.endswith((".tsv", ".tsv.gz")):
-            found = [(path,) for path in _matches(name)]
-        elif not (data.source and data.target):
-            options.parser.error(f"--source and --target are needed for a PREFIX: {name}")
-        else:
-            found = _pairs_of_files(name, data.source, data.target)
-        if not found:
-            raise UserError(f"There is no {name}.")
-        texts += found
-    return [*dict.fromkeys(texts)]
-
-
-def _pairs_of_files(name: str, source: str, target: str) -> list[tuple[str, str]]:
-    paths = [*_matches(f"{name}.{source}"), *_matches(f"{name}.{source}.gz")]
-    if "://" in name:
-        return [(path, f".{target}".join(path.rsplit(f".{source}", 1))) for path in paths]
-    prefixes = sorted({path.rpartition(f".{source}")[0] for path in paths}) or [name]
-    return [
-        (str(resolve_prefix(each, source)), str(resolve_prefix(each, target)))
-        for each in prefixes
-    ]
-
-
-def _matches(pattern: str) -> list[str]:
     from apache_beam.io.filesystems import FileSystems
 
-    if "://" not in pattern:  # of relative names Beam matches none
-        return sorted(glob.glob(pattern))
-    return sorted(file.path for file in FileSystems.match([pattern])[0].metadata_list)
+    texts, one, other = list[tuple[str, ...]](), f".{data.source}", f".{data.target}"
+    for name in options.texts:
+        is_pair = options.name != "translate" and not name.endswith((".tsv", ".tsv.gz"))
+        if is_pair and not (data.source and data.target):
+            options.parser.error(f"--source and --target are needed for a PREFIX: {name}")
+        patterns = [name + one, f"{name}{one}.gz"] if is_pair else [name]
+        found = sorted(path for pattern in patterns for path in glob.glob(pattern))
+        if "://" in name:  # of relative names Beam matches none
+            matches = FileSystems.match(patterns)
+            found = sorted(file.path for match in matches for file in match.metadata_list)
+        elif is_pair:
+            prefixes = sorted({path.rpartition(one)[0] for path in found}) or [name]
+            texts += ((str(text.source), str(text.target)) for text in corpora(prefixes, data))
+            continue
+        if not found:
+            raise UserError(f"There is no {name}.")
+        pairs = ((path, other.join(path.rsplit(one, 1))) for path in found)
+        texts += pairs if is_pair else ((path,) for path in found)
+    return [*dict.fromkeys(texts)]
 
 
 def _row(element: tuple, tab: str) -> str:
@@ -128,8 +114,6 @@ def _row(element: tuple, tab: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="python -m tf_transformer.bulk", description=__doc__)
-    words = DataConfig().max_length
-    parser.set_defaults(source=None, target=None, max_length=words)
     commands = parser.add_subparsers(required=True, dest="name", metavar="COMMAND")
     for name in _MAIN:
         add = commands.add_parser(name, allow_abbrev=False).add_argument
@@ -138,11 +122,10 @@ def _parser() -> argparse.ArgumentParser:
             add("--batch", type=int_from(1), default=256, help="lines for the model at once")
         add("texts", nargs="+", metavar="TEXT", help="files, PREFIX or tables, with wildcards")
         add("--output", required=True, metavar="DIR", help="new folder for the tables")
-        if name != "translate":
-            add("--source", metavar="LANGUAGE", help="language of sources")
-            add("--target", metavar="LANGUAGE", help="language of targets")
+        for side in () if name == "translate" else ("source", "target"):
+            add(f"--{side}", metavar="LANGUAGE", help=f"language of {side}s")
         if name == "clean":
-            add("--max-length", type=int_from(8), default=words, metavar="WORDS", help="words")
+            add("--max-length", type=int_from(8), metavar="WORDS", help="length not to pass")
             add("--held", nargs="+", default=[], metavar="TEXT", help="dev and test texts")
             add("--numbers", action="store_true", help="reject pairs with other numbers")
         add("--traceback", action="store_true", help="show where an error arose, and logs")
@@ -159,6 +142,7 @@ def _main() -> int:
     options, beam = _parser().parse_known_args()
     options.beam, options.command, options.stdout_is_data = beam, _run, False
     threading.excepthook = _worker_lost
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # or workers, which end, would be lost
     if not options.traceback:  # what Python prints is shown, not what workers and libraries do
         sys.stderr = os.fdopen(os.dup(2), "w", 1, "utf-8", "backslashreplace")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
