@@ -119,8 +119,8 @@ class TokenModel(KerasModel):
         loss = losses[0] if len(losses) == 1 else loss
         if r_drop < 0:
             raise ValueError(f"`r_drop` must be at least 0. Received: r_drop={r_drop}.")
-        in_parts = bool(max_tokens_per_device or chunked_loss or r_drop)
-        _check_loss(loss, kwargs.get("loss_weights"), in_parts)
+        in_parts = bool(max_tokens_per_device or chunked_loss)
+        _check_loss(loss, kwargs.get("loss_weights"), bool(in_parts or r_drop))
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
         objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
         stacks = any(isinstance(layer, Stack) for layer in self.layers)
@@ -212,8 +212,7 @@ class TokenModel(KerasModel):
         global_count = tf.maximum(sum_over_replicas(count), 1e-9)
         zeros = [tf.zeros(v.shape, v.dtype) for v in self.trainable_variables]
         most = self.max_tokens_per_device
-        if most and self.r_drop:
-            most = most // 2  # since each row is computed twice
+        most = most // 2 if most and self.r_drop else most  # each row is computed twice
         with by_programs(self.programs):
             total, gradients = sum_over_parts(
                 lambda *part: self._gradients(*part, global_count),
@@ -325,7 +324,7 @@ def _nan_unless_finite(total, gradients):
 # --- Arguments of `compile` and `fit` that would be ignored or misread ---------------------
 
 
-def _check_loss(loss, loss_weights, in_parts: bool) -> None:
+def _check_loss(loss, loss_weights, needs_ours: bool) -> None:
     """Raises ValueError if an argument of `compile` would have no effect with this loss."""
     ours = isinstance(loss, LabelSmoothedCrossEntropy)
     if ours and loss_weights is not None:
@@ -333,9 +332,9 @@ def _check_loss(loss, loss_weights, in_parts: bool) -> None:
             "`loss_weights` is for several losses; a model with one has sample weights. "
             f"Received: loss_weights={loss_weights!r}."
         )
-    if in_parts and not ours:
+    if needs_ours and not ours:
         raise ValueError(
-            "`max_tokens_per_device` and `chunked_loss` require the loss "
+            "`max_tokens_per_device`, `chunked_loss` and `r_drop` require the loss "
             f"LabelSmoothedCrossEntropy. Received: loss={loss!r}."
         )
 
