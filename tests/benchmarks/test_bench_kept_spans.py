@@ -42,6 +42,8 @@ def test_the_translation_of_a_term_stands_once_in_both():
     other = TARGET.replace("Haus", "Heim")
     terms = {t for seed in range(40) for t in plant("term", seed, other).terms.values()}
     assert terms == {"grünes", "großes", "Wiese"}
+    missing = {t for seed in range(40) for t in plant("other", seed, other).terms.values()}
+    assert missing == {"Haus"} and not plant("other", 1).terms
     invented = planted(SOURCE, "", "", {}, Random(3), ["term"])
     assert invented.terms and all(t == s[::-1] for s, t in invented.terms.items())
 
