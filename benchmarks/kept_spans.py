@@ -311,6 +311,9 @@ class _OfEachLine(Glossary):
         super().__init__(())
         self._of = {line.text: Glossary(line.terms.items()) for line in lines}
 
+    def __len__(self) -> int:
+        return sum(map(len, self._of.values()))
+
     def spans(self, text: str) -> Iterator[Span]:
         """Yields the terms of a line."""
         return self._of[text].spans(text) if text in self._of else iter(())
@@ -321,7 +324,12 @@ def _has_same_words(
 ) -> bool:
     """Tells whether a translation has the words of that without spans, but for the terms."""
     both = rest(text, spans), rest(without, terms)
-    return both[0].split() == both[1].split()
+    return _words(both[0]) == _words(both[1])
+
+
+def _words(text: str) -> list[str]:
+    """Returns words and punctuation; where a span stood may be a blank more or less."""
+    return re.findall(r"\w+|[^\w\s]", text)
 
 
 def has_each_once(text: str, spans: Sequence[str]) -> bool:

@@ -48,6 +48,14 @@ def test_the_translation_of_a_term_stands_once_in_both():
     assert invented.terms and all(t == s[::-1] for s, t in invented.terms.items())
 
 
+def test_the_terms_of_each_line_are_protected():
+    lines = [plant("term", 1), planted("The dog.", "", "", {}, Random(1), ["number"])]
+    kept = kept_spans.Protection(glossary=kept_spans._OfEachLine(lines))
+    found = [[span.target for span in kept.protect(line.text).spans] for line in lines]
+    assert sorted(found[0]) == sorted(lines[0].spans) and lines[0].terms
+    assert found[1] == lines[1].spans
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [("Ein Haus <b0>da</b0> 4711.", True), ("Ein Haus <b0>da</b0>.", False),
