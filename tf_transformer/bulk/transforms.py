@@ -6,13 +6,14 @@ whatever their order. Each transform returns collections by name; "main" has wha
 """
 
 import functools
+import gzip
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from apache_beam.utils.shared import Shared
@@ -21,7 +22,7 @@ import tf_transformer
 from tf_transformer.base.errors import UserError, one_line
 from tf_transformer.base.output import single_line
 from tf_transformer.config import DataConfig
-from tf_transformer.data.text import Sample, corpora, line_of, raw_lines, text_key
+from tf_transformer.data.text import Sample, corpora, line_of, raw_lines, read_errors, text_key
 from tf_transformer.quality.defects import DUPLICATE, OVERLAP, SAMPLE_PAIRS, Judge
 
 Element: TypeAlias = tuple[tuple[str, int], tuple[str, ...]]
@@ -42,7 +43,7 @@ class ReadLines(beam.PTransform):
     """Reads texts, each of one file, or of a file of sources and one of targets, plain or .gz.
 
     A text is read by one worker, and its lines are spread over all. Returns "main", and
-    "failed" with reasons: what is not UTF-8, or a table's line without so many `columns`.
+    "unreadable" with reasons: what is not UTF-8, or a table's line without so many `columns`.
     """
 
     def __init__(self, texts: Sequence[tuple[str, ...]], columns: int) -> None:
@@ -52,27 +53,36 @@ class ReadLines(beam.PTransform):
     def expand(self, pbegin: Any) -> Any:
         """Applies the transform to a pipeline."""
         texts = pbegin | beam.Create(self._texts) | "texts" >> beam.Reshuffle()
-        found = texts | beam.FlatMap(self._read).with_outputs("failed", main="main")
-        return {"main": found.main | "lines" >> beam.Reshuffle(), "failed": found.failed}
+        found = texts | beam.FlatMap(self._read).with_outputs("unreadable", main="main")
+        return {
+            "main": found.main | "lines" >> beam.Reshuffle(), "unreadable": found.unreadable
+        }  # fmt: skip
 
 
 def _read(files: tuple[str, ...], columns: int) -> Iterator[Any]:
-    with ExitStack() as stack:
-        opened = [stack.enter_context(FileSystems.open(file)) for file in files]
-        rows = itertools.zip_longest(*map(raw_lines, files, opened))
-        for number, row in enumerate(rows, start=1):
-            if None in row:
-                names = " and ".join(files)
-                raise UserError(f"Only one file has a line {number:,}. Received: {names}.")
-            try:
-                lines = [line_of(file, number, line) for file, line in zip(files, row)]  # noqa: B905
-                cells = tuple(lines if len(lines) == columns else lines[0].split("\t"))
-                if len(cells) != columns:
-                    raise UserError(f"{len(cells)} columns instead of {columns}")
-                yield (files[0], number), cells
-            except UserError as error:
-                text = b"\t".join(row).decode("utf-8", "replace").strip("\r\n")
-                yield _beside("failed", (files[0], number), str(error), text)
+    for number, row in enumerate(itertools.zip_longest(*map(_raw_lines, files)), start=1):
+        if None in row:
+            names = " and ".join(files)
+            raise UserError(f"Only one file has a line {number:,}. Received: {names}.")
+        try:
+            lines = [line_of(file, number, line) for file, line in zip(files, row)]  # noqa: B905
+            cells = tuple(lines if len(lines) == columns else lines[0].split("\t"))
+            reason = f"{len(cells)} columns instead of {columns}" * (len(cells) != columns)
+        except UserError as error:
+            reason = str(error)
+        if reason:
+            text = b"\t".join(row).decode("utf-8", "replace").strip("\r\n")
+            yield _beside("unreadable", (files[0], number), reason, text)
+        else:
+            yield (files[0], number), cells
+
+
+def _raw_lines(file: str) -> Iterator[bytes]:
+    # Beam itself takes a .gz file that was cut off for a whole one.
+    zipped = file.endswith(".gz")
+    kind = CompressionTypes.UNCOMPRESSED if zipped else CompressionTypes.AUTO
+    with read_errors(file), FileSystems.open(file, compression_type=kind) as opened:
+        yield from raw_lines(file, gzip.GzipFile(fileobj=opened) if zipped else opened)
 
 
 class Translate(beam.PTransform):
@@ -144,6 +154,7 @@ class _Compute(beam.DoFn):
             half = len(batch) // 2
             yield from itertools.chain(self._found(batch[:half]), self._found(batch[half:]))
             return
+        count(f"{self._method}d", len(keys))  # translated or scored
         for key, row, answer in zip(keys, rows, answers, strict=True):
             count("tokens", answer.num_tokens)
             yield key, (answer.score, answer.log_prob, single_line(answer))
@@ -168,7 +179,7 @@ class Clean(beam.PTransform):
         self, files: Sequence[str], data: DataConfig, held: Sequence[str] = (), numbers=False
     ) -> None:
         super().__init__()
-        self._places = {file: place << 40 for place, file in enumerate(files)}
+        self._places = {file: place for place, file in enumerate(files)}
         self._judge = functools.partial(Judge, data=data, numbers=numbers)
         pairs = [pair for text in corpora(held, data) for pair in text.plain_pairs()]
         self._held = [frozenset(text_key(pair[side]) for pair in pairs) for side in (0, 1)]
@@ -195,7 +206,8 @@ class _Sampling(beam.CombineFn):
 
     def add_input(self, sample: Sample, element: Element) -> Sample:
         (file, line), pair = element
-        sample.offer(self._places[file] + line, (*pair, self._places[file] + line))
+        number = self._places[file] << 40 | line
+        sample.offer(number, (*pair, number))
         return sample
 
     def merge_accumulators(self, samples: Iterable[Sample]) -> Sample:
@@ -216,12 +228,11 @@ def _judged(element: Element, judge: Judge) -> Iterator[Any]:
 
 def _once(group: tuple, places: dict[str, int], held: Sequence[frozenset]) -> Iterator[Any]:
     hashes, equal = group
-    first = min(places[file] + line for (file, line), _ in equal)
+    first = min((key for key, _ in equal), key=lambda key: (places[key[0]], key[1]))
     overlaps = any(key in known for key, known in zip(hashes, held, strict=True))
     for key, pair in equal:
-        is_first = places[key[0]] + key[1] == first
-        if is_first and not overlaps:
+        if key != first or overlaps:
+            yield _beside("rejected", key, OVERLAP if key == first else DUPLICATE, *pair)
+        else:
             count("kept")
             yield key, pair
-        else:
-            yield _beside("rejected", key, OVERLAP if is_first else DUPLICATE, *pair)
