@@ -16,8 +16,8 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 21_065,  # lines without blanks, comments and docstrings
-    "package lines": 31_352,
+    "package code": 21_040,  # lines without blanks, comments and docstrings
+    "package lines": 31_323,
     "package files": 157,
     "tests lines": 29_476,
     "tests files": 170,

@@ -83,8 +83,7 @@ def dirty(tmp_path, monkeypatch) -> tuple[list[tuple[str, str]], list[str]]:
     parts = {"a": rows[:800], "b": rows[700:], "dev": rows[-40:-20], "test": rows[-20:]}
     for name, pairs in parts.items():
         write_pairs(Path(name), ("en", "de"), pairs)
-    Path("a.en.gz").write_bytes(gzip.compress(Path("a.en").read_bytes()))
-    Path("a.en").unlink()
+    Path("a.en.gz").write_bytes(gzip.compress(Path("a.en").rename("a").read_bytes()))
     Path("b.en.gz").write_text("beside b.en it is not read")
     return parts["a"] + parts["b"], ["dev", "test"]
 
@@ -230,8 +229,7 @@ def test_if_every_line_fails_so_does_the_command(export, tmp_path, monkeypatch):
     Path("a.txt").write_text("no\nno\n")
     Path("b.tsv").write_text("a dog\ta dog\n")
     Path("empty.txt").touch()
-    found = "No line is translated, see the reasons in out: failed 2, lines 2, "
-    with pytest.raises(UserError, match=found):
+    with pytest.raises(UserError, match="No line is translated, .* out: failed 2, lines 2, "):
         run_here("translate", str(export), "a.txt", "--output", "out")
     assert [row[3] for row in table(Path("out"), "failed")] == ["no", "no"]
     with pytest.raises(UserError, match="No line is kept, see the reasons in o: copies 1"):
