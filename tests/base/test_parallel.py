@@ -71,6 +71,7 @@ def test_files_are_the_same_whatever_the_number_of_cores(tmp_path, monkeypatch):
     data = DataConfig(train=(str(tmp_path / "text"),), source="en", target="de")
     encoded, cleaned, mined = [], [], []
     monkeypatch.setattr("tf_transformer.data.encoded_corpus.CHUNK_PAIRS", 100)
+    monkeypatch.setattr("tf_transformer.data.encoded_corpus.MANY_CHUNKS", 2)
     monkeypatch.setattr("tf_transformer.terms.alignment_model._CHUNK", 10_000)
     monkeypatch.setattr("tf_transformer.quality.cleaning._CHUNK_PAIRS", 100)
     monkeypatch.setattr("tf_transformer.quality.cleaning._MANY", 1)

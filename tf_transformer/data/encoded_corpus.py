@@ -6,8 +6,9 @@ Its metadata hold checksums of its files, and a fingerprint of what it was made 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.files import new_folder, parse_json, sha256
-from tf_transformer.base.parallel import at_once, usable_cores
+from tf_transformer.base.parallel import MOST_PROCESSES, Processes, at_once, usable_cores
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.data.text import SIDES, SideName, identity, in_chunks
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # corpora are read without TensorFlow
 
 INFO_FILE = "corpus.json"
 CHUNK_PAIRS = 2048  # tokenised by one core
+MANY_CHUNKS = 24  # from which it is worth starting other processes
 
 # Of source and target, the ids of all pairs in a row, and their lengths [pairs].
 Sides = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -192,26 +194,7 @@ def encode_corpus(
     Raises UserError if no pair is left, the disk is full, or `directory` holds something else
     than an older corpus, which is replaced.
     """
-
-    def encoded(pairs: Sequence[tuple[str, ...]]) -> tuple[Sides, Dropped]:
-        sides = []
-        for side, sentences in zip(SIDES, zip(*pairs, strict=True), strict=True):
-            rows = tokenizer.ids(sentences, side)
-            lengths = np.array([len(row) + 1 for row in rows], np.int32)
-            ids = (number for row in rows for number in (*row, EOS_ID))
-            sides.append((np.fromiter(ids, np.int32, lengths.sum()), lengths))
-        (_, source_lengths), (_, target_lengths) = sides
-        return sides, _dropped(source_lengths, target_lengths, max_length, max_ratio)
-
-    def chosen(pairs: Sequence[tuple[str, ...]]) -> tuple[Sides, Dropped]:
-        sides, dropped = encoded([pair[:2] for pair in pairs])
-        if any(len(pair) > 2 for pair in pairs):
-            _, of_others = encoded([pair[2:] for pair in pairs])
-            unfit = np.any(list(of_others.values()), axis=0)
-            both = zip(pairs, unfit, strict=True)
-            sides, _ = encoded([pair[:2] if bad else pair[2:] for pair, bad in both])
-        return sides, dropped
-
+    encode = _Encoder(tokenizer, max_length, max_ratio)
     if directory.exists() and not (directory / INFO_FILE).is_file():
         raise UserError(
             f"{directory} must be new or an encoded corpus. Received: no {INFO_FILE} in it."
@@ -223,8 +206,7 @@ def encode_corpus(
         sizes = []
         for pairs in texts:
             before = counts["kept"]
-            chunks = in_chunks(pairs, CHUNK_PAIRS)
-            for batch, (sides, dropped) in at_once(chunks, chosen, usable_cores()):
+            for batch, (sides, dropped) in _encoded(pairs, encode):
                 keep = ~np.any(list(dropped.values()), axis=0)
                 counts["read"] += len(batch)
                 counts["kept"] += int(keep.sum())
@@ -246,6 +228,51 @@ def encode_corpus(
         info = {"dtype": dtype, "fingerprint": fingerprint, "sizes": sizes}
         _write_info(temporary, info | {"report": dataclasses.asdict(report)})
     return EncodedCorpus.open(directory)
+
+
+@dataclass(frozen=True)
+class _Encoder:
+    """Tokenises pairs, and tells which are dropped; those behind them take their place."""
+
+    tokenizer: Any
+    max_length: int
+    max_ratio: float
+
+    def __call__(self, pairs: Sequence[tuple[str, ...]]) -> tuple[Sides, Dropped]:
+        sides, dropped = self._encoded([pair[:2] for pair in pairs])
+        if any(len(pair) > 2 for pair in pairs):
+            _, of_others = self._encoded([pair[2:] for pair in pairs])
+            unfit = np.any(list(of_others.values()), axis=0)
+            both = zip(pairs, unfit, strict=True)
+            sides, _ = self._encoded([pair[:2] if bad else pair[2:] for pair, bad in both])
+        return sides, dropped
+
+    def _encoded(self, pairs: Sequence[tuple[str, ...]]) -> tuple[Sides, Dropped]:
+        sides = []
+        for side, sentences in zip(SIDES, zip(*pairs, strict=True), strict=True):
+            rows = self.tokenizer.ids(sentences, side)
+            lengths = np.array([len(row) + 1 for row in rows], np.int32)
+            ids = (number for row in rows for number in (*row, EOS_ID))
+            sides.append((np.fromiter(ids, np.int32, lengths.sum()), lengths))
+        (_, source_lengths), (_, target_lengths) = sides
+        limits = self.max_length, self.max_ratio
+        return sides, _dropped(source_lengths, target_lengths, *limits)
+
+
+def _encoded(
+    pairs: Iterable[tuple[str, ...]], encode: _Encoder
+) -> Iterator[tuple[Sequence[tuple[str, ...]], tuple[Sides, Dropped]]]:
+    """Yields chunks of pairs, encoded; by other processes if there are many.
+
+    Threads would wait for each other, as SentencePiece keeps Python's lock.
+    """
+    chunks = iter(in_chunks(pairs, CHUNK_PAIRS))
+    first = [*islice(chunks, MANY_CHUNKS)]
+    number = min(usable_cores(), MOST_PROCESSES) if len(first) == MANY_CHUNKS else 1
+    if number > 1:
+        encode = replace(encode, tokenizer=encode.tokenizer.in_python())
+    with Processes(encode, number) as encoded:
+        yield from at_once(chain(first, chunks), encoded, number)
 
 
 def _dropped(

@@ -39,6 +39,13 @@ class Subwords:
                 f"Received: {other[0]}."
             )
 
+    def in_python(self) -> "Subwords":
+        """Returns one without TensorFlow, which can be sent to another process."""
+        made = Subwords.__new__(Subwords)
+        for name in ("path", "tag", "model_bytes", "models", "_processors", "vocab_size"):
+            setattr(made, name, getattr(self, name))
+        return made
+
     def copy(self, path: Path) -> None:
         """Writes the model to `path`, and the target model, if there is one, beside it."""
         paths = {"target": target_model_path(path), "source": path}
