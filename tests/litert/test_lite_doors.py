@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.data.subwords import target_model_path
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.decoding.engine import GraphCodec
+from tf_transformer.decoding.streams import TURNS
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.loading.translators import load_translator
@@ -143,6 +146,19 @@ def test_spans_and_terms_are_kept_as_by_the_model(keeper, kept, caplog):
         for one, other in zip(found, expected, strict=True):
             names = ("tokens", "warnings", "source", "is_cut", "faults")
             assert all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def test_only_four_forced_passes_are_computed_at_a_time(of_run, of_export, exported):
+    """Those of the 16 documents of a server would need much memory."""
+    for engine in (each.engine for each in (of_run, of_export, load(exported))):
+        with ThreadPoolExecutor(1) as pool, ExitStack() as others:
+            for _ in range(4):
+                others.enter_context(TURNS)
+            scored = pool.submit(engine.score, ["A dog."], ["Ein Hund."], DecodingConfig())
+            with pytest.raises(TimeoutError):
+                scored.result(0.5)
+            others.close()
+            assert len(scored.result(60)) == 1
 
 
 def test_scores_and_words_have_the_probabilities_of_the_run(of_run, of_export):

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -74,6 +75,9 @@ def padded(rows: Sequence["np.ndarray"]) -> "np.ndarray":
 
 
 _MAX_STREAMS = 4  # each needs memory, and more streams mean smaller batches
+# Of forced passes, which the documents of a server compute beside its queue: so many batches of
+# all threads are computed at a time, each with logits [B, T, V] or an interpreter.
+TURNS = threading.Semaphore(_MAX_STREAMS)
 _MAX_LITE_THREADS = 4
 _MAX_LITE_BEAMS = 64  # of a wide model: more need memory, and are no faster
 _WIDE = 512  # `d_model` from which a step of LiteRT is worth waking threads for

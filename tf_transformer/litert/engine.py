@@ -19,6 +19,7 @@ from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty, map_s
 from tf_transformer.decoding.interface import Input, SearchPlan, Translation
 from tf_transformer.decoding.rules import needs_tensorflow
 from tf_transformer.decoding.streams import (
+    TURNS,
     Progress,
     in_batches,
     lite_beams,
@@ -196,7 +197,7 @@ class LiteEngine(TextEngine):
             labels = padded([pairs[row][1] for row in rows])
             tokens = np.pad(labels, [(0, 0), (1, 0)], constant_values=BOS_ID)
             found = []
-            with self.interpreters.lend() as interpreter:
+            with TURNS, self.interpreters.lend() as interpreter:
                 step = interpreter.encode(source, self.window)
                 for index in range(labels.shape[1]):
                     last = np.repeat(tokens[:, index, np.newaxis], width, axis=1)
