@@ -16,10 +16,10 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 21_001,  # lines without blanks, comments and docstrings
-    "package lines": 31_265,
+    "package code": 21_031,  # lines without blanks, comments and docstrings
+    "package lines": 31_303,
     "package files": 157,
-    "tests lines": 29_283,
+    "tests lines": 29_361,
     "tests files": 169,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
