@@ -6,11 +6,13 @@
 Plants one to four spans in each line of a text: terms, whose translation is the reference's
 word; a word between two tags; a number after a word; an address at the end. Words are of four
 letters and more, which IBM Model 1 aligns in --train and the text. The translation of a term
-stands once in the reference and in the translation without spans; with --only-source, it is the
-word backwards. Counts the lines in whose translation every span stands once
-and unchanged, and those that have the words of the translation without spans, but for the
-terms ("same words"). "rest" is the BLEU without the spans, "rest without" that of
-the translation of the text without spans; both, and the reference, without the terms.
+stands once in the reference and in the translation without spans, that of the kind "other" in
+the reference alone; with --only-source, it is the word backwards. Counts the lines in whose
+translation every span stands once and unchanged, and those that have the words of the
+translation without spans, but for the terms ("same words"). "rest" is the BLEU without the
+spans, "rest without" that of the translation of the text without spans; both, and the
+reference, without the terms. Of the kind "other", the translation without spans has another
+word, which stays in its rest.
 
 The same run with --protect none, and with --plain another one that was trained without
 data.slots, get the spans as text, and the translation of a term in its place. "CPU" is the time
@@ -45,7 +47,7 @@ from tf_transformer.terms.glossary import Glossary
 from tf_transformer.terms.protection import Protection
 from tf_transformer.terms.spans import Span
 
-KINDS = ("term", "tag", "number", "address")
+KINDS = ("term", "tag", "number", "address", "other")
 _MOST = 4  # spans of a line
 _LIKELY = 3  # times that a word of a lexicon is aligned with its translation, at least
 _LETTERS = 4  # of a word that is a term, or has a tag or a number
@@ -110,7 +112,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     text = "what begins the translations of terms, such as [A-ZÄÖÜ] for German nouns"
     add("--terms", default="", metavar="REGEX", help=text)
     add("--lines", type=positive, default=1_000, help="of each text; default: 1,000")
-    add("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="default: all")
+    add("--kinds", nargs="+", choices=KINDS, default=list(KINDS[:-1]),
+        help=f"default: {' '.join(KINDS[:-1])}")  # fmt: skip
     add("--beam-size", type=positive, default=4)
     add("--show", type=int, default=0, metavar="N", help="print N lines of each text")
     return parser.parse_args(arguments)
@@ -168,7 +171,7 @@ def planted(
     translation: str,
     words: dict[str, set[str]],
     random: Random,
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] = KINDS[:-1],
 ) -> Planted:
     """Plants one to `_MOST` spans in a line; see the head of the file.
 
@@ -186,7 +189,9 @@ def planted(
     wanted = random.randint(1, _MOST)
     while len(spans) < wanted:
         kind, room = random.choice(list(kinds)), wanted - len(spans)
-        if kind == "term" and (place := _term(tokens, target, translation, words, terms, free)):
+        if kind in ("term", "other") and (
+            place := _term(tokens, target, translation, kind == "term", words, terms, free)
+        ):
             index, term, by = place
             free.remove(index)
             copied[index] = copied[index].replace(term, by)
@@ -204,7 +209,7 @@ def planted(
                 end = len(side[index].rstrip(".,;:!?"))
                 side[index] = f"{side[index][:end]} {number}{side[index][end:]}"
             spans.append(number)
-        elif kind == "address" or not free or set(kinds) <= {"term", "tag"}:
+        elif kind == "address" or not free or set(kinds) <= {"term", "other", "tag"}:
             address = f"https://example.org/{random.randint(50_000, 99_999)}"
             for side in (tokens, copied):
                 end = len(side[-1].rstrip(".!?"))
@@ -217,18 +222,22 @@ def _term(
     tokens: Sequence[str],
     target: str,
     translation: str,
+    stands: bool,
     words: dict[str, set[str]],
     terms: dict[str, str],
     free: Sequence[int],
 ) -> tuple[int, str, str] | None:
-    """Returns a word of a line that can be a term, and its translation; None without one."""
+    """Returns a word of a line that can be a term, and its translation; None without one.
+
+    `stands` tells whether the translation without spans has that of the term.
+    """
     counts = Counter(re.findall(r"\w+", " ".join(tokens).casefold()))
     both = [Counter(re.findall(r"\w+", text)) for text in (target, translation)]
     for index in free:
         word = tokens[index].strip(".,;:!?")
         invented = not target and word[::-1]
         for by in [invented] if invented else sorted(words.get(word, ())):
-            once = all(each[by] == 1 for each in both) or not target
+            once = [each[by] for each in both] == [1, int(stands)] or not target
             if once and counts[word.casefold()] == 1 and by not in terms.values():
                 return index, word, by
     return None
@@ -302,6 +311,9 @@ class _OfEachLine(Glossary):
         super().__init__(())
         self._of = {line.text: Glossary(line.terms.items()) for line in lines}
 
+    def __len__(self) -> int:
+        return sum(map(len, self._of.values()))
+
     def spans(self, text: str) -> Iterator[Span]:
         """Yields the terms of a line."""
         return self._of[text].spans(text) if text in self._of else iter(())
@@ -312,7 +324,12 @@ def _has_same_words(
 ) -> bool:
     """Tells whether a translation has the words of that without spans, but for the terms."""
     both = rest(text, spans), rest(without, terms)
-    return both[0].split() == both[1].split()
+    return _words(both[0]) == _words(both[1])
+
+
+def _words(text: str) -> list[str]:
+    """Returns words and punctuation; where a span stood may be a blank more or less."""
+    return re.findall(r"\w+|[^\w\s]", text)
 
 
 def has_each_once(text: str, spans: Sequence[str]) -> bool:

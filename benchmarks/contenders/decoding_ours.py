@@ -56,7 +56,7 @@ def setup(
         )
         engine = GraphEngine(model, vocabulary)
         if lite:
-            engine = LiteEngine(model, vocabulary, lite)
+            engine = LiteEngine.beside(engine, lite)
         find = engine.search_for(SearchPlan(decoding))
 
         def compute(rows):

@@ -42,8 +42,18 @@ def test_the_translation_of_a_term_stands_once_in_both():
     other = TARGET.replace("Haus", "Heim")
     terms = {t for seed in range(40) for t in plant("term", seed, other).terms.values()}
     assert terms == {"grünes", "großes", "Wiese"}
+    missing = {t for seed in range(40) for t in plant("other", seed, other).terms.values()}
+    assert missing == {"Haus"} and not plant("other", 1).terms
     invented = planted(SOURCE, "", "", {}, Random(3), ["term"])
     assert invented.terms and all(t == s[::-1] for s, t in invented.terms.items())
+
+
+def test_the_terms_of_each_line_are_protected():
+    lines = [plant("term", 1), planted("The dog.", "", "", {}, Random(1), ["number"])]
+    kept = kept_spans.Protection(glossary=kept_spans._OfEachLine(lines))
+    found = [[span.target for span in kept.protect(line.text).spans] for line in lines]
+    assert sorted(found[0]) == sorted(lines[0].spans) and lines[0].terms
+    assert found[1] == lines[1].spans
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import apache_beam as beam
 import pytest
+from apache_beam.io.localfilesystem import LocalFileSystem
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 from command_line import environment, tree
@@ -20,9 +21,10 @@ from helpers import DEFECTS, dirty_pairs, lines_of
 from trained import quick_export, small_model
 
 from tf_transformer import load
+from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import single_line
-from tf_transformer.bulk import Clean, Score, Translate
-from tf_transformer.bulk.transforms import _Sampling
+from tf_transformer.bulk import Clean, Score, Translate, __main__
+from tf_transformer.bulk.transforms import _joined, _judge, _sample
 from tf_transformer.config import DataConfig, DecodingConfig
 from tf_transformer.data import builtin
 from tf_transformer.data.text import Sample, write_pairs
@@ -48,16 +50,26 @@ def table(folder: Path, name: str) -> list[list[str]]:
     return sorted((row for row in rows if len(row) > 1), key=lambda row: (row[0], int(row[1])))
 
 
+def run_here(*words: str) -> None:
+    """Runs the command in this process, without a worker of its own."""
+    options = __main__._parser().parse_args(words)
+    options.beam = ["--direct_running_mode=in_memory"]
+    __main__._run(options)
+
+
 @pytest.fixture(scope="module")
-def export(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("export")
+def translator(tmp_path_factory) -> Translator:
+    folder = tmp_path_factory.mktemp("tokenizer")
     lines = [side for pair in builtin.pairs(300) for side in pair]
     train_tokenizer(lines, folder / "tok.model", vocab_size=400)
     decoding = DecodingConfig(beam_size=2, max_extra_length=3)
-    translator = Translator(small_model(400), folder / "tok.model", decoding)
-    return quick_export(
-        translator, folder / "model", "serving_default", "with_options", "score"
-    )
+    return Translator(small_model(400), folder / "tok.model", decoding)
+
+
+@pytest.fixture(scope="module")
+def export(translator, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("export") / "model"
+    return quick_export(translator, folder, "serving_default", "with_options", "score")
 
 
 # --- Cleaning --------------------------------------------------------------------------------
@@ -65,12 +77,14 @@ def export(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def dirty(tmp_path, monkeypatch) -> tuple[list[tuple[str, str]], list[str]]:
-    """Dirty pairs in a.en, a.de, b.en, b.de, some in both; and dev and test text of them."""
+    """Dirty pairs in a.en.gz, a.de, b.en, b.de, some in both; and dev and test text of them."""
     monkeypatch.chdir(tmp_path)
     rows = dirty_pairs()
     parts = {"a": rows[:800], "b": rows[700:], "dev": rows[-40:-20], "test": rows[-20:]}
     for name, pairs in parts.items():
         write_pairs(Path(name), ("en", "de"), pairs)
+    Path("a.en.gz").write_bytes(gzip.compress(Path("a.en").rename("a").read_bytes()))
+    Path("b.en.gz").write_text("beside b.en it is not read")
     return parts["a"] + parts["b"], ["dev", "test"]
 
 
@@ -120,12 +134,12 @@ def test_what_is_kept_does_not_depend_on_order_or_bundles(tmp_path, bundles):
 
 def test_a_sample_does_not_depend_on_how_its_items_are_split(monkeypatch):
     monkeypatch.setattr("tf_transformer.bulk.transforms.SAMPLE_PAIRS", 100)
-    whole, combine = Sample(100), _Sampling({"a": 0})
-    parts = [combine.create_accumulator() for _ in range(7)]
-    for number in range(5_000):
-        whole.offer(number, (str(number), "", number))
-        combine.add_input(parts[number % 7], (("a", number), (str(number), "")))
-    taken = combine.extract_output(combine.merge_accumulators(parts[::-1]))
+    monkeypatch.setattr("tf_transformer.bulk.transforms.Judge", lambda sample, *_: sample)
+    whole, elements = Sample(100), [(("a", line), (str(line), "")) for line in range(5_000)]
+    for (_, line), pair in elements:
+        whole.offer(line, (*pair, line))
+    parts = [_sample(elements[i::7], {"a": 0}) for i in range(7)]
+    taken = _judge(_joined([_joined(parts[4:]), *parts[3::-1]]), DATA, False)
     assert taken == whole.items() and 30 < len(taken) <= 100
 
 
@@ -154,9 +168,28 @@ def test_two_workers_translate_as_translate_does_and_bad_lines_come_out_beside(
     ((file, line, reason, _),) = table(Path("out"), "unreadable")
     assert (file, line) == ("b.txt", "64") and "must be UTF-8" in reason
     counts = json.loads(Path("out/counts.json").read_text())
-    assert counts["lines"] == 123 and counts["suspect"] == len(suspects)
-    assert counts["failed"] == 1 and counts["tokens"] == sum(e.num_tokens for e in expected)
-    assert re.fullmatch(r"out: failed 1, lines 123, milliseconds [\d,]+, .*\n", done.stdout)
+    assert counts["lines"] == counts["translated"] == 123 and counts["unreadable"] == 1
+    assert counts["tokens"] == sum(e.num_tokens for e in expected)
+    assert counts["suspect"] == len(suspects)
+    assert re.fullmatch(r"out: lines 123, milliseconds [\d,]+, suspect .*\n", done.stdout)
+
+
+def test_with_a_model_for_litert_no_worker_imports_tensorflow(
+    translator, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    model = translator.export("lite", format="litert")
+    lines = [source for source, _ in builtin.pairs(40)] + ["", "\u4f60 4711", "a" * 900]
+    Path("a.txt").write_text("".join(f"{line}\n" for line in lines))
+    Path("tensorflow.py").write_text(
+        "raise ImportError"
+    )  # the modules of workers are here, too
+    expected = [*map(single_line, load(model).translate(lines))]
+    for number in "12":
+        words = ["translate", str(model), "a.txt", "--output", number, "--batch", "8"]
+        done = bulk(*words, f"--direct_num_workers={number}")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [row[4] for row in table(Path(number), "translated")] == expected
 
 
 def test_pairs_get_the_scores_of_the_model(export):
@@ -190,6 +223,45 @@ def test_an_element_that_fails_comes_out_beside(monkeypatch):
         assert_that(found["failed"], equal_to(expected), "beside")
 
 
+def test_if_every_line_fails_so_does_the_command(export, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tf_transformer.load", lambda path: Picky())
+    Path("a.txt").write_text("no\nno\n")
+    Path("b.tsv").write_text("a dog\ta dog\n")
+    Path("empty.txt").touch()
+    with pytest.raises(UserError, match="No line is translated, .* out: failed 2, lines 2, "):
+        run_here("translate", str(export), "a.txt", "--output", "out")
+    assert [row[3] for row in table(Path("out"), "failed")] == ["no", "no"]
+    with pytest.raises(UserError, match="No line is kept, see the reasons in o: copies 1"):
+        run_here("clean", "b.tsv", "--output", "o")
+    run_here("translate", str(export), "empty.txt", "--output", "empty")
+    assert Path("empty/counts.json").read_text() == "{}"
+
+
+class Elsewhere(LocalFileSystem):
+    """A file system elsewhere://, which is the folder "elsewhere:"."""
+
+    scheme = classmethod(lambda cls: "elsewhere")
+
+    def split(self, path: str) -> tuple[str, str]:
+        return os.path.split(path)
+
+
+def test_texts_and_tables_may_be_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("elsewhere:/in").mkdir(parents=True)
+    for name, text in {"1.en": b"one dog\n\xff\n", "1.de": b"ein\tHund\nzwei"}.items():
+        Path(f"elsewhere:/in/{name}.gz").write_bytes(gzip.compress(text))
+    words = ["clean", "elsewhere://in/?", "--source", "en", "--target", "de"]
+    run_here(*words, "--output", "elsewhere://out")
+    expected = ["elsewhere://in/1.en.gz", "1", "one dog", "ein Hund"]  # a TAB would be a column
+    assert table(Path("elsewhere:/out"), "kept") == [expected]
+    ((_, line, _, *sides),) = table(Path("elsewhere:/out"), "unreadable")
+    assert (line, sides) == ("2", ["\ufffd", "zwei"])
+    with pytest.raises(UserError, match="elsewhere://out exists already"):
+        run_here(*words, "--output", "elsewhere://out")
+
+
 def workers(pid: int) -> list[int]:
     """The Python processes below a process that have no children: Beam's workers."""
     lists = Path("/proc").glob(f"{pid}/task/*/children")
@@ -218,20 +290,27 @@ def test_a_killed_worker_ends_the_command_which_can_be_run_again(export, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("words", "expected", "status"),
     [
-        ("translate nowhere a.tsv", "nowhere must be a run directory, an export"),
-        ("clean a", "--source and --target are needed for a PREFIX: a"),
-        ("clean a --source en --target de", r"There is no a\.en and no a\.en\.gz"),
-        ("clean a.tsv", "The pipeline has failed: .*lines must end in LF or CRLF"),
-        ("clean a.tsv --output .", "exists already"),
+        ("translate nowhere a.tsv", "nowhere must be a run directory, an export", 1),
+        ("clean a", "--source and --target are needed for a PREFIX: a", 2),
+        (
+            "clean a --source en --target de",
+            r"There is no a\.en and no a\.en\.gz\. There is",
+            1,
+        ),
+        ("clean b.tsv", r"There is no b\.tsv", 1),
+        ("clean a.tsv", "The pipeline has failed: .*lines must end in LF or CRLF", 1),
+        ("clean a.tsv.gz", "The pipeline has failed: a.tsv.gz is not a complete gzip file", 1),
+        ("clean a.tsv --output .", "exists already", 1),
     ],
 )
-def test_mistakes_give_one_line_and_no_output(tmp_path, monkeypatch, words, expected):
+def test_mistakes_give_one_line_and_no_output(tmp_path, monkeypatch, words, expected, status):
     monkeypatch.chdir(tmp_path)
     Path("a.tsv").write_text("a\tb\rc\td\r")
+    Path("a.tsv.gz").write_bytes(gzip.compress(b"a\tb\n")[:-1])  # it was cut off
     before = tree(Path())
     done = bulk(*words.split(), *([] if "--output" in words else ["--output", "out"]))
     assert re.fullmatch("error: [^\n]+\n", done.stderr), done.stderr
     assert re.search(expected, done.stderr)
-    assert done.returncode == 1 and tree(Path()) == before
+    assert done.returncode == status and tree(Path()) == before

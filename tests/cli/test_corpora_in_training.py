@@ -53,7 +53,7 @@ def run(options, tmp_path_factory) -> Run:
     return Run.open(path)
 
 
-def last_state(run: Path) -> dict[str, bytes]:
+def last_state(run: Path) -> dict[str, str]:
     return bits_of(CheckpointFolder(run / "checkpoints").state_path(STEPS))
 
 

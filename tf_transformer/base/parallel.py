@@ -54,9 +54,8 @@ def at_once(
                 result = future.result()
                 waiting.extend((one, pool.submit(compute, one)) for one in islice(rest, 1))
                 yield item, result
-        finally:  # also after an error: items that have not started are cancelled
-            for _, future in waiting:
-                future.cancel()
+        finally:  # also after an error
+            pool.shutdown(cancel_futures=True)
 
 
 class Processes:

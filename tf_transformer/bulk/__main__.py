@@ -9,19 +9,23 @@ import glob
 import json
 import logging
 import os
+import signal
 import sys
 import threading
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
 from tf_transformer.base.errors import UserError, one_line
 from tf_transformer.base.files import new_folder
 from tf_transformer.cli.console import print_error, run_command
+from tf_transformer.cli.parser import CommandParser, int_from
 from tf_transformer.cli.process import run_process
 from tf_transformer.config import DataConfig
+from tf_transformer.data.text import corpora
 from tf_transformer.loading.load import find
 
-# Unlike Beam's DirectRunner, it downloads nothing.
+# Unless other options follow. Unlike Beam's DirectRunner, it downloads nothing.
 _LOCAL = ["--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"]
 _LOCAL += ["--direct_running_mode=multi_processing"]
 _MAIN = {"translate": "translated", "score": "scored", "clean": "kept"}
@@ -32,31 +36,29 @@ def _run(options: argparse.Namespace) -> None:
 
     read_lines = bulk.ReadLines  # first: it says which package is missing
 
-    from apache_beam import Map, Pipeline
-    from apache_beam.io import WriteToText
+    import apache_beam as beam
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    texts = _texts(options)
+    given = {name: getattr(options, name, None) for name in ("source", "target", "max_length")}
+    data = DataConfig(**{name: value for name, value in given.items() if value})
+    texts, output, main = _texts(options, data), options.output, _MAIN[options.name]
     if options.name == "clean":
-        languages = {"source": options.source, "target": options.target}
-        data = DataConfig(**languages, max_length=options.max_length)
-        files = [text[0] for text in texts]
-        transform = bulk.Clean(files, data, options.held, options.numbers)
+        transform = bulk.Clean([text[0] for text in texts], data, options.held, options.numbers)
     else:
         find(Path(options.model))  # refuses what is no model
         transform = getattr(bulk, options.name.title())(options.model, options.batch)
-    is_local = any(word.startswith("--runner") for word in options.beam)
-    words = [*([] if is_local else _LOCAL), *options.beam]
-    output = options.output
-    with nullcontext(output) if "://" in output else new_folder(Path(output)) as folder:
-        pipeline = Pipeline(options=PipelineOptions(words))
+    tab = " " if options.name == "clean" else "\t"  # `cut -f 5-` has all of a translation
+    is_remote = "://" in output
+    if is_remote and FileSystems.match([f"{output}/*"])[0].metadata_list:
+        raise UserError(f"{output} exists already. Choose another folder.")
+    with nullcontext(output) if is_remote else new_folder(Path(output)) as folder:
+        pipeline = beam.Pipeline(options=PipelineOptions([*_LOCAL, *options.beam]))
         lines = pipeline | read_lines(texts, 1 if options.name == "translate" else 2)
-        tables = {"unreadable": lines["failed"], **(lines["main"] | transform)}
+        tables = {"unreadable": lines["unreadable"], **(lines["main"] | transform)}
         for name, rows in tables.items():
-            path = f"{folder}/{_MAIN[options.name] if name == 'main' else name}"
-            written = WriteToText(path, ".tsv")
-            rows | f"format {name}" >> Map(_row) | f"write {name}" >> written
+            path = f"{folder}/{main if name == 'main' else name}"
+            rows | name >> beam.Map(_row, tab) | path >> beam.io.WriteToText(path, ".tsv")
         try:
             result = pipeline.run()
             result.wait_until_finish()
@@ -64,61 +66,66 @@ def _run(options: argparse.Namespace) -> None:
             *_, last = [type(error).__name__, *str(error).strip().splitlines()]
             reason = last.removeprefix(f"{UserError.__module__}.{UserError.__name__}: ")
             raise UserError(f"The pipeline has failed: {one_line(reason)}") from error
-        found = [(it.key.metric, it.committed) for it in result.metrics().query()["counters"]]
-        names = sorted({key.name for key, _ in found if key.namespace == "tf_transformer"})
-        counts = {name: sum(n for key, n in found if key.name == name) for name in names}
+        found, ours = (
+            Counter[str](),
+            beam.metrics.MetricsFilter().with_namespace("tf_transformer"),
+        )
+        for counter in result.metrics().query(ours)["counters"]:
+            found[counter.key.metric.name] += counter.result
         with FileSystems.create(f"{folder}/counts.json") as file:
-            file.write(json.dumps(counts, indent=2).encode())
-    print(f"{output}: {', '.join(f'{name} {number:,}' for name, number in counts.items())}")
+            file.write(json.dumps(found, indent=2, sort_keys=True).encode())
+    counts = ", ".join(f"{name} {number:,}" for name, number in sorted(found.items()))
+    if found and main not in found:
+        raise UserError(f"No line is {main}, see the reasons in {output}: {counts}")
+    print(f"{output}: {counts}")
 
 
-def _texts(options: argparse.Namespace) -> list[tuple[str, ...]]:
-    """Finds the files of each text, sorted: of PREFIX two, of a table or a text alone one."""
+def _texts(options: argparse.Namespace, data: DataConfig) -> list[tuple[str, ...]]:
+    """Finds the files of texts, each once: of PREFIX two, as `doctor` does, else one."""
     from apache_beam.io.filesystems import FileSystems
 
-    texts = set()
+    texts, one, other = list[tuple[str, ...]](), f".{data.source}", f".{data.target}"
     for name in options.texts:
-        prefixed = options.name != "translate" and not name.endswith((".tsv", ".tsv.gz"))
-        patterns = [name]
-        if prefixed:
-            if not (options.source and options.target):
-                raise UserError(f"--source and --target are needed for a PREFIX: {name}.")
-            patterns = [f"{name}.{options.source}", f"{name}.{options.source}.gz"]
-        found = [path for each in patterns for path in glob.glob(each)]
+        is_pair = options.name != "translate" and not name.endswith((".tsv", ".tsv.gz"))
+        if is_pair and not (data.source and data.target):
+            options.parser.error(f"--source and --target are needed for a PREFIX: {name}")
+        patterns = [name + one, f"{name}{one}.gz"] if is_pair else [name]
+        found = sorted(path for pattern in patterns for path in glob.glob(pattern))
         if "://" in name:  # of relative names Beam matches none
             matches = FileSystems.match(patterns)
-            found = [file.path for match in matches for file in match.metadata_list]
+            found = sorted(file.path for match in matches for file in match.metadata_list)
+        elif is_pair:
+            prefixes = sorted({path.rpartition(one)[0] for path in found}) or [name]
+            texts += ((str(text.source), str(text.target)) for text in corpora(prefixes, data))
+            continue
         if not found:
-            raise UserError(f"There is no {' and no '.join(patterns)}.")
-        for path in found:
-            prefix, _, end = (
-                path.rpartition(f".{options.source}") if prefixed else (path, "", "")
-            )
-            texts.add((path, f"{prefix}.{options.target}{end}") if prefixed else (path,))
-    return sorted(texts)
+            raise UserError(f"There is no {name}.")
+        pairs = ((path, other.join(path.rsplit(one, 1))) for path in found)
+        texts += pairs if is_pair else ((path,) for path in found)
+    return [*dict.fromkeys(texts)]
 
 
-def _row(element: tuple) -> str:
-    """Formats a row of a table: TABs inside of all cells but the last become spaces."""
+def _row(element: tuple, tab: str) -> str:
+    """Formats a row of a table: TABs in cells become spaces, in the last one `tab`."""
     key, cells = element
     *others, last = (f"{x:.4f}" if isinstance(x, float) else str(x) for x in (*key, *cells))
-    return "\t".join([*(cell.replace("\t", " ") for cell in others), last])
+    return "\t".join([*(cell.replace("\t", " ") for cell in others), last.replace("\t", tab)])
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m tf_transformer.bulk", description=__doc__)
+    parser = CommandParser(prog="python -m tf_transformer.bulk", description=__doc__)
     commands = parser.add_subparsers(required=True, dest="name", metavar="COMMAND")
     for name in _MAIN:
         add = commands.add_parser(name, allow_abbrev=False).add_argument
         if name != "clean":
             add("model", metavar="MODEL", help="an export, at a path that all workers see")
-            add("--batch", type=int, default=256, help="lines for the model at once")
+            add("--batch", type=int_from(1), default=256, help="lines for the model at once")
         add("texts", nargs="+", metavar="TEXT", help="files, PREFIX or tables, with wildcards")
         add("--output", required=True, metavar="DIR", help="new folder for the tables")
-        add("--source", default="", metavar="LANGUAGE", help="language of sources")
-        add("--target", default="", metavar="LANGUAGE", help="language of targets")
+        for side in () if name == "translate" else ("source", "target"):
+            add(f"--{side}", metavar="LANGUAGE", help=f"language of {side}s")
         if name == "clean":
-            add("--max-length", type=int, default=DataConfig().max_length, help="words")
+            add("--max-length", type=int_from(8), metavar="WORDS", help="length not to pass")
             add("--held", nargs="+", default=[], metavar="TEXT", help="dev and test texts")
             add("--numbers", action="store_true", help="reject pairs with other numbers")
         add("--traceback", action="store_true", help="show where an error arose, and logs")
@@ -135,6 +142,7 @@ def _main() -> int:
     options, beam = _parser().parse_known_args()
     options.beam, options.command, options.stdout_is_data = beam, _run, False
     threading.excepthook = _worker_lost
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # or workers, which end, would be lost
     if not options.traceback:  # what Python prints is shown, not what workers and libraries do
         sys.stderr = os.fdopen(os.dup(2), "w", 1, "utf-8", "backslashreplace")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

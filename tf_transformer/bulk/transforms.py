@@ -6,10 +6,10 @@ whatever their order. Each transform returns collections by name; "main" has wha
 """
 
 import functools
+import gzip
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 import apache_beam as beam
@@ -21,7 +21,7 @@ import tf_transformer
 from tf_transformer.base.errors import UserError, one_line
 from tf_transformer.base.output import single_line
 from tf_transformer.config import DataConfig
-from tf_transformer.data.text import Sample, corpora, line_of, raw_lines, text_key
+from tf_transformer.data.text import Sample, corpora, line_of, raw_lines, read_errors, text_key
 from tf_transformer.quality.defects import DUPLICATE, OVERLAP, SAMPLE_PAIRS, Judge
 
 Element: TypeAlias = tuple[tuple[str, int], tuple[str, ...]]
@@ -42,7 +42,7 @@ class ReadLines(beam.PTransform):
     """Reads texts, each of one file, or of a file of sources and one of targets, plain or .gz.
 
     A text is read by one worker, and its lines are spread over all. Returns "main", and
-    "failed" with reasons: what is not UTF-8, or a table's line without so many `columns`.
+    "unreadable" with reasons: what is not UTF-8, or a table's line without so many `columns`.
     """
 
     def __init__(self, texts: Sequence[tuple[str, ...]], columns: int) -> None:
@@ -52,27 +52,33 @@ class ReadLines(beam.PTransform):
     def expand(self, pbegin: Any) -> Any:
         """Applies the transform to a pipeline."""
         texts = pbegin | beam.Create(self._texts) | "texts" >> beam.Reshuffle()
-        found = texts | beam.FlatMap(self._read).with_outputs("failed", main="main")
-        return {"main": found.main | "lines" >> beam.Reshuffle(), "failed": found.failed}
+        found = texts | beam.FlatMap(self._read).with_outputs("unreadable", main="main")
+        lines = found.main | "lines" >> beam.Reshuffle()
+        return {"main": lines, "unreadable": found.unreadable}
 
 
 def _read(files: tuple[str, ...], columns: int) -> Iterator[Any]:
-    with ExitStack() as stack:
-        opened = [stack.enter_context(FileSystems.open(file)) for file in files]
-        rows = itertools.zip_longest(*map(raw_lines, files, opened))
-        for number, row in enumerate(rows, start=1):
-            if None in row:
-                names = " and ".join(files)
-                raise UserError(f"Only one file has a line {number:,}. Received: {names}.")
-            try:
-                lines = [line_of(file, number, line) for file, line in zip(files, row)]  # noqa: B905
-                cells = tuple(lines if len(lines) == columns else lines[0].split("\t"))
-                if len(cells) != columns:
-                    raise UserError(f"{len(cells)} columns instead of {columns}")
+    for number, row in enumerate(itertools.zip_longest(*map(_raw_lines, files)), start=1):
+        if None in row:
+            raise UserError(f"Only one of {' and '.join(files)} has a line {number:,}.")
+        try:
+            lines = [line_of(file, number, line) for file, line in zip(files, row)]  # noqa: B905
+            cells = tuple(lines if len(lines) == columns else lines[0].split("\t"))
+            if len(cells) == columns:
                 yield (files[0], number), cells
-            except UserError as error:
-                text = b"\t".join(row).decode("utf-8", "replace").strip("\r\n")
-                yield _beside("failed", (files[0], number), str(error), text)
+                continue
+            reason = f"{len(cells)} columns instead of {columns}"
+        except UserError as error:
+            reason = str(error)
+        texts = [line.decode("utf-8", "replace").rstrip("\r\n") for line in row]
+        yield _beside("unreadable", (files[0], number), reason, *texts)
+
+
+def _raw_lines(file: str) -> Iterator[bytes]:
+    # Beam itself takes a .gz file that was cut off for a whole one.
+    with read_errors(file), FileSystems.open(file, compression_type="uncompressed") as opened:
+        unpacked: Any = gzip.GzipFile(fileobj=opened) if file.endswith(".gz") else opened
+        yield from raw_lines(file, unpacked)
 
 
 class Translate(beam.PTransform):
@@ -103,10 +109,9 @@ class Translate(beam.PTransform):
 
     def expand(self, elements: Any) -> Any:
         """Applies the transform to a collection."""
-        names = ("suspect", "failed")
-        batches = elements | beam.BatchElements(self._batch, self._batch)
-        found = batches | beam.ParDo(self._compute).with_outputs(*names, main="main")
-        return {name: found[name] for name in ("main", *names)}
+        compute = beam.ParDo(self._compute).with_outputs("suspect", "failed", main="main")
+        found = elements | beam.BatchElements(self._batch, self._batch) | compute
+        return {name: found[name] for name in ("main", "suspect", "failed")}
 
 
 class Score(Translate):
@@ -117,19 +122,19 @@ class Score(Translate):
 
 class _Compute(beam.DoFn):
     def __init__(self, model: str, method: str, options: dict[str, Any]) -> None:
-        self._load = functools.partial(tf_transformer.load, model)
-        self._method, self._options = method, options
+        self._model, self._method, self._options = model, method, options
         self._shared = Shared()  # by the threads of a process
 
     def setup(self) -> None:
-        model = self._shared.acquire(self._load)
+        model = self._shared.acquire(lambda: tf_transformer.load(self._model))
         self._answers = functools.partial(getattr(model, self._method), **self._options)
 
     def process(self, batch: Sequence[Element]) -> Iterator[Any]:
         start = time.monotonic()
-        yield from self._found(batch)
+        found = [*self._found(batch)]
         count("lines", len(batch))
         count("milliseconds", round(1_000 * (time.monotonic() - start)))
+        yield from found
 
     def _found(self, batch: Sequence[Element]) -> Iterator[Any]:
         """Yields what the model answers; what fails by itself, found by halves, is beside."""
@@ -137,13 +142,13 @@ class _Compute(beam.DoFn):
         try:
             answers = self._answers(*map(list, zip(*rows, strict=True)))
         except Exception as error:  # whatever it is, the other lines are well without this one
-            if len(batch) == 1:
+            if half := len(batch) // 2:
+                yield from (*self._found(batch[:half]), *self._found(batch[half:]))
+            else:
                 reason = one_line(f"{type(error).__name__}: {error}")
                 yield _beside("failed", keys[0], reason, *rows[0])
-                return
-            half = len(batch) // 2
-            yield from itertools.chain(self._found(batch[:half]), self._found(batch[half:]))
             return
+        count(f"{self._method}d", len(keys))  # translated or scored
         for key, row, answer in zip(keys, rows, answers, strict=True):
             count("tokens", answer.num_tokens)
             yield key, (answer.score, answer.log_prob, single_line(answer))
@@ -168,41 +173,36 @@ class Clean(beam.PTransform):
         self, files: Sequence[str], data: DataConfig, held: Sequence[str] = (), numbers=False
     ) -> None:
         super().__init__()
-        self._places = {file: place << 40 for place, file in enumerate(files)}
-        self._judge = functools.partial(Judge, data=data, numbers=numbers)
+        self._places = {file: place for place, file in enumerate(files)}
+        self._judge = functools.partial(_judge, data=data, numbers=numbers)
         pairs = [pair for text in corpora(held, data) for pair in text.plain_pairs()]
         self._held = [frozenset(text_key(pair[side]) for pair in pairs) for side in (0, 1)]
 
     def expand(self, pairs: Any) -> Any:
         """Applies the transform to a collection."""
-        places, outputs = self._places, {"main": "main"}
-        sample = pairs | beam.CombineGlobally(_Sampling(places))
-        judge = beam.pvalue.AsSingleton(sample | beam.Map(self._judge))
-        judged = pairs | beam.FlatMap(_judged, judge).with_outputs("rejected", **outputs)
-        once = beam.FlatMap(_once, places, self._held).with_outputs("rejected", **outputs)
-        apart = judged.main | beam.GroupByKey() | "once" >> once
-        return {
-            "main": apart.main, "rejected": (judged.rejected, apart.rejected) | beam.Flatten()
-        }  # fmt: skip
+        samples = pairs | beam.BatchElements(1_000, 1_000) | beam.Map(_sample, self._places)
+        sample = samples | beam.CombineGlobally(_joined)
+        judge = beam.pvalue.AsSingleton(sample | "judge" >> beam.Map(self._judge))
+        judged = pairs | beam.FlatMap(_judged, judge).with_outputs("rejected", main="main")
+        once = "once" >> beam.FlatMap(_once, self._places, self._held)
+        apart = judged.main | beam.GroupByKey() | once.with_outputs("rejected", main="main")
+        rejected = (judged.rejected, apart.rejected) | beam.Flatten()
+        return {"main": apart.main, "rejected": rejected}
 
 
-class _Sampling(beam.CombineFn):
-    def __init__(self, places: dict[str, int]) -> None:
-        self._places = places
+def _sample(pairs: Sequence[Element], places: dict[str, int]) -> Sample:
+    sample = Sample[tuple](SAMPLE_PAIRS)
+    for (file, line), pair in pairs:
+        sample.offer(number := places[file] << 40 | line, (*pair, number))
+    return sample
 
-    def create_accumulator(self) -> Sample:
-        return Sample(SAMPLE_PAIRS)
 
-    def add_input(self, sample: Sample, element: Element) -> Sample:
-        (file, line), pair = element
-        sample.offer(self._places[file] + line, (*pair, self._places[file] + line))
-        return sample
+def _joined(samples: Iterable[Sample]) -> Sample:
+    return functools.reduce(Sample.add, samples, Sample(SAMPLE_PAIRS))
 
-    def merge_accumulators(self, samples: Iterable[Sample]) -> Sample:
-        return functools.reduce(Sample.add, samples, self.create_accumulator())
 
-    def extract_output(self, sample: Sample) -> list[tuple]:
-        return sorted(sample.items(), key=lambda pair: pair[2])
+def _judge(sample: Sample, data: DataConfig, numbers: bool) -> Judge:
+    return Judge(sorted(sample.items(), key=lambda pair: pair[2]), data, numbers)
 
 
 def _judged(element: Element, judge: Judge) -> Iterator[Any]:
@@ -216,12 +216,11 @@ def _judged(element: Element, judge: Judge) -> Iterator[Any]:
 
 def _once(group: tuple, places: dict[str, int], held: Sequence[frozenset]) -> Iterator[Any]:
     hashes, equal = group
-    first = min(places[file] + line for (file, line), _ in equal)
+    first = min((key for key, _ in equal), key=lambda key: (places[key[0]], key[1]))
     overlaps = any(key in known for key, known in zip(hashes, held, strict=True))
     for key, pair in equal:
-        is_first = places[key[0]] + key[1] == first
-        if is_first and not overlaps:
+        if key != first or overlaps:
+            yield _beside("rejected", key, OVERLAP if key == first else DUPLICATE, *pair)
+        else:
             count("kept")
             yield key, pair
-        else:
-            yield _beside("rejected", key, OVERLAP if is_first else DUPLICATE, *pair)

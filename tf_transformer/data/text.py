@@ -152,7 +152,7 @@ def _opened(path: Path | int) -> Any:
 
 
 @contextmanager
-def read_errors(path: Path | int) -> Iterator[None]:
+def read_errors(path: Path | str | int) -> Iterator[None]:
     """Turns errors of reading a file, plain or .gz, into a UserError."""
     try:
         yield
