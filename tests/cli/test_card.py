@@ -27,3 +27,6 @@ def test_mistakes_give_one_line(workplace, capsys):
     assert_refused(capsys, ["card", "begun"], "has no evaluation yet", status=1)
     assert_refused(capsys, ["card", "thesis"], "not a run directory", status=1)
     assert_refused(capsys, ["card", "run", "--gpu", "T4"], "K80", status=2)
+    for name, rate in ("gpu", "--gpu=K80"), ("sustained_tflops", "--sustained-tflops=2"):
+        text = f"`{name}` is not for an export, but for the run"
+        assert_refused(capsys, ["card", "models", rate], text, status=1)

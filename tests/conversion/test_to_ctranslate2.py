@@ -12,6 +12,7 @@ from tf_transformer.cli.main import main
 from tf_transformer.config import EOS_ID, DecodingConfig
 from tf_transformer.data.subwords import target_model_path
 from tf_transformer.data.tokenizer import Tokenizer
+from tf_transformer.decoding import beam_search
 from tf_transformer.loading.translators import load_translator
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.run import Run
@@ -84,8 +85,10 @@ def test_the_end_of_the_trained_positions_is_named(translator, tmp_path, caplog)
     assert "trained up to 20 source and 30 target tokens" in caplog.text
 
 
-def test_most_translations_are_the_same(translator, trained_run, tmp_path):
-    """CTranslate2 has another stopping rule, which sometimes ends the search too early."""
+def test_the_others_are_more_probable_and_end_outside_the_best_of_a_step(
+    translator, trained_run, tmp_path, monkeypatch
+):
+    """CTranslate2 lets only W of a step's 2W candidates end, `transformers` too."""
     to_ctranslate2(translator.model, translator.tokenizer, tmp_path / "ct2")
     converted = ctranslate2.Translator(str(tmp_path / "ct2"))
     sources = trained_run.lines("train.en")[::3]
@@ -96,10 +99,20 @@ def test_most_translations_are_the_same(translator, trained_run, tmp_path):
         max_decoding_length=200,
         return_scores=True,
     )
-    found = [one.log_prob for one in translator.translate(sources)]
     scores = np.array([result.scores[0] for result in results])
+    found = np.array([one.log_prob for one in translator.translate(sources)])
     assert np.mean(np.abs(scores - found) < 1e-3) >= 0.8  # this model has hardly been trained
-    assert np.mean(scores > np.array(found) + 1e-3) <= 0.02
+    assert (found > scores - 1e-3).all()
+
+    class AsThere(beam_search.Search):
+        def merge(self, state, tokens, log_probs):
+            is_best = tf.range(tf.shape(log_probs)[1]) < state.log_probs.shape[1]
+            return super().merge(state, tokens, tf.where(is_best, log_probs, -np.inf))
+
+    monkeypatch.setattr(beam_search, "Search", AsThere)
+    other = Translator(translator.model, translator.tokenizer, DECODING)
+    found = [one.log_prob for one in other.translate(sources)]
+    np.testing.assert_allclose(scores, found, atol=1e-3)
 
 
 @pytest.mark.parametrize("ends", [False, True])

@@ -16,6 +16,7 @@ from tf_transformer.decoding import streams as module
 from tf_transformer.decoding.streams import (
     by_length,
     in_batches,
+    lite_beams,
     lite_threads,
     most_streams,
     padded,
@@ -67,6 +68,10 @@ def test_streams_compute_at_the_same_time_and_share_the_positions():
     assert sizes == [4, 4, 4, 4]
     both = threading.Barrier(1)
     assert len(list(in_batches([5] * 7, 1_000, compute, streams=2))) == 1  # too few for two
+    for streams in (1, 2):
+        sizes.clear()
+        list(in_batches([5] * 10, 1_000, compute, streams=streams, most_rows=4))
+        assert sorted(sizes) == [2, 4, 4]
 
 
 def test_after_an_error_no_waiting_batch_is_started():
@@ -176,3 +181,4 @@ def test_a_gpu_computes_one_stream_with_the_threads_of_tensorflow(monkeypatch):
 def test_in_litert_only_wide_models_use_several_threads(cores, width, threads, monkeypatch):
     monkeypatch.setattr(module, "usable_cores", lambda: cores)
     assert lite_threads(width) == threads
+    assert (lite_beams(4, width // 4) == 64) == (width >= 512)

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from tf_transformer.config import Config, DecodingConfig
 from tf_transformer.data.subwords import target_model_path
 from tf_transformer.data.vocabulary import train_tokenizer
 from tf_transformer.decoding.engine import GraphCodec
+from tf_transformer.decoding.streams import TURNS
 from tf_transformer.decoding.text_codec import TextCodec
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.loading.translators import load_translator
@@ -143,6 +146,19 @@ def test_spans_and_terms_are_kept_as_by_the_model(keeper, kept, caplog):
         for one, other in zip(found, expected, strict=True):
             names = ("tokens", "warnings", "source", "is_cut", "faults")
             assert all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def test_only_four_forced_passes_are_computed_at_a_time(of_run, of_export, exported):
+    """Those of the 16 documents of a server would need much memory."""
+    for engine in (each.engine for each in (of_run, of_export, load(exported))):
+        with ThreadPoolExecutor(1) as pool, ExitStack() as others:
+            for _ in range(4):
+                others.enter_context(TURNS)
+            scored = pool.submit(engine.score, ["A dog."], ["Ein Hund."], DecodingConfig())
+            with pytest.raises(TimeoutError):
+                scored.result(0.5)
+            others.close()
+            assert len(scored.result(60)) == 1
 
 
 def test_scores_and_words_have_the_probabilities_of_the_run(of_run, of_export):
@@ -318,15 +334,19 @@ def test_evaluate_and_card_are_light(folder, of_run, trained_run):
 
 
 def test_serve_is_light(folder, of_run, tmp_path):
+    """Of a folder of versions it has the newest, as of SavedModels."""
+    model = tmp_path / "small"
+    shutil.copytree(folder, model / "12")
+    (model / "9").mkdir()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-c", COMMAND, "serve", str(folder), "--port", str(port)]
-    path = {"PYTHONPATH": str(Path(tf_transformer.__file__).parents[1])}
+    command = [sys.executable, "-c", COMMAND, "serve", str(model), "--port", str(port)]
+    home = {"PYTHONPATH": str(Path(tf_transformer.__file__).parents[1])}
     with (tmp_path / "log").open("w") as log:
-        server = subprocess.Popen(command, stderr=log, stdout=log, env=os.environ | path)
+        server = subprocess.Popen(command, stderr=log, stdout=log, env=os.environ | home)
     try:
-        url, name = f"http://127.0.0.1:{port}", folder.parent.name
+        url = f"http://127.0.0.1:{port}"
 
         def ask(path: str, body: dict | None = None) -> str:
             data = body and json.dumps(body).encode()
@@ -340,19 +360,19 @@ def test_serve_is_light(folder, of_run, tmp_path):
                     break
             except OSError:
                 assert server.poll() is None, (tmp_path / "log").read_text()
-        texts, model = ["A dog runs.", ""], f"/v1/models/{name}"
-        found = json.loads(ask(f"{model}:predict", {"instances": texts}))["predictions"]
+        texts, path = ["A dog runs.", ""], "/v1/models/small"
+        found = json.loads(ask(f"{path}:predict", {"instances": texts}))["predictions"]
         assert [each["translation"] for each in found] == of_run.translate(texts)
         nbest = {"signature_name": "nbest", "inputs": texts}
-        found = json.loads(ask(f"{model}/versions/1:predict", nbest))["outputs"]
+        found = json.loads(ask(f"{path}/versions/12:predict", nbest))["outputs"]
         assert found["translations"][0] == of_run.translate(texts[0], n_best=3)
         document = "A dog runs. Two men.\n"
-        found = json.loads(ask(f"{model}:translateText", {"text": document}))
+        found = json.loads(ask(f"{path}:translateText", {"text": document}))
         assert found["text"] == of_run.translate_text(document)
-        described = json.loads(ask(f"{model}/metadata"))["metadata"]["signature_def"]
+        described = json.loads(ask(f"{path}/metadata"))["metadata"]["signature_def"]
         assert [*described["signature_def"]] == ["serving_default", "nbest"]
-        assert "<html" in ask("/") and "AVAILABLE" in ask(model)
-        metric = f'tf_transformer_version{{model="{name}"}} 1.0'
+        assert "<html" in ask("/") and "AVAILABLE" in ask(path)
+        metric = 'tf_transformer_version{model="small"} 12.0'
         assert metric in ask("/monitoring/prometheus/metrics")
     finally:
         server.send_signal(signal.SIGINT)

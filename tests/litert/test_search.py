@@ -26,6 +26,7 @@ from tf_transformer.base.errors import UserError
 from tf_transformer.config import EOS_ID, PAD_ID, DecodingConfig
 from tf_transformer.decoding.engine import GraphEngine
 from tf_transformer.decoding.hypotheses import Hypotheses
+from tf_transformer.decoding.interface import Translation
 from tf_transformer.decoding.rules import NextToken
 from tf_transformer.litert.engine import LiteEngine
 from tf_transformer.litert.file import cached_lite_file, lite_file
@@ -227,6 +228,19 @@ def test_simultaneous_searches_use_different_interpreters(translator, in_float32
     assert_same(lite.translate(texts, n_best=4), translator.translate(texts, n_best=4))
 
 
+def with_figures(found: list[Translation]) -> list[tuple]:
+    return [(one, one.score, one.log_prob, one.tokens) for one in found]
+
+
+def test_small_batches_find_the_same_to_the_last_bit(translator, in_float32, texts):
+    lite, sizes = in_litert(translator, in_float32), []
+    whole = lite.translate(texts)
+    lite.engine.most_beams = 4 * DECODING.beam_size
+    again = lite.translate(texts, progress=sizes.append)
+    assert max(np.diff([0, *sizes])) == 4 < len(texts)
+    assert with_figures(again) == with_figures(whole)
+
+
 def test_a_prefix_is_continued_as_the_model_continues_it(translator, in_float32, texts):
     prefixes = [["Der", "", "Am Montag"][i % 3] for i in range(len(texts))]
     lite = in_litert(translator, in_float32)
@@ -244,6 +258,8 @@ def test_int8_translates_nearly_as_float32(
     # Not all are equal: how many differ depends on how well this machine's run learned.
     alike = [SequenceMatcher(None, *each).ratio() for each in zip(found, expected, strict=True)]
     assert np.mean(alike) >= 0.9
+    loaded.engine.most_beams = 64
+    assert with_figures(loaded.translate(texts)) == with_figures(found)
 
     (kept,) = (tmp_path / "tf_transformer").glob("*-int8-*.tflite")
     weights = Run.open(trained_run.path).weights(None)

@@ -1,5 +1,6 @@
 """The command `serve`: the newest version, shutdown, and refusals."""
 
+import contextlib
 import gc
 import itertools
 import json
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -162,23 +164,41 @@ def test_serve_names_a_missing_package_before_it_exports_a_run(
     )
 
 
-def test_no_model_is_kept_beside_the_export_of_a_run(monkeypatch, tmp_path):
+@pytest.fixture
+def temporary_export(monkeypatch, tmp_path) -> Callable:
+    """Exports a run whose translator `load` makes, with or without LiteRT."""
+
+    def export(load: Callable, litert: bool) -> contextlib.AbstractContextManager:
+        monkeypatch.setattr(translators, "load_translator", load)
+        for name in ("given_options", "decoding_config", "advise_litert"):
+            monkeypatch.setattr(serve, name, Mock(return_value={}))
+        return serve._temporary_export(tmp_path, SimpleNamespace(litert=litert))
+
+    return export
+
+
+def test_no_model_is_kept_beside_the_export_of_a_run(temporary_export):
     """Its weights would be in memory twice."""
     kept = []
 
     def load(*_, **__) -> Mock:
-        model = Mock(**{"export.return_value": tmp_path})
+        model = Mock(**{"export.return_value": "folder"})
         model.engine.compiles.return_value = False
         kept.extend(map(weakref.ref, (model, model.engine)))
         return model
 
-    monkeypatch.setattr(translators, "load_translator", load)
-    for name in ("given_options", "decoding_config", "advise_litert"):
-        monkeypatch.setattr(serve, name, Mock(return_value={}))
-    options = SimpleNamespace(precision=None, litert=False)
-    with serve._temporary_export(tmp_path, options):
+    with temporary_export(load, litert=False):
         gc.collect()
         assert [model() for model in kept] == [None, None]
+
+
+def test_a_run_that_searches_in_litert_is_loaded_once(temporary_export):
+    exported, model = [], Mock()
+    lite, model.export = model.engine, lambda _: exported.append(model.engine)
+    load = Mock(return_value=model)
+    with temporary_export(load, litert=True) as (_, translator):
+        assert translator.engine is lite
+    assert exported == [lite.graph] and load.call_count == 1
 
 
 def test_a_server_withstands_every_kind_of_request(exported, tmp_path, monkeypatch):

@@ -8,12 +8,13 @@ from pathlib import Path
 from tf_transformer.base.errors import UserError
 from tf_transformer.base.output import MARKDOWN, Table
 from tf_transformer.cli.console import print_report
-from tf_transformer.cli.options import MODEL_HELP, RUN_HELP, picture
+from tf_transformer.cli.options import MODEL_HELP, RUN_HELP, picture, refuse_unsuited
 from tf_transformer.cli.parser import float_from, integer
 from tf_transformer.config import Config
 from tf_transformer.config.config import flattened
 from tf_transformer.export.card import checked_card
 from tf_transformer.export.versions import find_export
+from tf_transformer.loading.load import of_export
 from tf_transformer.plots import LearningCurve, draw_curves, short_names
 from tf_transformer.reports.cost import SUSTAINED_TFLOPS
 from tf_transformer.run import Run
@@ -98,6 +99,7 @@ def run_card(options: argparse.Namespace) -> None:
     prints what the card in its folder says, without settings that are the defaults.
     """
     if export := find_export(Path(options.run)):
+        refuse_unsuited(options, of_export(export))
         usual, card = Config().flat(), checked_card(export)
         entries = flattened(card | {"config": flattened(card.get("config") or {})}).items()
         rows = [(k, v) for k, v in entries if v != usual.get(k.removeprefix("config."), "")]

@@ -219,17 +219,16 @@ def _temporary_export(run: Run, options: argparse.Namespace) -> Iterator[tuple[P
     """Exports a run; yields the folder, and the run's translator if it is to search."""
     from tf_transformer.loading.translators import load_translator
 
-    loading = given_options(options, "precision", "tag")
-    if (options.precision, options.litert) == ("int8", True):  # of LiteRT alone
-        del loading["precision"]
+    loading = given_options(options, "precision", "litert", "tag", "threads")
     with tempfile.TemporaryDirectory() as parent:
         decoding = decoding_config(options, run)
         translator: Any = load_translator(run, decoding=decoding, **loading)
+        in_lite = translator.engine if options.litert else None
+        if in_lite:
+            translator.engine = in_lite.graph  # what a SavedModel can hold
         folder = translator.export(Path(parent) / "model")
-        if options.litert:
-            del translator
-            searching = given_options(options, "precision", "litert", "tag", "threads")
-            translator = load_translator(run, decoding=decoding, **searching)
+        if in_lite:
+            translator.engine = in_lite
         elif not translator.engine.compiles(decoding):
             advise_litert(options, run)
             translator = None  # the export has its weights too

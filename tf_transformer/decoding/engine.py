@@ -33,7 +33,7 @@ from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty
 from tf_transformer.decoding.interface import SearchPlan, Translation
 from tf_transformer.decoding.rules import Nest, OnlyTokens
 from tf_transformer.decoding.sampling import sample
-from tf_transformer.decoding.streams import Progress, in_batches, padded
+from tf_transformer.decoding.streams import TURNS, Progress, in_batches, padded
 from tf_transformer.decoding.text_codec import SearchOfIds, TextCodec, TextEngine
 from tf_transformer.fast.int8 import is_int8, parameters
 from tf_transformer.fast.programs import warn_of_failure
@@ -281,7 +281,8 @@ class GraphEngine(TextEngine):
 
         def compute(rows: list[int]) -> Any:
             batch = zip(*(pairs[row] for row in rows), strict=True)
-            return tf.nest.map_structure(lambda t: t.numpy(), function(*map(padded, batch)))
+            with TURNS:
+                return tf.nest.map_structure(lambda t: t.numpy(), function(*map(padded, batch)))
 
         results: dict[int, Any] = {}
         for rows, arrays in in_batches(lengths, positions, compute, progress):

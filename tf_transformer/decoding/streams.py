@@ -1,6 +1,8 @@
 """Streams: batches of sentences computed at the same time, and the threads that they share."""
 
 import math
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -22,16 +24,17 @@ def in_batches(
     progress: Progress | None = None,
     *,
     streams: int | None = None,
+    most_rows: int = sys.maxsize,
 ) -> Iterator[tuple[list[int], Result]]:
     """Yields the row indices of each batch, and what `compute` returns for them.
 
     At most `streams` batches (by default as many as the cores allow, see `streams_for`) are
-    computed at the same time, each in a thread, and share `positions`, the limit of
-    `by_length`. `progress` is called when the caller has finished a batch.
+    computed at the same time, each in a thread, and share `positions`, a limit of
+    `by_length`, as `most_rows` is. `progress` is called when the caller has finished a batch.
     """
     streams = streams_for(len(lengths), streams)
-    batches = by_length(lengths, positions // streams)
-    size = math.ceil(len(lengths) / streams)
+    batches = by_length(lengths, positions // streams, most_rows)
+    size = min(math.ceil(len(lengths) / streams), most_rows)
     if streams > 1 and size * max(lengths) <= positions // streams:
         order = _longest_first(lengths)
         batches = (order[start : start + size] for start in range(0, len(order), size))
@@ -43,14 +46,16 @@ def in_batches(
             progress(done)
 
 
-def by_length(lengths: Sequence[int], positions: int) -> Iterator[list[int]]:
-    """Yields batches, as lists of row indices of similar length, longest first.
+def by_length(
+    lengths: Sequence[int], positions: int, most_rows: int = sys.maxsize
+) -> Iterator[list[int]]:
+    """Yields batches of at most `most_rows` row indices of similar length, longest first.
 
     A batch's rows times its longest row are at most `positions`, unless it is a single row.
     """
     order, start = _longest_first(lengths), 0
     while start < len(order):
-        size = max(1, positions // lengths[order[start]])
+        size = min(max(1, positions // lengths[order[start]]), most_rows)
         yield order[start : start + size]
         start += size
 
@@ -70,7 +75,11 @@ def padded(rows: Sequence["np.ndarray"]) -> "np.ndarray":
 
 
 _MAX_STREAMS = 4  # each needs memory, and more streams mean smaller batches
+# Of forced passes, which the documents of a server compute beside its queue: so many batches of
+# all threads are computed at a time, each with logits [B, T, V] or an interpreter.
+TURNS = threading.Semaphore(_MAX_STREAMS)
 _MAX_LITE_THREADS = 4
+_MAX_LITE_BEAMS = 64  # of a wide model: more need memory, and are no faster
 _WIDE = 512  # `d_model` from which a step of LiteRT is worth waking threads for
 
 
@@ -94,6 +103,11 @@ def use_threads(threads: int | None = None) -> None:
 def lite_threads(width: int) -> int:
     """Returns the threads of an operation in LiteRT for a model of `d_model` = `width`."""
     return min(_MAX_LITE_THREADS, usable_cores()) if width >= _WIDE else 1
+
+
+def lite_beams(heads: int, key_dim: int) -> int:
+    """Returns the most beams in a batch in LiteRT for a model with such attention."""
+    return _MAX_LITE_BEAMS if heads * key_dim >= _WIDE else sys.maxsize
 
 
 def most_streams(threads: int | None = None) -> int:

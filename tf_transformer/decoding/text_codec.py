@@ -7,6 +7,7 @@ B batch, S source length, N hypotheses of a sentence, P longest prefix, L longes
 import functools
 import hashlib
 import logging
+import sys
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -164,10 +165,10 @@ class TextEngine(Engine):
 
     `longest` are the model's own limits of sources and targets, None for none. At most
     `streams` batches are searched at the same time; None for as many as the cores allow. Each
-    is a single sentence if `one_by_one`.
+    has at most `most_beams` beams, or is a single sentence.
     """
 
-    one_by_one = False
+    most_beams = sys.maxsize
 
     def __init__(
         self,
@@ -248,10 +249,15 @@ class TextEngine(Engine):
         each = len(plan.alphas) or 1
         results = [[Translation("", 0.0, 0.0, 0)] * each for _ in sources]  # of blank texts
         lengths = [len(source) for source in sources]
-        positions = decoding.batch_tokens // (plan.n_best if sampling else decoding.beam_size)
-        positions = 1 if self.one_by_one else positions
-        streams = self.streams if alone else 1
-        batches = in_batches(lengths, positions, compute, progress, streams=streams)
+        beams = plan.n_best if sampling else decoding.beam_size
+        batches = in_batches(
+            lengths,
+            decoding.batch_tokens // beams,
+            compute,
+            progress,
+            streams=self.streams if alone else 1,
+            most_rows=max(1, self.most_beams // beams),
+        )
         for rows, hypotheses in batches:
             for row, decoded in zip(rows, codec.decode(hypotheses), strict=True):
                 if lengths[row] > 1:  # EOS alone: the text was blank

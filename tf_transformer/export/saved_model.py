@@ -34,7 +34,7 @@ from tf_transformer.decoding.interface import (
     token_limits,
     warn_of_long,
 )
-from tf_transformer.decoding.streams import Progress, most_streams, streams_for
+from tf_transformer.decoding.streams import TURNS, Progress, most_streams, streams_for
 from tf_transformer.export.card import checked_card, config_in
 from tf_transformer.export.operations import check_operations
 from tf_transformer.export.versions import check_readable
@@ -210,7 +210,8 @@ class ExportEngine(Engine):
 
         def compute(start: int) -> Arrays:
             some = {name: array[start : start + size] for name, array in inputs.items()}
-            return self.run(signature, some)
+            with TURNS:
+                return self.run(signature, some)
 
         for start, answer in at_once(range(0, rows, size), compute, streams):
             cut += sum(int(answer[name].sum()) for name in answer if name.endswith("_cut"))

@@ -19,8 +19,10 @@ from tf_transformer.decoding.hypotheses import Hypotheses, length_penalty, map_s
 from tf_transformer.decoding.interface import Input, SearchPlan, Translation
 from tf_transformer.decoding.rules import needs_tensorflow
 from tf_transformer.decoding.streams import (
+    TURNS,
     Progress,
     in_batches,
+    lite_beams,
     lite_threads,
     most_streams,
     padded,
@@ -68,9 +70,12 @@ class LiteEngine(TextEngine):
         super().__init__(tokenizer, longest, streams=streams, **options)
         self.interpreters, self.window, self.graph = interpreters, window, graph
         self.places, self.aligns = self.has_slots, graph is not None and graph.aligns
-        with interpreters.lend() as one:  # fixed shapes are for one sentence at a time
-            shape = one.step.get_input_details()["tokens"]["shape_signature"].tolist()
-        self.one_by_one, self._width = shape[0] == 1, shape[1]
+        with interpreters.lend() as one:
+            inputs = one.step.get_input_details().items()
+        shapes = {name: each["shape_signature"].tolist() for name, each in inputs}
+        batch, self._width = shapes["tokens"]
+        self.is_fixed = batch == 1  # one sentence at a time
+        self.most_beams = 1 if self.is_fixed else lite_beams(*shapes["memory_keys_0"][1::2])
 
     @classmethod
     def beside(cls, graph: Any, interpreters: InterpreterPool, **options: Any) -> Self:
@@ -192,7 +197,7 @@ class LiteEngine(TextEngine):
             labels = padded([pairs[row][1] for row in rows])
             tokens = np.pad(labels, [(0, 0), (1, 0)], constant_values=BOS_ID)
             found = []
-            with self.interpreters.lend() as interpreter:
+            with TURNS, self.interpreters.lend() as interpreter:
                 step = interpreter.encode(source, self.window)
                 for index in range(labels.shape[1]):
                     last = np.repeat(tokens[:, index, np.newaxis], width, axis=1)
@@ -205,7 +210,7 @@ class LiteEngine(TextEngine):
 
         results: dict[int, np.ndarray] = {}
         lengths = [max(map(len, pair)) for pair in pairs]
-        positions = 1 if self.one_by_one else decoding.batch_tokens // decoding.beam_size
+        positions = 1 if self.is_fixed else decoding.batch_tokens // decoding.beam_size
         for rows, found in in_batches(lengths, positions, compute, progress, streams=1):
             results |= zip(rows, found, strict=True)
         return [(ids, results[row][: len(ids)]) for row, (_, ids) in enumerate(pairs)]
@@ -223,7 +228,7 @@ class LiteEngine(TextEngine):
         self.refuse_all_but_beam_search(dataclasses.replace(plan, rules=()))
         if other := [type(rule).__name__ for rule in plan.rules if needs_tensorflow(rule)]:
             self.refuse(f"search with the rule {other[0]}, which computes in TensorFlow")
-        if self.one_by_one:
+        if self.is_fixed:
             most = self.limits(self.decoding or plan.decoding)
             asked = self.limits(plan.decoding)
             if any(map(operator.gt, asked, most)) or plan.decoding.beam_size != self._width:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # it imports TensorFlow
 
 # Names of options. XLA is for Python alone: TF Serving compiles nothing.
 _OF_RUNS = frozenset((*SEARCH, "checkpoint", "ensemble", "precision", "tag", "litert"))
-_OF_RUNS |= {"threads", "alignments", "format", "no_text"}
+_OF_RUNS |= {"threads", "alignments", "format", "no_text", "gpu", "sustained_tflops"}
 _OF_EXPORTS, _OF_KERAS_FILES = frozenset(SEARCH) - {"jit_compile"}, frozenset(("tokenizer",))
 _OF_LITE = _OF_EXPORTS | {"threads"}
 _KNOWN = _OF_RUNS | _OF_KERAS_FILES

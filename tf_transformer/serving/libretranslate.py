@@ -27,13 +27,14 @@ from tf_transformer.terms.protection import Protection
 from tf_transformer.translation.files.translate_file import searcher, translate_page
 
 Pair = tuple[str, str]  # codes of source and target
+Doubts = Callable[[list[Translation]], list[dict[str, Any]]]  # reasons of what looks wrong
 
 
 def add_paths(
     app: flask.Flask,
     models: Sequence[ServedModel],
     documents: Documents,
-    doubts: Callable[[list[Translation]], list[dict[str, Any]]],
+    doubts: Doubts,
     reply: Callable[..., flask.Response],
 ) -> None:
     """Adds the paths for all models that name their languages.
@@ -70,29 +71,7 @@ def add_paths(
         return reply(json.dumps([_undetected(_only({source for source, _ in pairs()}))]))
 
     def translate():
-        record = _record()
-        q, source, target = (_required(record, name) for name in ("q", "source", "target"))
-        texts, alternatives = [q] if isinstance(q, str) else q, _alternatives(record)
-        with documents.place():
-            found = pairs()
-            pair = _pair([*found], source, target)
-            work = _Work(documents, found[pair], 1 + alternatives)
-            try:
-                shown = work.pages(texts) if _is_html(record) else work.translate(texts)
-            except UserError as error:
-                raise BadRequestError(str(error)) from None
-        answer: dict[str, Any] = {"translatedText": [best for best, *_ in shown]}
-        if source == "auto":
-            answer["detectedLanguage"] = [_undetected(pair[0])] * len(shown)
-        if alternatives:
-            answer["alternatives"] = [others for _, *others in shown]
-        if isinstance(q, str):
-            answer = {name: only for name, (only,) in answer.items()}
-        reasons = {reason: 1 for one in doubts(work.found) for reason in one["reasons"]}
-        wrong = [f"Translations that look wrong: {', '.join(reasons)}"] * bool(reasons)
-        if warnings := [*dict.fromkeys(work.notes), *wrong]:
-            answer["warnings"] = warnings
-        return reply(json.dumps(answer))
+        return reply(json.dumps(_answer(_record(), pairs, documents, doubts)))
 
     app.add_url_rule("/languages", "languages", languages)
     app.add_url_rule("/frontend/settings", "frontend_settings", settings)
@@ -205,6 +184,37 @@ def _pair(pairs: list[Pair], source: str, target: str) -> Pair:
 
 
 # --- Translation ------------------------------------------------------------------------
+
+
+def _answer(
+    record: dict[str, Any],
+    pairs: Callable[[], dict[Pair, LoadedVersion]],
+    documents: Documents,
+    doubts: Doubts,
+) -> dict[str, Any]:
+    """Returns the answer to a request, by the first of the models for its languages."""
+    q, source, target = (_required(record, name) for name in ("q", "source", "target"))
+    texts, alternatives = [q] if isinstance(q, str) else q, _alternatives(record)
+    with documents.place():
+        found = pairs()
+        pair = _pair([*found], source, target)
+        work = _Work(documents, found[pair], 1 + alternatives)
+        try:
+            shown = work.pages(texts) if _is_html(record) else work.translate(texts)
+        except UserError as error:
+            raise BadRequestError(str(error)) from None
+    answer: dict[str, Any] = {"translatedText": [best for best, *_ in shown]}
+    if source == "auto":
+        answer["detectedLanguage"] = [_undetected(pair[0])] * len(shown)
+    if alternatives:
+        answer["alternatives"] = [others for _, *others in shown]
+    if isinstance(q, str):
+        answer = {name: only for name, (only,) in answer.items()}
+    reasons = {reason: 1 for one in doubts(work.found) for reason in one["reasons"]}
+    wrong = [f"Translations that look wrong: {', '.join(reasons)}"] * bool(reasons)
+    if warnings := [*dict.fromkeys(work.notes), *wrong]:
+        answer["warnings"] = warnings
+    return answer
 
 
 @dataclass

@@ -40,7 +40,7 @@ from tf_transformer.terms.spans import (
 
 logger = logging.getLogger(__name__)
 
-_MARKS = tuple(".,;:!?…)]")  # no blank stands before them
+_AFTER_NO_BLANK = tuple(".,;:!?…)]")  # no blank stands before them
 
 
 class Slotted(NamedTuple):
@@ -174,7 +174,7 @@ def _joined(parts: Iterable[str | None]) -> str:
             left, right = text[-1:], part[0]
             if right == " " and (not left or left.isspace()):
                 part = part[1:]
-            elif left == " " and right in _MARKS:
+            elif left == " " and right in _AFTER_NO_BLANK:
                 text = text[:-1]
             text += " " * (left.isalnum() and right.isalnum())
         is_gap = part is None or (is_gap and not part)
