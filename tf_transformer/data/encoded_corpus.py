@@ -264,7 +264,7 @@ def _encoded(
 ) -> Iterator[tuple[Sequence[tuple[str, ...]], tuple[Sides, Dropped]]]:
     """Yields chunks of pairs, encoded; by other processes if there are many.
 
-    Threads would wait for each other, as SentencePiece keeps Python's lock.
+    Threads pass Python's lock to and fro at every sentence: two gain a tenth.
     """
     chunks = iter(in_chunks(pairs, CHUNK_PAIRS))
     first = [*islice(chunks, MANY_CHUNKS)]
