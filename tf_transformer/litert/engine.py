@@ -75,7 +75,9 @@ class LiteEngine(TextEngine):
         shapes = {name: each["shape_signature"].tolist() for name, each in inputs}
         batch, self._width = shapes["tokens"]
         self.is_fixed = batch == 1  # one sentence at a time
-        self.most_beams = 1 if self.is_fixed else lite_beams(*shapes["memory_keys_0"][1::2])
+        # [..., H, S, K], of a layer or, with fixed shapes and in files of 1.1.0, of all
+        keys = next(each for name, each in shapes.items() if name.startswith("memory_keys"))
+        self.most_beams = 1 if self.is_fixed else lite_beams(keys[-3], keys[-1])
 
     @classmethod
     def beside(cls, graph: Any, interpreters: InterpreterPool, **options: Any) -> Self:
