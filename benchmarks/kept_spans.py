@@ -47,7 +47,8 @@ from tf_transformer.terms.glossary import Glossary
 from tf_transformer.terms.protection import Protection
 from tf_transformer.terms.spans import Span
 
-KINDS = ("term", "tag", "number", "address", "other")
+USUAL = ("term", "tag", "number", "address")
+KINDS = (*USUAL, "other")
 _MOST = 4  # spans of a line
 _LIKELY = 3  # times that a word of a lexicon is aligned with its translation, at least
 _LETTERS = 4  # of a word that is a term, or has a tag or a number
@@ -112,8 +113,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     text = "what begins the translations of terms, such as [A-ZÄÖÜ] for German nouns"
     add("--terms", default="", metavar="REGEX", help=text)
     add("--lines", type=positive, default=1_000, help="of each text; default: 1,000")
-    add("--kinds", nargs="+", choices=KINDS, default=list(KINDS[:-1]),
-        help=f"default: {' '.join(KINDS[:-1])}")  # fmt: skip
+    add("--kinds", nargs="+", choices=KINDS, default=list(USUAL),
+        help=f"default: {' '.join(USUAL)}")  # fmt: skip
     add("--beam-size", type=positive, default=4)
     add("--show", type=int, default=0, metavar="N", help="print N lines of each text")
     return parser.parse_args(arguments)
@@ -171,7 +172,7 @@ def planted(
     translation: str,
     words: dict[str, set[str]],
     random: Random,
-    kinds: Sequence[str] = KINDS[:-1],
+    kinds: Sequence[str] = USUAL,
 ) -> Planted:
     """Plants one to `_MOST` spans in a line; see the head of the file.
 

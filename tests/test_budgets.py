@@ -16,10 +16,10 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 21_094,  # lines without blanks, comments and docstrings
-    "package lines": 31_397,
+    "package code": 21_091,  # lines without blanks, comments and docstrings
+    "package lines": 31_394,
     "package files": 157,
-    "tests lines": 29_556,
+    "tests lines": 29_572,
     "tests files": 170,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,

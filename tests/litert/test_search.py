@@ -241,6 +241,12 @@ def test_small_batches_find_the_same_to_the_last_bit(translator, in_float32, tex
     assert with_figures(again) == with_figures(whole)
 
 
+def test_a_wide_model_is_searched_64_beams_at_a_time(translator, in_float32, monkeypatch):
+    assert in_litert(translator, in_float32).engine.most_beams == sys.maxsize
+    monkeypatch.setattr("tf_transformer.decoding.streams._WIDE", 1)
+    assert in_litert(translator, in_float32).engine.most_beams == 64
+
+
 def test_a_prefix_is_continued_as_the_model_continues_it(translator, in_float32, texts):
     prefixes = [["Der", "", "Am Montag"][i % 3] for i in range(len(texts))]
     lite = in_litert(translator, in_float32)

@@ -207,7 +207,11 @@ BATCH = batch(3, 2)
 @pytest.mark.parametrize(
     ("loss", "options", "reason"),
     [
-        ("mse", {"max_tokens_per_device": 8}, "`max_tokens_per_device`.* require the loss"),
+        (
+            "mse",
+            {"max_tokens_per_device": 8},
+            "`max_tokens_per_device`, `chunked_loss` and `r_drop` require the loss",
+        ),
         (LOSS, {"loss_weights": 2.0}, "`loss_weights` is for several losses"),
     ],
 )

@@ -1,5 +1,6 @@
 """The sums of a training step: over parts of a batch, over chunks of logits, over replicas."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -67,10 +68,12 @@ def in_parts(tensors, most, always: bool = False):
     return parts, tf.nest.map_structure(cut, tensors)
 
 
-def pairs_of_passes(model: Callable, inputs):
-    """Passes inputs [B, ...] twice through dropout: from [B, T, D] each to [B, T, 2, D]."""
+def in_training(model: keras.Model, inputs, passes: int):
+    """Returns a model's result with dropout, [B, T, D], or that of two passes, [B, T, 2, D]."""
+    if passes == 1:
+        return model(inputs, training=True)
     twice = tf.nest.map_structure(lambda tensor: tf.concat([tensor, tensor], 0), inputs)
-    return tf.stack(tf.split(model(twice), 2), axis=2)
+    return tf.stack(tf.split(model(twice, training=True), 2), axis=2)
 
 
 # --- Replicas ----------------------------------------------------------------------------
@@ -172,10 +175,7 @@ class ChunkedLoss:
         """
         # The chain rule in two halves. The tape sees the body only: it keeps no logits.
         with tf.GradientTape() as tape:
-            if passes == 2:
-                hidden = pairs_of_passes(partial(self.body, training=True), inputs)
-            else:
-                hidden = self.body(inputs, training=True)  # [B, T, D]; P passes [B, T, P, D]
+            hidden = in_training(self.body, inputs, passes)  # [B, T, D], or [B, T, 2, D]
         projection = [self.kernel] if self.bias is None else [self.kernel, self.bias]
         indices = {id(variable): index for index, variable in enumerate(variables)}
         projection = [v for v in projection if id(v) in indices]  # others are frozen
@@ -222,8 +222,8 @@ class ChunkedLoss:
         """
         compiled = self.compiled is not None
         # C chunks of R rows: [C, R, D], [C, R], [C, R]. What fills up the last has weight 0.
-        most = _logit_rows() // (2 if len(rows[0].shape) == 3 else 1)  # two passes
-        num_chunks, chunks = in_parts(rows, most, always=compiled)
+        passes = math.prod(rows[0].shape[1:-1])
+        num_chunks, chunks = in_parts(rows, _logit_rows() // passes, always=compiled)
         kernel, bias = self._projection(rows[0].dtype)  # cast once, not in every chunk
         state = list(self.compiled.state()) if self.compiled else []
 

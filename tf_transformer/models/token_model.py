@@ -25,7 +25,7 @@ from tf_transformer.models.sums import (
     ChunkedLoss,
     CompiledLoss,
     ReplicaSeeds,
-    pairs_of_passes,
+    in_training,
     sum_over_parts,
     sum_over_replicas,
 )
@@ -254,18 +254,15 @@ class TokenModel(KerasModel):
 
     def _gradients(self, inputs, labels, weights, count):
         """Returns the sum of the loss, and the gradients of that sum (scaled) over `count`."""
+        passes = 2 if self.r_drop else 1
         if self._chunked_loss:
             scale = self.optimizer.scale_loss(1 / count)
             loss = partial(self._loss_of_logits, inputs)
-            passes = 2 if self.r_drop else 1
             return self._chunked_loss.gradients(
                 inputs, labels, weights, scale, self.trainable_variables, loss, passes
             )
         with tf.GradientTape() as tape:
-            if self.r_drop:
-                logits = pairs_of_passes(lambda x: self(x, training=True), inputs)
-            else:
-                logits = self(inputs, training=True)
+            logits = in_training(self, inputs, passes)
             total = self._loss_of_logits(inputs, labels, logits, weights)
             objective = self.optimizer.scale_loss(total / count)
         return total, tape.gradient(objective, self.trainable_variables)
