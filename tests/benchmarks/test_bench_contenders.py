@@ -9,11 +9,14 @@ import decoding_work
 import layer
 import numpy as np
 import pytest
+import system
+import systems
 import training_floor
 import training_ours
 from harness.arrays import Arrays, load_batches, real_tokens
 from harness.sentences import Work
 
+import tf_transformer
 from tf_transformer.config import BOS_ID, EOS_ID, ModelConfig
 from tf_transformer.data.tokenizer import Tokenizer
 from tf_transformer.reports.cost import Lengths, training_flops
@@ -132,3 +135,29 @@ def test_floor_of_decoding_computes_as_many_tokens(work, monkeypatch):
 def test_every_layer_has_all_gradients(kind):
     functions = layer.setup(kind, d_model=8, num_heads=2, batch=2)
     assert functions["work"](length=5)["gradients"] > 1
+
+
+def test_a_system_translates_the_next_sentences_in_each_round(
+    trained_run, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(system, "use_threads", lambda threads: None)  # other tests' too
+    lines = ["They find four stories.", "He sees a house.", "We wait.", "She is tall."]
+    (text := tmp_path / "test.en").write_text("\n".join(lines), "utf-8")
+    work = system.setup(str(trained_run.path), str(text), beam=2, sentences=3)["work"]
+    translator = tf_transformer.load(trained_run.path)
+    sizes = [each.num_tokens for each in translator.translate(lines, beam_size=2)]
+    rounds = [work(batch=2), work(batch=2), work(batch=4)]
+    assert [each["tokens"] for each in rounds] == [
+        sum(sizes[:3]), sizes[3] + sum(sizes[:2]), sum(sizes[:3])
+    ]  # fmt: skip
+    assert systems.size_on_disk(trained_run.path) == (
+        (trained_run.path / "checkpoints" / "best.npz").stat().st_size
+    )
+
+
+def test_the_newest_version_of_an_export_counts(tmp_path):
+    for number, size in (("2", 5), ("10", 7)):
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "model.tflite").write_bytes(b"x" * size)
+    assert systems.size_on_disk(tmp_path) == 7

@@ -23,11 +23,19 @@ def test_a_preset_knows_its_name(name):
     assert preset(name).preset == name
 
 
-def test_only_multi30k_has_what_came_after_2017():
+def test_only_multi30k_and_student_have_what_came_after_2017():
     kind = attrgetter("positions", "activation", "norm", "attention_window")
     paper = ("sinusoidal", "relu", "layer", 0)
     later = {name for name, config in PRESETS.items() if kind(config.model) != paper}
-    assert later == {"multi30k"} and preset("multi30k").model.positions == "relative"
+    assert {name: preset(name).model.positions for name in later} == {
+        "multi30k": "relative", "student": "relative",
+    }  # fmt: skip
+
+
+def test_a_student_spends_its_layers_where_they_cost_least():
+    student = preset("student")
+    assert (student.model.num_layers, student.model.num_decoder_layers) == (6, 2)
+    assert student.decoding.beam_size == 1
 
 
 def test_presets_are_absolute():

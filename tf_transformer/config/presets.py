@@ -80,6 +80,17 @@ PRESETS = {
         training=TrainingConfig(
             steps=50_000, batch_tokens=8_192, warmup_steps=4_000, evaluate_every=1_000),
     ),
+    # What one core decodes fast, taught by a larger model: docs/guides/small_and_fast.md. Most
+    # layers are in the encoder, which runs once per sentence; it is decoded without a beam.
+    "student": Config(
+        model=ModelConfig(
+            vocab_size=8_000, num_layers=6, decoder_layers=2, d_model=128, d_ff=512,
+            num_heads=4, dropout=0.1, norm_first=True, positions="relative"),
+        training=TrainingConfig(
+            steps=4_000, batch_tokens=4_096, warmup_steps=1_000, learning_rate_scale=1.8,
+            ema_decay=0.999, evaluate_every=1_000, keep_last=3, average_last=3),
+        decoding=DecodingConfig(beam_size=1),
+    ),
     # Relative positions reach in a third of the steps what sinusoids do, and more on test text.
     "multi30k": _multi30k(8_000, "relative", 6_000, 3),
     # As in Wu et al., for the tokenised, lower-cased text that comes with the data.
