@@ -64,7 +64,7 @@ def test_the_recipe_of_the_paper_is_that_of_sections_3_to_6():
         "training.batch_tokens": 25_000, "training.warmup_steps": 4_000,
         "training.learning_rate_scale": 1, "training.beta_1": 0.9, "training.beta_2": 0.98,
         "training.epsilon": 1e-9, "training.label_smoothing": 0.1, "training.clip_norm": 0,
-        "training.ema_decay": 0, "training.patience": 0, "training.r_drop": 0,
+        "training.ema_decay": 0, "training.patience": 0,
         "decoding.beam_size": 4, "decoding.alpha": 0.6, "decoding.max_extra_length": 50,
     }  # fmt: skip
 

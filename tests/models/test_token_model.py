@@ -210,7 +210,7 @@ BATCH = batch(3, 2)
         (
             "mse",
             {"max_tokens_per_device": 8},
-            "`max_tokens_per_device`, `chunked_loss` and `r_drop` require the loss",
+            "`max_tokens_per_device` and `chunked_loss` require the loss",
         ),
         (LOSS, {"loss_weights": 2.0}, "`loss_weights` is for several losses"),
     ],

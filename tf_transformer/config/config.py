@@ -248,8 +248,6 @@ class TrainingConfig:
         help="term added to Adam's denominator")
     label_smoothing: float = setting(0.1, low=0, below=1, paper="5.4",
         help="probability spread over the vocabulary (5.4)")
-    r_drop: float = setting(0.0, low=0, high=MAX_FLOAT, paper="5.4, which has none",
-        help="weight of R-Drop, two passes of each batch through dropout; experimental; 0: off")
     clip_norm: float = setting(0.0, low=0, high=MAX_FLOAT, paper="5.3, which has none",
         resume="recorded", help="largest global norm of the gradient; 0: no clipping")
     ema_decay: float = setting(0.0, low=0, below=1, paper="6.1, which averages checkpoints",

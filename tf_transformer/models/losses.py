@@ -124,13 +124,6 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         return super().from_config(_without_first_label(config))
 
 
-def divergence(logits, others, weights):
-    """Returns the sum over tokens of KL(p, q) + KL(q, p), p and q of logits [..., V]."""
-    # The logarithms of the sums cancel, as p and q sum up to the same.
-    difference = ops.softmax(logits) - ops.softmax(others)
-    return ops.sum(ops.sum(difference * (logits - others), axis=-1) * weights)
-
-
 # --- Metrics -----------------------------------------------------------------------------
 
 

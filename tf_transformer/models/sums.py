@@ -1,6 +1,5 @@
 """The sums of a training step: over parts of a batch, over chunks of logits, over replicas."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -66,14 +65,6 @@ def in_parts(tensors, most, always: bool = False):
         return tf.reshape(tf.pad(tensor, padding), shape)
 
     return parts, tf.nest.map_structure(cut, tensors)
-
-
-def in_training(model: keras.Model, inputs, passes: int):
-    """Returns a model's result with dropout, [B, T, D], or that of two passes, [B, T, 2, D]."""
-    if passes == 1:
-        return model(inputs, training=True)
-    twice = tf.nest.map_structure(lambda tensor: tf.concat([tensor, tensor], 0), inputs)
-    return tf.stack(tf.split(model(twice, training=True), 2), axis=2)
 
 
 # --- Replicas ----------------------------------------------------------------------------
@@ -165,17 +156,15 @@ class ChunkedLoss:
             self._program = tf.function(chunk, jit_compile=True, autograph=False)
 
     def gradients(
-        self, inputs, labels, weights, scale, variables: Sequence[keras.Variable], loss: Loss,
-        passes: int = 1,
-    ):  # fmt: skip
+        self, inputs, labels, weights, scale, variables: Sequence[keras.Variable], loss: Loss
+    ):
         """Returns the sum of the loss, and the gradients of `scale` times it for all variables.
 
-        Labels and weights are [B, T]; `loss` is that of a chunk of rows. With two passes, its
-        logits are [R, 2, V].
+        Labels and weights are [B, T]; `loss` is that of a chunk of rows.
         """
         # The chain rule in two halves. The tape sees the body only: it keeps no logits.
         with tf.GradientTape() as tape:
-            hidden = in_training(self.body, inputs, passes)  # [B, T, D], or [B, T, 2, D]
+            hidden = self.body(inputs, training=True)  # [B, T, D]
         projection = [self.kernel] if self.bias is None else [self.kernel, self.bias]
         indices = {id(variable): index for index, variable in enumerate(variables)}
         projection = [v for v in projection if id(v) in indices]  # others are frozen
@@ -210,10 +199,8 @@ class ChunkedLoss:
         return tf.cast(self.kernel, dtype), bias
 
     def _logits(self, hidden, kernel, bias):
-        rows = tf.reshape(hidden, (-1, hidden.shape[-1]))  # those of two passes, one by one
-        logits = tf.cast(tf.matmul(rows, kernel, transpose_b=self.reverse), "float32")
-        logits = logits if bias is None else logits + bias
-        return tf.reshape(logits, (-1, *hidden.shape[1:-1], logits.shape[-1]))
+        logits = tf.cast(tf.matmul(hidden, kernel, transpose_b=self.reverse), "float32")
+        return logits if bias is None else logits + bias
 
     def _in_chunks(self, rows, scale, variables: Sequence[keras.Variable], loss: Loss):
         """Returns the loss, the gradient of the hidden states, and those of `variables`.
@@ -222,8 +209,7 @@ class ChunkedLoss:
         """
         compiled = self.compiled is not None
         # C chunks of R rows: [C, R, D], [C, R], [C, R]. What fills up the last has weight 0.
-        passes = math.prod(rows[0].shape[1:-1])
-        num_chunks, chunks = in_parts(rows, _logit_rows() // passes, always=compiled)
+        num_chunks, chunks = in_parts(rows, _logit_rows(), always=compiled)
         kernel, bias = self._projection(rows[0].dtype)  # cast once, not in every chunk
         state = list(self.compiled.state()) if self.compiled else []
 
@@ -237,7 +223,7 @@ class ChunkedLoss:
 
         # The gradient of each chunk's hidden states is written down, [C, R, D]; those of kernel
         # and bias, [V, D] and [V], are added up, in the dtype of the variables.
-        shape = [None, *rows[0].shape[1:]]
+        shape = [None, rows[0].shape[-1]]
         written = tf.TensorArray(rows[0].dtype, num_chunks, element_shape=shape)
         names = ["kernel" if v is self.kernel else "bias" for v in variables]
         zeros = {n: tf.zeros(v.shape, v.dtype) for n, v in zip(names, variables, strict=True)}
@@ -249,7 +235,7 @@ class ChunkedLoss:
         )
         for variable, value in zip(state, values, strict=True):  # XLA may assign to none
             variable.assign(value)
-        gradient = tf.reshape(written.stack(), (-1, *shape[1:]))
+        gradient = tf.reshape(written.stack(), (-1, shape[-1]))
         real = tf.shape(rows[0])[0]  # without the rows that fill up the last chunk
         return total, gradient[:real], [sums[name] for name in names]
 
@@ -277,8 +263,8 @@ def _logit_rows() -> int:
 
 
 def _rows(hidden, *others):
-    """Flattens [B, T, ..., D] to [N, ..., D], and the others from [B, T] to [N]."""
-    flat = tf.reshape(hidden, (-1, *hidden.shape[2:]))
+    """Flattens [B, T, D] to [N, D], and the others from [B, T] to [N]."""
+    flat = tf.reshape(hidden, (-1, hidden.shape[-1]))
     return [flat, *(tf.reshape(other, (-1,)) for other in others)]
 
 

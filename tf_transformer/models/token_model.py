@@ -16,7 +16,6 @@ from tf_transformer.layers.block import Stack
 from tf_transformer.models.losses import (
     LabelSmoothedCrossEntropy,
     TokenMean,
-    divergence,
     full_precision,
     labels_of,
     token_weights,
@@ -25,7 +24,6 @@ from tf_transformer.models.sums import (
     ChunkedLoss,
     CompiledLoss,
     ReplicaSeeds,
-    in_training,
     sum_over_parts,
     sum_over_replicas,
 )
@@ -47,7 +45,6 @@ class TokenModel(KerasModel):
     """
 
     max_tokens_per_device: int | None = None
-    r_drop = 0.0
     _replica_seeds = None
     _trained: tuple[int, ...] = ()  # ids of the weights of the last `fit` since `compile`
     _predicted = _tested = _trained  # those of the last `predict`, and `evaluate`
@@ -65,7 +62,6 @@ class TokenModel(KerasModel):
         weighted_metrics=None,
         max_tokens_per_device: int | None = None,
         chunked_loss: bool = False,
-        r_drop: float = 0.0,
         jit_compile: bool | str = "auto",
         **kwargs,
     ):
@@ -86,10 +82,6 @@ class TokenModel(KerasModel):
             chunked_loss: computes the logits of 512 target positions at a time, on a GPU 4,096,
                 with the same result up to rounding: less memory, and a little faster. Metrics
                 that count padding then count more of it.
-            r_drop: weight of R-Drop (Liang et al. 2021, arXiv 2106.14448), "alpha" there; 0 for
-                none. Each batch passes twice through dropout: the loss is the mean of both
-                losses plus a quarter of `r_drop` times the two Kullback-Leibler divergences
-                between their distributions, half of equation 4. Metrics are of the first pass.
             jit_compile: as in Keras, but with `LabelSmoothedCrossEntropy` XLA compiles one
                 program for each kind of layer in training, not the whole step: the stacks of
                 `layers`, their embeddings and, with `chunked_loss`, the loss. Results differ
@@ -99,10 +91,9 @@ class TokenModel(KerasModel):
 
         Raises:
             RuntimeError: if Keras's backend is not TensorFlow.
-            ValueError: for a negative `max_tokens_per_device` or `r_drop`; for `chunked_loss`,
-                if the model does not end in the projection to logits; for it, `r_drop` and
-                `max_tokens_per_device`, if the loss is not `LabelSmoothedCrossEntropy`; with
-                that loss, for `loss_weights`.
+            ValueError: for a negative `max_tokens_per_device`; for `chunked_loss`, if the model
+                does not end in the projection to logits; for it and `max_tokens_per_device`, if
+                the loss is not `LabelSmoothedCrossEntropy`; with that loss, for `loss_weights`.
         """
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -117,10 +108,8 @@ class TokenModel(KerasModel):
             )
         losses = keras.tree.flatten(loss)
         loss = losses[0] if len(losses) == 1 else loss
-        if r_drop < 0:
-            raise ValueError(f"`r_drop` must be at least 0. Received: r_drop={r_drop}.")
         in_parts = bool(max_tokens_per_device or chunked_loss)
-        _check_loss(loss, kwargs.get("loss_weights"), bool(in_parts or r_drop))
+        _check_loss(loss, kwargs.get("loss_weights"), in_parts)
         every = keras.tree.flatten([metrics or [], weighted_metrics or []])
         objects = [metric for metric in every if isinstance(metric, keras.metrics.Metric)]
         stacks = any(isinstance(layer, Stack) for layer in self.layers)
@@ -140,7 +129,6 @@ class TokenModel(KerasModel):
         )
         self.replace_mean_loss(keras.metrics.Mean("loss", dtype=full_precision()))
         self.max_tokens_per_device, self._trained = max_tokens_per_device or None, ()
-        self.r_drop = r_drop
         # Bypasses Keras's `__setattr__`, which would track layers and metrics a second time.
         object.__setattr__(self, "_chunked_loss", chunks)
         object.__setattr__(self, "programs", Programs() if by_layer else None)
@@ -156,8 +144,6 @@ class TokenModel(KerasModel):
             config["max_tokens_per_device"] = self.max_tokens_per_device
         if config and self._chunked_loss:
             config["chunked_loss"] = True
-        if config and self.r_drop:
-            config["r_drop"] = self.r_drop
         return config  # a clone by Keras, a plain model, takes only Keras's own arguments
 
     def compile_from_config(self, config):
@@ -211,14 +197,12 @@ class TokenModel(KerasModel):
         inputs, labels, weights, count = self._unpack(data)
         global_count = tf.maximum(sum_over_replicas(count), 1e-9)
         zeros = [tf.zeros(v.shape, v.dtype) for v in self.trainable_variables]
-        most = self.max_tokens_per_device
-        most = most // 2 if most and self.r_drop else most  # each row is computed twice
         with by_programs(self.programs):
             total, gradients = sum_over_parts(
                 lambda *part: self._gradients(*part, global_count),
                 (inputs, labels, weights),
                 (tf.constant(0.0), zeros),
-                most,
+                self.max_tokens_per_device,
             )
         # Loss scaling skips such an update instead.
         if not isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
@@ -254,15 +238,14 @@ class TokenModel(KerasModel):
 
     def _gradients(self, inputs, labels, weights, count):
         """Returns the sum of the loss, and the gradients of that sum (scaled) over `count`."""
-        passes = 2 if self.r_drop else 1
         if self._chunked_loss:
             scale = self.optimizer.scale_loss(1 / count)
             loss = partial(self._loss_of_logits, inputs)
             return self._chunked_loss.gradients(
-                inputs, labels, weights, scale, self.trainable_variables, loss, passes
+                inputs, labels, weights, scale, self.trainable_variables, loss
             )
         with tf.GradientTape() as tape:
-            logits = in_training(self, inputs, passes)
+            logits = self(inputs, training=True)
             total = self._loss_of_logits(inputs, labels, logits, weights)
             objective = self.optimizer.scale_loss(total / count)
         return total, tape.gradient(objective, self.trainable_variables)
@@ -275,15 +258,7 @@ class TokenModel(KerasModel):
         return loss(labels, self(inputs, training=False), weights)
 
     def _loss_of_logits(self, inputs, labels, logits, weights):
-        """Updates the metrics; returns the sum of the loss over the tokens.
-
-        Labels are [...], logits [..., V], or [..., 2, V] of two passes.
-        """
-        if len(logits.shape) == len(labels.shape) + 2:
-            logits, second = tf.unstack(logits, axis=-2)
-            total = self._loss_of_logits(inputs, labels, logits, weights)
-            total = 0.5 * (total + self.loss.weighted_sum(labels, second, weights))
-            return total + self.r_drop / 4 * divergence(logits, second, weights)
+        """Updates the metrics; returns the sum of the loss over the tokens."""
         self.compute_metrics(inputs, labels, logits, weights)
         return self.loss.weighted_sum(labels, logits, weights)
 
@@ -321,7 +296,7 @@ def _nan_unless_finite(total, gradients):
 # --- Arguments of `compile` and `fit` that would be ignored or misread ---------------------
 
 
-def _check_loss(loss, loss_weights, needs_ours: bool) -> None:
+def _check_loss(loss, loss_weights, in_parts: bool) -> None:
     """Raises ValueError if an argument of `compile` would have no effect with this loss."""
     ours = isinstance(loss, LabelSmoothedCrossEntropy)
     if ours and loss_weights is not None:
@@ -329,9 +304,9 @@ def _check_loss(loss, loss_weights, needs_ours: bool) -> None:
             "`loss_weights` is for several losses; a model with one has sample weights. "
             f"Received: loss_weights={loss_weights!r}."
         )
-    if needs_ours and not ours:
+    if in_parts and not ours:
         raise ValueError(
-            "`max_tokens_per_device`, `chunked_loss` and `r_drop` require the loss "
+            "`max_tokens_per_device` and `chunked_loss` require the loss "
             f"LabelSmoothedCrossEntropy. Received: loss={loss!r}."
         )
 

@@ -506,7 +506,6 @@ def compile_model(model: TokenModel, config: Config) -> None:
         jit_compile=by_layer,
         max_tokens_per_device=training.max_tokens_per_device or None,
         chunked_loss=isinstance(model, Transformer),
-        r_drop=training.r_drop,
     )
 
 
