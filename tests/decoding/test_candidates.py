@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tf_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from tf_transformer.decoding.candidates import (
-    BLOCK_SIZE,
     best_candidates,
     blocked_top_k,
     log_sum_exp,
@@ -35,7 +34,10 @@ def flat_top_k(logits: np.ndarray, log_probs: np.ndarray, k: int):
 
 
 @pytest.mark.parametrize("levels_per_unit", [1, 4, 1_000_000])
-@pytest.mark.parametrize(("size", "k"), [(5, 2), (1280, 10), (1281, 10), (4096, 3), (5003, 16)])
+@pytest.mark.parametrize(
+    ("size", "k"),
+    [(5, 2), (600, 11), (1000, 11), (1280, 10), (1281, 10), (4096, 3), (5003, 16), (8000, 11)],
+)
 def test_blocked_top_k_equals_top_k_ties_included(size, k, levels_per_unit):
     values = coarse_normal((3, 2, size), levels_per_unit)
     best, positions = blocked_top_k(tf.constant(values), k)
@@ -45,10 +47,10 @@ def test_blocked_top_k_equals_top_k_ties_included(size, k, levels_per_unit):
 
 
 def test_blocked_top_k_never_returns_its_own_padding():
-    values = np.full([1, 1, 2 * BLOCK_SIZE + 1], -np.inf, np.float32)
+    values = np.full([1, 1, 257], -np.inf, np.float32)  # no block size divides it
     values[0, 0, -1] = 0.0
     _, positions = blocked_top_k(tf.constant(values), 2)
-    assert positions.numpy().tolist() == [[[2 * BLOCK_SIZE, 0]]]
+    assert positions.numpy().tolist() == [[[256, 0]]]
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -7,6 +7,7 @@ B batch, W beam width, V vocabulary, C candidates of a sentence, k tokens consid
 R forbidden tokens.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,8 +17,6 @@ import tensorflow as tf
 from tf_transformer.config import EOS_ID, PAD_ID
 from tf_transformer.decoding.hypotheses import BANNED_IDS
 from tf_transformer.decoding.rules import NextToken, Operations
-
-BLOCK_SIZE = 128
 
 TENSORFLOW = Operations(
     where=tf.where,
@@ -101,7 +100,7 @@ def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     rest is never sorted. Blocks stay in ascending order, which keeps the order of ties.
     """
     width, size = values.shape[1:]
-    block_size = _block_size(size)
+    block_size = _block_size(size, k)
     if size <= k * block_size:
         return tf.math.top_k(values, k)
     if size % block_size:
@@ -119,10 +118,15 @@ def blocked_top_k(values: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     return best, block * block_size + position % block_size
 
 
-def _block_size(vocab_size: int) -> int:
-    """Returns a size from 32 to 128, one that divides V if possible: padding copies logits."""
-    sizes = (64, *range(BLOCK_SIZE, 31, -1))
-    return next((size for size in sizes if not vocab_size % size), BLOCK_SIZE)
+def _block_size(vocab_size: int, k: int) -> int:
+    """Returns a size near sqrt(V / k), with which fewest values are sorted: V / size + k size.
+
+    One that divides V if possible, since padding copies all logits, and best a multiple of 8.
+    """
+    wanted = math.sqrt(vocab_size / k)
+    near = range(max(8, round(wanted / 2)), max(9, round(2 * wanted) + 1))
+    sizes = [size for size in near if not vocab_size % size] or [8 * max(1, round(wanted / 8))]
+    return min(sizes, key=lambda size: (size % 8 > 0, abs(math.log(size / wanted))))
 
 
 def log_sum_exp(logits: tf.Tensor, likely: tf.Tensor) -> tf.Tensor:
