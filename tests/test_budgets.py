@@ -16,11 +16,11 @@ import tf_transformer
 from tf_transformer.cli.main import COMMANDS
 
 BUDGETS = {
-    "package code": 21_091,  # lines without blanks, comments and docstrings
-    "package lines": 31_394,
+    "package code": 21_069,  # lines without blanks, comments and docstrings
+    "package lines": 31_360,
     "package files": 157,
-    "tests lines": 29_572,
-    "tests files": 170,
+    "tests lines": 29_502,
+    "tests files": 169,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,
     "refusals": 246,  # `raise UserError`
