@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # for type checkers and autocompletion; the same names as in 
     from tf_transformer.run import Run as Run
     from tf_transformer.translation.translator import Translator as Translator
 
-__version__ = "2.0.0.dev0"
+__version__ = "2.0.0"
 
 # Imported on first access, so that the command line starts without TensorFlow.
 _MODULES = {
