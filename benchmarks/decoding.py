@@ -18,6 +18,7 @@ import numpy as np
 from harness.chart import FLOOR, OURS, Bar, draw_bars, kind_of
 from harness.contender import Contender, Spec, make_file
 from harness.options import (
+    add_best_of_threads,
     add_corpus,
     add_peers,
     make_parser,
@@ -27,7 +28,15 @@ from harness.options import (
     run,
 )
 from harness.report import Report, say_versions, shown, table
-from harness.rounds import THREADS, Measured, Spread, fastest, measure, say, times_as_fast
+from harness.rounds import (
+    Measured,
+    Spread,
+    fastest,
+    measure,
+    say,
+    times_as_fast,
+    with_threads,
+)
 
 from tf_transformer.base.errors import UserError
 from tf_transformer.decoding.streams import most_streams
@@ -90,14 +99,11 @@ def _with_threads(specs: Sequence[Spec], numbers: Sequence[int], gpu: bool) -> l
     batch.
     """
     several = []
-    for spec in specs:
-        for number in numbers:
-            given = dict(spec.options)
-            if spec.script in STREAMS and not gpu:
-                given["streams"] = most_streams(number)
-            name = f"{spec.name}{THREADS}{number}"
-            several.append(replace(spec, name=name, threads=number, options=given))
-    return several or list(specs)
+    for spec in with_threads(specs, numbers):
+        in_streams = numbers and spec.script in STREAMS and not gpu
+        given = {"streams": most_streams(spec.threads)} if in_streams else {}
+        several.append(replace(spec, options=spec.options | given))
+    return several
 
 
 def _options(work: str, precision: str) -> dict[str, str]:
@@ -120,8 +126,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--precisions", nargs="+", choices=known, default=["float32"], help=text)
     text = "lookahead of tf_transformer's search, for natural lengths only"
     add("--lookahead", type=int, default=0, metavar="N", help=text)
-    text = "use the fastest of these numbers of threads for each contender, and print it"
-    add("--best-of-threads", type=positive, nargs="+", default=[], metavar="N", help=text)
+    add_best_of_threads(parser)
     add("--xla", action="store_true", help="also measure steps that XLA compiles")
     add("--gpu", action="store_true", help="compute on the first GPU")
     options = parser.parse_args(arguments)

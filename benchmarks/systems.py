@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.contender import Spec
-from harness.options import make_parser, positive, run
+from harness.options import add_best_of_threads, make_parser, positive, run
 from harness.report import Report, say_versions, shown, table
-from harness.rounds import THREADS, fastest, measure, times_as_fast
+from harness.rounds import fastest, measure, times_as_fast, with_threads
 
 from tf_transformer.base.errors import UserError
+from tf_transformer.export.versions import find_export
 
 HEADER = ("", "tokens/s", "times as fast", "by CPU time", "peak memory", "size on disk")
 
@@ -30,14 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--source", type=Path, required=True, metavar="FILE", help="text to translate")
     add("--sentences", type=positive, default=128, metavar="N", help="of a round; default: 128")
     add("--batch-sizes", type=positive, nargs="+", default=[1, 8, 32])
-    text = "use the fastest of these numbers of threads for each system, and print it"
-    add("--best-of-threads", type=positive, nargs="+", default=[], metavar="N", help=text)
+    add_best_of_threads(parser)
     options = parser.parse_args(arguments)
     report = Report("systems", vars(options), options.output)
     cases = {f"{size} sentences at a time": {"batch": size} for size in options.batch_sizes}
     paths = {name: Path(path).absolute() for name, path, _ in options.systems}
     for title, results in measure(_specs(options), cases, options):
         report.add(title, results)
+        report.write()
         results = fastest(results) if options.best_of_threads else results
         first = next(iter(results.values()))
         rows = [
@@ -62,21 +63,19 @@ def _specs(options: argparse.Namespace) -> list[Spec]:
     for name, path, beam in options.systems:
         if not Path(path).exists():
             raise UserError(f"There is no {path}.")
+        if not beam.isdecimal():
+            raise UserError(f"BEAM of {name} must be a number. Received: {beam}.")
         given = {"path": str(Path(path).absolute()), "source": str(options.source.absolute())}
         given |= {"beam": int(beam), "sentences": options.sentences}
-        for number in options.best_of_threads or [None]:
-            threads = f"{THREADS}{number}" if number else ""
-            specs.append(Spec(name + threads, "system", options=given, threads=number))
-    return specs
+        specs.append(Spec(name, "system", options=given))
+    return with_threads(specs, options.best_of_threads)
 
 
 def size_on_disk(path: Path) -> int:
-    """Returns the bytes of a run's best weights, or of the newest version of an export."""
-    if (best := path / "checkpoints" / "best.npz").exists():
-        return best.stat().st_size
-    versions = [each for each in path.iterdir() if each.name.isdigit()]
-    newest = max(versions, key=lambda each: int(each.name), default=path)
-    return sum(file.stat().st_size for file in newest.rglob("*") if file.is_file())
+    """Returns the bytes of the newest version of an export, or of a run's best weights."""
+    if export := find_export(path):
+        return sum(file.stat().st_size for file in export.rglob("*") if file.is_file())
+    return (path / "checkpoints" / "best.npz").stat().st_size
 
 
 if __name__ == "__main__":

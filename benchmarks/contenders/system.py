@@ -8,6 +8,7 @@ from harness.child import serve
 import tf_transformer
 from tf_transformer.data.text import read_lines
 from tf_transformer.decoding.streams import use_threads
+from tf_transformer.export.versions import find_export, is_lite
 
 
 def setup(path: str, source: str, beam: int, sentences: int) -> dict:
@@ -17,7 +18,8 @@ def setup(path: str, source: str, beam: int, sentences: int) -> dict:
     beam: size of the beam.
     sentences: how many a round translates.
     """
-    if not any(Path(path).rglob("*.tflite")):  # LiteRT needs no TensorFlow, nor its memory
+    export = find_export(Path(path))
+    if not (export and is_lite(export)):  # LiteRT needs no TensorFlow, nor its memory
         use_threads(int(os.environ["OMP_NUM_THREADS"]))
     translator = tf_transformer.load(path)
     lines, begun = list(read_lines(Path(source))), {}

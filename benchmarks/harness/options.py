@@ -50,6 +50,13 @@ def add_corpus(parser: argparse.ArgumentParser) -> None:
     add("--pairs", type=positive, default=20_000, metavar="N", help=text)
 
 
+def add_best_of_threads(parser: argparse.ArgumentParser) -> None:
+    """Adds `--best-of-threads N N`, for `rounds.with_threads` and `rounds.fastest`."""
+    text = "use the fastest of these numbers of threads for each contender, and print it"
+    add = parser.add_argument
+    add("--best-of-threads", type=positive, nargs="+", default=[], metavar="N", help=text)
+
+
 def prepared_corpus(options: argparse.Namespace) -> str:
     """Returns the folder written by `contenders/corpus.py`, which is cached.
 

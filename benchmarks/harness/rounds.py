@@ -73,6 +73,19 @@ def times_as_fast(one: Measured, other: Measured, cpu: bool = False) -> Spread:
     return Spread.of(theirs.seconds / ours.seconds for ours, theirs in pairs)
 
 
+def with_threads(specs: Sequence[Spec], numbers: Sequence[int]) -> list[Spec]:
+    """Returns a copy of each contender for each number of threads, for `fastest`.
+
+    Without numbers, the contenders as they are.
+    """
+    several = [
+        replace(spec, name=f"{spec.name}{THREADS}{number}", threads=number)
+        for spec in specs
+        for number in numbers
+    ]
+    return several or list(specs)
+
+
 def fastest(results: Mapping[str, Measured]) -> dict[str, Measured]:
     """Returns each contender with its fastest number of threads, which goes into `note`.
 
