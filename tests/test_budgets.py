@@ -19,7 +19,7 @@ BUDGETS = {
     "package code": 21_069,  # lines without blanks, comments and docstrings
     "package lines": 31_360,
     "package files": 157,
-    "tests lines": 29_502,
+    "tests lines": 29_515,
     "tests files": 169,
     "experiments lines": 7_000,  # with their tests
     "commands": 16,

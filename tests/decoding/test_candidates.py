@@ -46,6 +46,19 @@ def test_blocked_top_k_equals_top_k_ties_included(size, k, levels_per_unit):
     np.testing.assert_array_equal(positions, expected_positions)
 
 
+@pytest.mark.parametrize(("size", "fewest"), [(1000, 209), (8000, 593), (37_000, 1275)])
+def test_blocks_leave_few_values_to_sort(size, fewest, monkeypatch):
+    sorted_sizes, top_k = [], tf.math.top_k
+
+    def counting(values, k):
+        sorted_sizes.append(values.shape[-1])
+        return top_k(values, k)
+
+    monkeypatch.setattr(tf.math, "top_k", counting)
+    blocked_top_k(tf.zeros([1, 1, size]), 11)
+    assert sum(sorted_sizes) < 1.1 * fewest  # 2 sqrt(11 V)
+
+
 def test_blocked_top_k_never_returns_its_own_padding():
     values = np.full([1, 1, 257], -np.inf, np.float32)  # no block size divides it
     values[0, 0, -1] = 0.0
